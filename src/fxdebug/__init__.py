@@ -1,0 +1,34 @@
+"""What happened inside my PyTorch model, and where does it go wrong?
+
+>>> import torch
+>>> from fxdebug import fx_debug
+>>> trace = fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
+>>> trace.root.outputs[0].shape
+(1, 2)
+
+Importing does nothing and loads no torch; the names below are looked up when they are used.
+"""
+
+from fxdebug.api import fx_debug, last_failed, load, model_addition_debugger_context
+from fxdebug.errors import FxDebugError, LoadError, MissingExtra, NotFound, SaveError, UsageError
+from fxdebug.trace import Call, Trace
+from fxdebug.values import Stats, Value
+from fxdebug.version import __version__
+
+__all__ = [
+    "Call",
+    "FxDebugError",
+    "LoadError",
+    "MissingExtra",
+    "NotFound",
+    "SaveError",
+    "Stats",
+    "Trace",
+    "UsageError",
+    "Value",
+    "__version__",
+    "fx_debug",
+    "last_failed",
+    "load",
+    "model_addition_debugger_context",
+]

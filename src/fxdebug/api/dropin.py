@@ -1,0 +1,113 @@
+"""The drop-in for transformers' ``model_addition_debugger_context``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxdebug.errors import SaveError
+from fxdebug.trace import Trace, replaced
+from fxdebug.values import Value
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fxdebug.capture.run import Options
+
+
+@contextlib.contextmanager
+def model_addition_debugger_context(
+    model: nn.Module,
+    debug_path: str | os.PathLike[str] | None = None,
+    do_prune_layers: bool = True,
+    use_repr: bool = True,
+) -> Iterator[nn.Module]:
+    """Trace every forward in the block into transformers' files: a drop-in for its context of this name.
+
+    Writes ``{Model}_debug_tree_FULL_TENSORS.json`` and ``…_SUMMARY.json`` to ``debug_path`` (the working
+    directory by default), with ``use_repr=False`` also each tensor as safetensors. Enforces
+    ``torch.no_grad()``. Under ``torch.distributed`` only rank 0 records. The names hold the last
+    forward; earlier ones have a number (``…_SUMMARY.1.json``), as have those of another model of the
+    same class. A forward that raises leaves its partial tree. Raises ``SaveError`` (a ``ValueError``)
+    when the folder cannot be written.
+    """
+    import torch
+
+    from fxdebug.api.run import settings_of
+    from fxdebug.capture import distributed
+    from fxdebug.capture.run import EveryForward
+
+    rank = distributed.rank_and_size()
+    if rank and rank[0] != 0:
+        yield model
+        return
+    target = Path(debug_path or ".")
+    writer = _StandardWriter(model, target, do_prune_layers, use_repr)
+    settings = settings_of(values="repr" if use_repr else "tensors", prune=do_prune_layers)
+    recording = EveryForward(model, writer.begin, writer.done, **settings)
+    try:
+        with recording, torch.no_grad():
+            yield model
+    finally:
+        writer.close()
+    for error in recording.errors:  # told when the block ends, not inside the user's forward
+        raise error if isinstance(error, SaveError) else SaveError(f"cannot write to {target}: {error}") from error
+
+
+class _StandardWriter:
+    """Writes the reference's files for each forward of one context."""
+
+    def __init__(self, model: nn.Module, target: Path, prune: bool, use_repr: bool) -> None:
+        from fxdebug.store.folder import Workplace
+
+        self._model, self._target, self._prune, self._use_repr = model, target, prune, use_repr
+        self._first = True
+        self._spare: Any = Workplace(target)  # made now: a folder that cannot be written is told before the run
+        self._runs: dict[int, tuple[Any, Any]] = {}
+
+    def begin(self) -> Options:
+        from fxdebug.capture.run import Options
+        from fxdebug.store.folder import Workplace
+        from fxdebug.store.journal import Journal
+        from fxdebug.store.kept import Kept
+        from fxdebug.store.tensors import Files
+
+        place, self._spare = self._spare or Workplace(self._target), None
+        files = None if self._use_repr else Files(place.path)
+        kept = Kept(place, text=self._use_repr, bodies=files)
+        journals: list[Any] = []
+
+        def watching(name: str, values: list[Value]) -> tuple[Any, ...]:
+            journals.append(Journal(place.path, name, values))
+            return tuple(journals)
+
+        options = Options(
+            keeper=kept, keep_all=False, shown=kept.printer.shown, no_grad=True, weights=False, watching=watching
+        )
+        self._runs[id(options)] = (kept, journals)
+        return options
+
+    def done(self, trace: Trace, options: Options) -> None:
+        from fxdebug.store.folder import publish
+        from fxdebug.store.kept import write_standard
+
+        kept, journals = self._runs.pop(id(options))
+        try:
+            if kept.bodies is not None:
+                kept.bodies.finish()
+            trace = replaced(trace, data=kept)
+            work = kept.place.path
+            names = write_standard(trace, work, self._target, prune=self._prune, files=kept.bodies)
+            publish(work, self._target, names, trace.model, self._model, again=not self._first)
+            self._first = False
+        finally:
+            for journal in journals:
+                journal.close()
+            kept.place.close()
+
+    def close(self) -> None:
+        if self._spare is not None:
+            self._spare.close()

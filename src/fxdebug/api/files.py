@@ -1,0 +1,90 @@
+"""Runs on disk: save, load, and the data of their tensors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.trace import Trace, replaced
+from fxdebug.values import Value
+
+
+def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
+    """Read a saved run: a folder, or one ``trace.json``. Needs neither the model nor torch.
+
+    ``rank`` picks one of a distributed run. A folder that holds only an unfinished run gives what it
+    left. Raises ``LoadError`` naming the path for anything that is not a run.
+    """
+    from fxdebug.store import journal
+    from fxdebug.store import load as trace_file
+    from fxdebug.store.folder import WORKING
+    from fxdebug.store.saved import Saved
+
+    place = Path(path)
+    if rank is not None:
+        place = place / f"rank-{rank}"
+    if place.is_file():
+        trace = trace_file.read(place)
+    elif (place / trace_file.FILE).exists():
+        trace = trace_file.read(place / trace_file.FILE)
+    elif not place.exists():
+        raise LoadError(f"{place} does not exist")
+    else:
+        ranks = sorted(p.name for p in place.glob("rank-*"))
+        if ranks:
+            raise LoadError(f"{place} is a run of {len(ranks)} ranks: load one with rank=0 … rank={len(ranks) - 1}")
+        left = sorted(p.parent for p in place.glob(f"{WORKING}*/{journal.FILE}"))
+        if not left:
+            raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
+        trace = journal.recovered(left[-1])
+    return replaced(trace, data=Saved(trace.folder or place))
+
+
+def save(trace: Trace, folder: str | os.PathLike[str]) -> Path:
+    """Write a trace to a folder, with the standard tree and the tensors that were kept; return the folder."""
+    import shutil
+
+    from fxdebug.store.folder import Workplace, publish
+    from fxdebug.store.kept import write_run
+
+    target = Path(folder)
+    place = Workplace(target)
+    try:
+        shards = _shards_to_copy(trace, target)
+        for old, new in shards.items():
+            shutil.copyfile(old, place.path / new)
+        moved = {old.name: new for old, new in shards.items()}
+        names = [*shards.values(), *write_run(trace, place.path, prune=bool(trace.settings.get("prune")), shards=moved)]
+        publish(place.path, target, names, "trace", trace.root, again=False)
+    except SaveError:
+        raise
+    except OSError as error:
+        raise SaveError(f"cannot save to {target}: {error.strerror or error}") from error
+    finally:
+        place.close()
+    return target
+
+
+def _shards_to_copy(trace: Trace, target: Path) -> dict[Path, str]:
+    """The files with the trace's tensors, and their names in the target: numbers that are free there."""
+    from fxdebug.store.folder import next_shard
+
+    place = getattr(trace.data, "place", None)
+    source = trace.folder if trace.folder is not None else getattr(place, "path", None)
+    names = sorted({value.saved.partition("#")[0] for value in trace.values if value.saved})
+    if source is None or not names or source.resolve() == target.resolve():
+        return {}
+    first = next_shard(target)
+    return {source / name: f"tensors-{first + i:04d}.safetensors" for i, name in enumerate(names)}
+
+
+def tensor(trace: Trace, value: Value) -> Any:
+    """The data of a value as a ``torch.Tensor``, of the value's dtype and shape.
+
+    Raises ``LoadError`` if the run did not keep it (``values="tensors"`` does).
+    """
+    if trace.data is None:
+        raise LoadError(f"the data of value {value.number} ({value.label}) was not kept: run with values='tensors'")
+    return trace.data.tensor(value)

@@ -1,0 +1,1 @@
+"""For people: the command line, consoles, pages, the pytest plugin."""

@@ -1,0 +1,162 @@
+"""The command ``fxdebug``: trace from the shell, look at saved runs.
+
+A command is a function; its name, help and arguments stand together in :data:`COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fxdebug import api
+from fxdebug.errors import FxDebugError, UsageError, needs
+from fxdebug.version import __version__
+
+OK, FAILED, UNUSABLE = 0, 1, 2  # exit status: fine, the model raised, the command could not work
+
+
+# Commands ----------------------------------------------------------------------------------------
+
+
+def show(options: argparse.Namespace) -> int:
+    """Draw the call tree of a saved run."""
+    trace = api.load(options.run, rank=options.rank)
+    print(api.text(trace, fold=not options.all, depth=options.depth, width=options.width))
+    return OK
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trace a model: FILE.py:factory, where factory() returns (model, inputs), or a transformers model."""
+    import torch
+
+    if options.hf is not None:
+        model, inputs = _transformers_model(options.hf, options.text or [])
+    elif options.target is not None:
+        model, inputs = _from_file(options.target)
+    else:
+        raise UsageError("give FILE.py:factory, or --hf with a folder or name")
+    with torch.set_grad_enabled(options.grad):
+        try:
+            trace = api.fx_debug(model, inputs, save=options.save, values=options.values, method=options.method)
+        except FxDebugError:
+            raise
+        except Exception:
+            trace = api.last_failed()
+            if trace is not None:
+                print(api.text(trace, depth=options.depth))
+            raise
+    print(api.text(trace, depth=options.depth))
+    if options.save:
+        print(f"\nsaved to {options.save}; look again with: fxdebug show {options.save}")
+    return OK
+
+
+def _from_file(target: str) -> tuple[Any, Any]:
+    """``FILE.py:factory`` → the model and its inputs."""
+    import runpy
+
+    path, _, name = target.rpartition(":")
+    if not path or not name.isidentifier():
+        raise UsageError(f"{target!r} is not FILE.py:factory")
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {path}")
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    namespace = runpy.run_path(path, run_name=Path(path).stem)
+    factory = namespace.get(name)
+    if not callable(factory):
+        known = ", ".join(key for key, value in namespace.items() if callable(value) and not key.startswith("_"))
+        raise UsageError(f"{path} defines no function {name!r}; it defines {known or 'none'}")
+    made = factory()
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise UsageError(f"{name}() must return (model, inputs), not {type(made).__name__}")
+    return made
+
+
+def _transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
+    """A model and tokenised text, from a folder or by name; the class is the one its configuration names."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise needs("loading a transformers model", "transformers", "transformers") from error
+    try:
+        config = transformers.AutoConfig.from_pretrained(name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        classes = [getattr(transformers, kind, None) for kind in config.architectures or ()]
+        model = (next(filter(None, classes), transformers.AutoModel)).from_pretrained(name).eval()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no model can be loaded from {name!r}: {error}") from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    batch = tokenizer(list(texts) or ["Hello, world."], padding=len(texts) > 1, return_tensors="pt")
+    return model, batch
+
+
+# The parser --------------------------------------------------------------------------------------
+
+
+class Command(NamedTuple):
+    """A function and what it takes: ``(flags, keyword arguments of add_argument)``."""
+
+    function: Callable[[argparse.Namespace], int]
+    arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...]
+
+
+_DEPTH = (("--depth",), {"type": int, "metavar": "N", "help": "levels below the model"})
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        show,
+        (
+            (("run",), {"metavar": "DIR", "help": "a folder written by fx_debug(..., save=DIR)"}),
+            (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
+            _DEPTH,
+            (("--width",), {"type": int, "metavar": "N", "help": "columns (default: the terminal's)"}),
+            (("--rank",), {"type": int, "metavar": "N", "help": "of a distributed run"}),
+        ),
+    ),
+    Command(
+        run,
+        (
+            (("target",), {"nargs": "?", "metavar": "FILE.py:factory", "help": "factory() returns (model, inputs)"}),
+            (("--hf",), {"metavar": "DIR_OR_NAME", "help": "a transformers model with its tokenizer"}),
+            (("--text",), {"action": "append", "metavar": "TEXT", "help": "what to tokenise; again for a batch"}),
+            (("--save",), {"metavar": "DIR", "help": "write the run there"}),
+            (("--values",), {"choices": ["stats", "repr", "tensors"], "default": "stats", "help": "what to keep"}),
+            (("--method",), {"default": "forward", "help": "the method to call (default: the model itself)"}),
+            (("--grad",), {"action": "store_true", "help": "run with gradients"}),
+            _DEPTH,
+        ),
+    ),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands; each one's help is the first line of its function's docstring."""
+    top = argparse.ArgumentParser(
+        prog="fxdebug", description="What happened inside my PyTorch model, and where does it go wrong?"
+    )
+    top.add_argument("--version", action="version", version=f"fxdebug {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        text = (command.function.__doc__ or "").splitlines()[0]
+        sub = commands.add_parser(command.function.__name__, help=text, description=text)
+        for flags, options in command.arguments:
+            sub.add_argument(*flags, **options)
+        sub.set_defaults(function=command.function)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; our own errors become one line and exit status 2."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.function(options))
+    except FxDebugError as error:
+        print(f"fxdebug: {error}", file=sys.stderr)
+        return UNUSABLE
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        sys.stderr.close()
+        return OK

@@ -1,0 +1,1 @@
+"""Running user code: nothing outside this folder calls a model."""

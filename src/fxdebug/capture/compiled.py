@@ -1,0 +1,109 @@
+"""Modules that ``torch.compile`` runs: what of them can be watched without changing what runs.
+
+Wrappers inside a compiled region would break its graph and recompile it, and the fused kernels that
+come out may differ in the last bit. So such a region stays closed: it is one call. The backend
+``eager`` compiles nothing; its regions are run as plain Python for the length of the run, which is
+the same arithmetic, and everything inside is seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from fxdebug.capture.wrap import Observer
+
+
+@dataclass
+class Compiled:
+    """The compiled modules of a model: ``closed`` ones stay shut, ``open`` ones are run uncompiled."""
+
+    closed: list[nn.Module] = field(default_factory=list)
+    open: list[nn.Module] = field(default_factory=list)
+    _changed: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
+
+    def hidden(self) -> set[int]:
+        """Ids of the modules whose ``forward`` runs inside a closed region."""
+        inside = {id(inner) for outer in self.closed for inner in outer.modules() if inner is not outer}
+        return inside | {id(outer) for outer in self.closed if not _is_optimized(outer)}
+
+    def begin(self, observer: Observer) -> None:
+        """Let the open ones run uncompiled and tell ``observer`` of the closed ones, until :meth:`end`.
+
+        ``module.compile()`` goes past ``forward``: its compiled code gets a wrapper of its own.
+        """
+        for module in self.open:
+            self._change(module, module._orig_mod if _is_optimized(module) else None)
+        for module in self.closed:
+            if not _is_optimized(module):
+                self._change(module, _recorded(observer, module, module.__dict__["_compiled_call_impl"]))
+
+    def end(self) -> None:
+        """Compiled again, with the code that was there."""
+        while self._changed:
+            module, name, compiled = self._changed.pop()
+            module.__dict__[name] = compiled
+
+    def _change(self, module: nn.Module, run: Any) -> None:
+        name = "forward" if _is_optimized(module) else "_compiled_call_impl"
+        self._changed.append((module, name, module.__dict__[name]))
+        module.__dict__[name] = run
+
+
+def _recorded(observer: Observer, module: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: observer.call(module, compiled, args, kwargs)
+
+
+def compiled_in(model: nn.Module) -> Compiled:
+    """Find the modules under ``model`` that run compiled, outermost first."""
+    found = Compiled()
+    if "torch._dynamo" not in sys.modules:
+        return found
+    for module in model.modules():
+        callback = _callback(module)
+        if callback is not None:
+            (found.open if _is_eager(callback) else found.closed).append(module)
+    return found
+
+
+def _is_optimized(module: nn.Module) -> bool:
+    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
+
+
+def _callback(module: nn.Module) -> Any:
+    """Dynamo's callback for a compiled module, ``None`` for one that runs as it is written."""
+    if _is_optimized(module):
+        return module.dynamo_ctx.callback
+    implementation = module.__dict__.get("_compiled_call_impl")
+    return None if implementation is None else _closed_over(implementation, "callback")
+
+
+def _closed_over(function: Any, name: str) -> Any:
+    """A variable that a function closes over; the function itself where it has no such variable."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    for free, cell in zip(code.co_freevars if code else (), cells):
+        if free == name:
+            return cell.cell_contents
+    return function
+
+
+def _is_eager(callback: Any) -> bool:
+    backends = [getattr(link, "compiler_fn", link) for link in _chain(callback)]
+    return any(
+        getattr(backend, "__module__", "") == "torch._dynamo.backends.debugging"
+        and getattr(backend, "__name__", "") == "eager"
+        for backend in backends
+    )
+
+
+def _chain(callback: Any) -> Iterator[Any]:
+    for _ in range(8):  # callbacks wrap one another, the backend innermost
+        yield callback
+        inner = getattr(callback, "_torchdynamo_orig_backend", None)
+        if inner is None:
+            return
+        callback = inner

@@ -1,0 +1,125 @@
+"""What a tensor is, without its numbers: shape, dtype, device, layout, and what makes it special."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.values import Sharding
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+_functorch = torch._C._functorch
+
+
+@dataclass(slots=True)
+class Looks:
+    """The facts about one tensor, and ``body``: the ordinary tensor that holds its data, if any."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    layout: str
+    stride: tuple[int, ...] | None
+    offset: int
+    type: str
+    requires_grad: bool
+    body: Tensor | None
+    sharding: Sharding | None = None
+    detail: str | None = None
+
+
+def type_name(kind: type) -> str:
+    """A class's own name; the module is left out, as people write it."""
+    return kind.__name__
+
+
+def local_part(value: Any) -> Any:
+    """The local tensor of a DTensor-like object (anything with ``_local_tensor``), else the value itself."""
+    return getattr(value, "_local_tensor", value) if type(value) not in PLAIN else value
+
+
+def looks(tensor: Tensor) -> Looks:
+    """Describe any tensor: plain, subclass, sparse, nested, quantised, fake, sharded or inside vmap."""
+    sharding = detail = None
+    body: Tensor | None = tensor
+    kind = type(tensor)
+    if kind not in PLAIN:
+        local = local_part(tensor)
+        if local is not tensor:
+            sharding = _sharding(tensor)
+            tensor = body = local
+        elif _is_fake(tensor):
+            body = None
+    if _functorch.is_functorch_wrapped_tensor(tensor):
+        detail, body = _unwrapped(tensor)
+    layout = tensor.layout
+    stride: tuple[int, ...] | None = None
+    offset = 0
+    if tensor.is_nested:
+        shape, detail = _nested_shape(tensor)
+    else:
+        shape = tuple(tensor.shape)
+        if layout is torch.strided:
+            stride, offset = tensor.stride(), tensor.storage_offset()
+            if not all(type(size) is int for size in shape):  # symbolic sizes are not data
+                shape, stride = tuple(map(int, shape)), tuple(map(int, stride))
+    if tensor.is_quantized:
+        detail = _quantisation(tensor)
+    return Looks(
+        shape, str(tensor.dtype)[6:], str(tensor.device), str(layout)[6:], stride, int(offset), kind.__name__,
+        tensor.requires_grad, body, sharding, detail,
+    )  # fmt: skip
+
+
+def _is_fake(tensor: Tensor) -> bool:
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and isinstance(tensor, fake.FakeTensor)
+
+
+def _unwrapped(tensor: Tensor) -> tuple[str, Tensor]:
+    """What a functorch transform (vmap, grad, …) wraps, down to the ordinary tensor."""
+    words = []
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        inner = _functorch.get_unwrapped(tensor)
+        if _functorch.is_batchedtensor(tensor):
+            dim = _functorch.maybe_get_bdim(tensor)
+            words.append(f"inside vmap over dimension {dim} of {tuple(inner.shape)}; statistics are over all of it")
+        else:
+            words.append("inside a functorch transform")
+        tensor = inner
+    return "; ".join(words), tensor
+
+
+def _nested_shape(tensor: Tensor) -> tuple[tuple[int, ...], str]:
+    """A ragged dimension has no size: it is given as -1, and the sizes there are in words."""
+    parts = [tuple(part.shape) for part in tensor.unbind()]
+    if not parts:
+        return (0,), "nested, empty"
+    dims = tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*parts))
+    shown = ", ".join(map(str, parts[:4])) + (", …" if len(parts) > 4 else "")
+    return (len(parts), *dims), f"nested: {shown}"
+
+
+def _quantisation(tensor: Tensor) -> str:
+    scheme = str(tensor.qscheme()).removeprefix("torch.")
+    if "channel" in scheme:
+        return f"quantised {scheme}, axis {tensor.q_per_channel_axis()}"
+    return f"quantised {scheme}, scale {tensor.q_scale()}, zero point {tensor.q_zero_point()}"
+
+
+def _sharding(tensor: Any) -> Sharding | None:
+    spec = getattr(tensor, "_spec", None)
+    if spec is None:
+        return None
+    mesh = spec.mesh
+    return Sharding(
+        tuple(map(int, spec.shape)),
+        tuple(map(int, spec.stride)),
+        tuple(mesh.shape),
+        tuple(mesh.mesh_dim_names) if mesh.mesh_dim_names else None,
+        tuple(map(str, spec.placements)),
+    )

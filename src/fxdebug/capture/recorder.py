@@ -1,0 +1,384 @@
+"""The one place that every way of capturing reports to: calls come in here, a trace goes out.
+
+A :class:`Frame` is one call of one module while it runs and after. Frames stand on a stack per
+thread. Nothing raised in here reaches the model: what fails becomes a note.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from fxdebug.capture.aside import aside
+from fxdebug.capture.describe import type_name
+from fxdebug.capture.source import Line, caller_line
+from fxdebug.capture.structure import Structure
+from fxdebug.capture.values import Keeper, Values, first_line
+from fxdebug.trace import Call, Failure, Note
+from fxdebug.values import Inputs, Outputs
+
+_NO_INPUTS = Inputs()
+_RESUMABLE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+@dataclass(slots=True)
+class Site:
+    """Where a module is in the model: what is known of its calls before they happen."""
+
+    path: str
+    type: str
+    aliases: tuple[str, ...] = ()
+    origin: str = "registered"
+
+
+class Frame:
+    """One call, open or finished."""
+
+    __slots__ = (
+        "began",
+        "called_as",
+        "depth",
+        "duration",
+        "error",
+        "finished",
+        "given",
+        "grad",
+        "has_submodules",
+        "index",
+        "inputs",
+        "invoked_in",
+        "line",
+        "method",
+        "module",
+        "number",
+        "outputs",
+        "parent",
+        "raised",
+        "returned",
+        "site",
+        "thread",
+        "training",
+    )  # fmt: skip
+
+    def __init__(self, site: Site, module: nn.Module, index: int, number: int, parent: Frame | None) -> None:
+        self.site = site
+        self.module: nn.Module | None = module  # while the call is open: a finished one keeps nothing alive
+        self.raised: int | None = None  # id of the exception that left it
+        self.index = index
+        self.number = number
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.invoked_in: Frame | None = None
+        self.inputs = _NO_INPUTS
+        self.outputs: Outputs | None = None
+        self.given: Inputs | None = None
+        self.returned: Outputs | None = None
+        self.error: Failure | None = None
+        self.began = 0.0
+        self.duration = 0.0
+        self.finished: int | None = None
+        self.line: Line | None = None
+        self.method = "forward"
+        self.training = False
+        self.grad = True
+        self.thread: str | None = None
+        self.called_as: str | None = None
+        self.has_submodules = False
+
+
+class Listener(Protocol):
+    """Hears of calls as they begin and end: a journal on disk, a progress line."""
+
+    def began(self, frame: Frame) -> None: ...
+
+    def ended(self, frame: Frame) -> None: ...
+
+
+class Recorder:
+    """Collects the calls and values of one trace.
+
+    ``names`` are the names of parameters and buffers by ``id``. ``keeper`` takes each new value's
+    data; with ``keep_all`` false only values that the standard tree shows are given to it.
+    ``shown`` is the ``repr`` to show objects with. ``no_grad`` runs every forward without gradients.
+    """
+
+    def __init__(
+        self,
+        names: dict[int, str],
+        *,
+        keeper: Keeper | None = None,
+        keep_all: bool = True,
+        shown: Callable[[Any], str] = repr,
+        listeners: tuple[Listener, ...] = (),
+        no_grad: bool = False,
+        measuring: bool = True,
+    ) -> None:
+        self.frames: list[Frame] = []
+        self.notes: list[Note] = []
+        self.values = Values(names, keeper, self.say, measuring)
+        self.structure = Structure(self.values, self.say, shown)
+        self._keep_all = keep_all
+        self._listeners = listeners
+        self._no_grad = no_grad
+        self._owner = threading.get_ident()
+        self._stacks: dict[int, list[Frame]] = {self._owner: []}
+        self._counts: dict[str, int] = {}
+        self._said: set[tuple[int | None, str]] = set()
+        self._resumable: list[tuple[weakref.ref[Any], Frame]] = []
+        self._finished = 0
+        self._lost = 0.0  # seconds spent in here, taken out of the calls' durations
+        self._subject: Frame | None = None
+
+    def listen(self, listeners: tuple[Listener, ...]) -> None:
+        """Add listeners."""
+        self._listeners = (*self._listeners, *listeners)
+
+    # What happens to a call ----------------------------------------------------------------------
+
+    def run(
+        self, site: Site, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a forward, recorded: its result is returned and its exception passes through."""
+        stack = self.stack()
+        frame = self._enter(stack, site, module, args, kwargs)
+        try:
+            if self._no_grad:
+                with torch.no_grad():
+                    output = run(*args, **kwargs)
+            else:
+                output = run(*args, **kwargs)
+        except BaseException as error:
+            self._fail(stack, frame, error)
+            raise
+        self._leave(stack, frame, output)
+        return output
+
+    def stack(self) -> list[Frame]:
+        """The calls open in this thread, outermost first."""
+        thread = threading.get_ident()
+        stack = self._stacks.get(thread)
+        if stack is None:
+            stack = self._stacks[thread] = []
+        return stack
+
+    def idle(self) -> bool:
+        """Is no call open in this thread?"""
+        return not self._stacks.get(threading.get_ident())
+
+    def open_in_owner(self) -> Frame | None:
+        """The innermost open call of the thread the run began in."""
+        stack = self._stacks[self._owner]
+        return stack[-1] if stack else None
+
+    def _enter(
+        self, stack: list[Frame], site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Frame:
+        arrived = time.perf_counter()
+        below = stack[-1] if stack else None
+        parent = self._parent(below)
+        number = self._counts.get(site.path, 0)
+        self._counts[site.path] = number + 1
+        frame = Frame(site, module, len(self.frames), number, parent)
+        self.frames.append(frame)
+        if below is not parent:
+            frame.invoked_in = below
+        previous, self._subject = self._subject, frame
+        try:
+            frame.training = bool(getattr(module, "training", False))
+            frame.grad = torch.is_grad_enabled() and not self._no_grad
+            frame.line = caller_line()
+            if threading.get_ident() != self._owner:
+                frame.thread = threading.current_thread().name
+            if len(site.aliases) > 1:
+                frame.called_as = _called_as(self.frames, frame)
+            frame.inputs = self._inputs(args, kwargs)
+            for listener in self._listeners:
+                listener.began(frame)
+        except Exception as error:
+            self.say(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
+        self._subject = previous
+        stack.append(frame)
+        now = time.perf_counter()
+        self._lost += now - arrived
+        frame.began = now - self._lost
+        return frame
+
+    def _leave(self, stack: list[Frame], frame: Frame, output: Any) -> None:
+        arrived = time.perf_counter()
+        frame.duration = arrived - self._lost - frame.began
+        self._pop(stack, frame)
+        previous, self._subject = self._subject, frame
+        try:
+            if isinstance(output, _RESUMABLE):
+                self._resumable.append((weakref.ref(output), frame))
+            frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
+            for listener in self._listeners:
+                listener.ended(frame)
+        except Exception as error:
+            self.say(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
+        self._subject = previous
+        self._lost += time.perf_counter() - arrived
+
+    def _fail(self, stack: list[Frame], frame: Frame, error: BaseException) -> None:
+        frame.duration = time.perf_counter() - self._lost - frame.began
+        self._pop(stack, frame)
+        try:
+            frame.raised = id(error)
+            below = self.frames[frame.index + 1 :]
+            frame.error = failure(error, here=all(other.raised != id(error) for other in below))
+            for listener in self._listeners:
+                listener.ended(frame)
+        except Exception as second:
+            self.say(f"how it failed was not recorded: {type(second).__name__}: {first_line(second)}")
+
+    def _pop(self, stack: list[Frame], frame: Frame) -> None:
+        while stack:  # frames above ours were left without our hearing of it (a generator thrown away)
+            if stack.pop() is frame:
+                break
+        frame.has_submodules = frame.module is not None and _has_submodules(frame.module)
+        frame.module = None
+        frame.finished = self._finished
+        self._finished += 1
+
+    def _parent(self, below: Frame | None) -> Frame | None:
+        """The call that a call beginning now belongs to: a running generator's, the one below, the owner's."""
+        if self._resumable:
+            self._resumable = [pair for pair in self._resumable if pair[0]() is not None]
+            for reference, frame in reversed(self._resumable):
+                if _is_running(reference()):
+                    return frame
+        return self.open_in_owner() if below is None and threading.get_ident() != self._owner else below
+
+    # Hooks ---------------------------------------------------------------------------------------
+
+    def around(self, site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a whole ``module(...)`` whose hooks may replace what goes in and out, and note if they do."""
+        first = len(self.frames)
+        output = run(*args, **kwargs)
+        try:
+            frame = next((f for f in self.frames[first:] if f.site is site), None)
+            if frame is not None:
+                self._hooked(frame, args, kwargs, output)
+        except Exception as error:
+            self.say(f"what its hooks did was not recorded: {type(error).__name__}: {first_line(error)}")
+        return output
+
+    def _hooked(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        previous, self._subject = self._subject, frame
+        given = self._inputs(args, kwargs, keep=self._keep_all)
+        returned = self._outputs(output, keep=self._keep_all)
+        if given != frame.inputs:
+            frame.given = given
+        if returned != frame.outputs:
+            frame.returned = returned
+        self._subject = previous
+
+    # Values --------------------------------------------------------------------------------------
+
+    def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
+        item = self.structure.item
+        with aside():
+            return Inputs(
+                tuple([item(arg, keep=keep, reopen=False) for arg in args]),
+                {name: item(arg, keep=keep, reopen=False) for name, arg in kwargs.items()} if kwargs else {},
+            )
+
+    def _outputs(self, output: Any, keep: bool) -> Outputs:
+        with aside():
+            return Outputs(self.structure.item(output, keep=keep))
+
+    def say(self, what: str) -> None:
+        """Make a note on the call at hand, once."""
+        call = None if self._subject is None else self._subject.index
+        if (call, what) not in self._said:
+            self._said.add((call, what))
+            where = "" if self._subject is None else self._subject.site.path
+            self.notes.append(Note(what, where, call))
+
+
+def to_call(frame: Frame) -> Call:
+    """The finished record of a frame."""
+    site = frame.site
+    return Call(
+        index=frame.index,
+        path=site.path,
+        type=site.type,
+        number=frame.number,
+        inputs=frame.inputs,
+        outputs=frame.outputs,
+        error=frame.error,
+        parent_index=None if frame.parent is None else frame.parent.index,
+        depth=frame.depth,
+        method=frame.method,
+        source=None if frame.line is None else frame.line.text(),
+        duration=frame.duration,
+        origin=site.origin,
+        aliases=site.aliases,
+        called_as=frame.called_as,
+        given=frame.given,
+        returned=frame.returned,
+        invoked_in=None if frame.invoked_in is None else frame.invoked_in.index,
+        finished=frame.finished,
+        has_submodules=frame.has_submodules,
+        training=frame.training,
+        grad=frame.grad,
+        thread=frame.thread,
+    )
+
+
+def failure(error: BaseException, here: bool) -> Failure:
+    """An exception as data; its text and traceback are taken with care, since ``str`` may raise."""
+    try:
+        message = str(error)
+    except Exception:
+        message = first_line(error)
+    text: str | None = None
+    if here:
+        try:
+            text = "".join(traceback.format_tb(error.__traceback__))
+        except Exception:
+            text = None
+    return Failure(type_name(type(error)), message, here, text)
+
+
+def _has_submodules(module: nn.Module) -> bool:
+    """As the reference asks it: is there a named child, of whatever kind, that is not ``None``?"""
+    return any(child is not None for child in module._modules.values())
+
+
+def _is_running(resumable: Any) -> bool:
+    for name in ("gi_running", "cr_running", "ag_running"):
+        running = getattr(resumable, name, None)
+        if running is not None:
+            return bool(running)
+    return False
+
+
+def _called_as(frames: list[Frame], frame: Frame) -> str | None:
+    """By which of its names a module with several was called, as far as that can be told.
+
+    The names whose parent is the calling module come first; among several the name written at the
+    call decides (``self.second(x)``), and then the order of registration (a loop over children).
+    """
+    parent = frame.parent
+    if parent is None:
+        return None
+    homes = parent.site.aliases or (parent.site.path,)
+    here = [alias for alias in frame.site.aliases if alias.rpartition(".")[0] in homes]
+    if len(here) < 2:
+        return here[0] if here else None
+    written = frame.line.attribute() if frame.line is not None else None
+    matching = [alias for alias in here if alias.rpartition(".")[2] == written]
+    if len(matching) == 1:
+        return matching[0]
+    earlier = sum(1 for other in frames[parent.index + 1 :] if other.parent is parent and other.site is frame.site)
+    return here[(earlier - 1) % len(here)]

@@ -1,0 +1,67 @@
+"""The user's line of source behind a call, noted cheaply and looked up when somebody asks."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from pathlib import Path
+from types import CodeType
+
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+_HERE = str(Path(__file__).parent)
+_MODULE_FILE = torch_module.__file__
+_SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
+
+
+class Line:
+    """A place in code: the code object and the instruction in it; decoded on demand."""
+
+    __slots__ = ("code", "instruction")
+
+    def __init__(self, code: CodeType, instruction: int) -> None:
+        self.code = code
+        self.instruction = instruction
+
+    def _position(self) -> tuple[int | None, int | None, int | None, int | None]:
+        for index, position in enumerate(self.code.co_positions()):
+            if index * 2 == self.instruction:
+                return position
+        return (self.code.co_firstlineno, None, None, None)
+
+    def text(self) -> str:
+        """``path/to/file.py:12``."""
+        return f"{self.code.co_filename}:{self._position()[0]}"
+
+    def attribute(self) -> str | None:
+        """The attribute that is called here (``second`` in ``self.second(x)``), if the source can be read."""
+        line, end_line, start, end = self._position()
+        if line is None or end_line is None or start is None or end is None:
+            return None
+        lines = [linecache.getline(self.code.co_filename, n).encode() for n in range(line, end_line + 1)]
+        if not all(lines):
+            return None
+        lines[-1] = lines[-1][:end]
+        lines[0] = lines[0][start:]
+        try:
+            called = ast.parse(b"".join(lines).decode().strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            return None
+        if isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute):
+            return called.func.attr
+        return None
+
+
+def caller_line() -> Line | None:
+    """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own."""
+    frame = sys._getframe(3)
+    for _ in range(32):
+        name = frame.f_code.co_filename
+        if name not in _SKIPPED and not name.startswith(_HERE):
+            return Line(frame.f_code, frame.f_lasti)
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None

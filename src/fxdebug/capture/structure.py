@@ -1,0 +1,201 @@
+"""Any Python object → the items of a trace: containers keep their shape, tensors become values.
+
+Lists, tuples, dicts and their subclasses, dataclasses, sets and objects with attributes are opened;
+everything else is shown by its ``repr``. Cycles end in a :class:`~fxdebug.trace.Thing` that says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+from fxdebug.capture.describe import PLAIN, type_name
+from fxdebug.capture.values import Say, Values, first_line
+from fxdebug.values import NAN, Group, Item, Thing
+
+DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
+WIDEST = 100_000  # items of one container
+
+_ATOMS = frozenset((type(None), bool, int, str, complex, bytes))
+_ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]+")
+# Opening these finds no activations, only the model or the interpreter.
+_CLOSED = (
+    torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType,
+    torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format, functools.partial,
+)  # fmt: skip
+
+
+def without_addresses(text: str) -> str:
+    """A repr that is the same in every run: memory addresses become ``0xXXXXXXXX``.
+
+    >>> without_addresses("<Opaque object at 0x7f00deadbeef>")
+    '<Opaque object at 0xXXXXXXXX>'
+    """
+    return _ADDRESS.sub("at 0xXXXXXXXX", text)
+
+
+class Structure:
+    """Turns objects into items for one trace.
+
+    ``shown`` gives the ``repr`` of an object under the print options the text is wanted in.
+    """
+
+    def __init__(self, values: Values, say: Say, shown: Callable[[Any], str] = repr) -> None:
+        self._values = values
+        self._say = say
+        self._shown = shown
+        self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # an id counts while its object is alive
+        self._number_count = 0
+        self._keep = self._reopen = True
+
+    def item(self, thing: Any, *, keep: bool = True, reopen: bool = True) -> Item:
+        """The item for any object. ``keep``: store the tensors' data too. ``reopen``: look again inside
+        objects met before (they may have changed); without it they are opened at first sight only."""
+        self._keep, self._reopen = keep, reopen
+        return self._item(thing, ())
+
+    def _item(self, thing: Any, above: tuple[int, ...]) -> Item:
+        kind = type(thing)
+        if kind in PLAIN:
+            return self._values.see(thing, self._keep)
+        if kind in _ATOMS:
+            return cast(Item, thing)
+        if kind is float:
+            return cast(float, thing) if thing == thing else NAN
+        if isinstance(thing, torch.Tensor) or hasattr_quietly(thing, "_local_tensor"):
+            return self._tensor(thing)
+        if id(thing) in above:
+            return Thing(type_name(kind), f"<cycle: the {type_name(kind)} {len(above) - above.index(id(thing))} up>")
+        if len(above) >= DEEPEST:
+            self._say(f"containers nested deeper than {DEEPEST} are not followed")
+            return Thing(type_name(kind), f"<{type_name(kind)} nested deeper than {DEEPEST}>")
+        try:
+            return self._opened(thing, kind, (*above, id(thing)))
+        except RecursionError:
+            raise
+        except Exception as error:
+            self._say(f"a {type_name(kind)} was not opened: {type(error).__name__}: {first_line(error)}")
+            return Thing(type_name(kind), f"<{type_name(kind)} that cannot be opened>")
+
+    def _tensor(self, thing: Any) -> Item:
+        try:
+            return self._values.see(thing, self._keep)
+        except Exception as error:
+            self._say(f"a {type(thing).__name__} was not recorded: {type(error).__name__}: {first_line(error)}")
+            return Thing(type_name(type(thing)), f"<{type_name(type(thing))} that cannot be described>")
+
+    def _opened(self, thing: Any, kind: type, above: tuple[int, ...]) -> Item:
+        if isinstance(thing, (list, tuple)):
+            return Group("sequence", type_name(kind), self._items(thing, above), _field_names(thing, kind))
+        if isinstance(thing, dict):
+            keys = tuple(self._key(key) for key in thing)
+            return Group("mapping", type_name(kind), self._items(thing.values(), above), keys)
+        text = self._text(thing)
+        number = self._number(thing)
+        members = None if number < 0 else self._members(thing, kind)
+        if members is None:
+            return Thing(type_name(kind), text, abs(number) - 1)
+        names, inside = members
+        return Group("object", type_name(kind), self._items(inside, above), names, text, abs(number) - 1)
+
+    def _items(self, things: Any, above: tuple[int, ...]) -> tuple[Item, ...]:
+        if len(things) > WIDEST:
+            self._say(f"a container of {len(things)} items: only the first {WIDEST} are recorded")
+            things = [thing for thing, _ in zip(things, range(WIDEST))]
+        return tuple([self._item(thing, above) for thing in things])
+
+    def _members(self, thing: Any, kind: type) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
+        """What an object holds: (names, members), with no names for a set; ``None`` if it is not to be opened."""
+        if isinstance(thing, (set, frozenset)):
+            return None, sorted(thing, key=repr)
+        if isinstance(thing, _CLOSED) or kind.__module__ == "builtins":
+            return None
+        if dataclasses.is_dataclass(thing):
+            pairs = [(f.name, getattr(thing, f.name)) for f in dataclasses.fields(thing) if hasattr(thing, f.name)]
+        else:
+            pairs = [(name, member) for name, member in _attributes(thing, kind)]
+        if not any(self._worth(member) for _, member in pairs):
+            return None
+        return tuple(name for name, _ in pairs), [member for _, member in pairs]
+
+    def _worth(self, member: Any, depth: int = 0) -> bool:
+        """Does anything near hold a tensor? Objects without one are shown, not opened."""
+        if isinstance(member, torch.Tensor):
+            return True
+        if depth > 3 or type(member) in _ATOMS or isinstance(member, _CLOSED):
+            return False
+        if isinstance(member, dict):
+            return any(self._worth(inner, depth + 1) for inner in list(member.values())[:64])
+        if isinstance(member, (list, tuple)):
+            return any(self._worth(inner, depth + 1) for inner in member[:64])
+        return any(self._worth(inner, depth + 1) for _, inner in _attributes(member, type(member)))
+
+    def _number(self, thing: Any) -> int:
+        """One more than the object's number, negative when it was opened before and need not be again."""
+        reference, number = self._numbers.get(id(thing), (None, 0))
+        if reference is not None and reference() is thing:
+            return number if self._reopen else -number
+        self._number_count += 1
+        try:
+            self._numbers[id(thing)] = (weakref.ref(thing), self._number_count)
+        except TypeError:
+            pass  # not weakly referable: a later sighting gets a number of its own
+        return self._number_count
+
+    def _key(self, key: Any) -> Any:
+        if type(key) in _ATOMS:
+            return key
+        if type(key) is float:
+            return key if key == key else NAN
+        if isinstance(key, str):
+            return str.__str__(key)
+        return Thing(type_name(type(key)), self._text(key))
+
+    def _text(self, thing: Any) -> str:
+        try:
+            return without_addresses(self._shown(thing))
+        except RecursionError:
+            raise
+        except Exception as error:
+            self._say(f"the repr of a {type_name(type(thing))} raised {type(error).__name__}: {first_line(error)}")
+            return f"<{type_name(type(thing))} object whose repr raised {type(error).__name__}: {first_line(error)}>"
+
+
+def hasattr_quietly(thing: Any, name: str) -> bool:
+    """``hasattr`` for objects whose ``__getattr__`` may raise anything."""
+    try:
+        return hasattr(thing, name)
+    except Exception:
+        return False
+
+
+def _field_names(thing: Any, kind: type) -> tuple[str, ...] | None:
+    """The field names of a named tuple, or of one of torch's result tuples (``topk``: values, indices)."""
+    names = getattr(kind, "_fields", None)
+    if names is None and hasattr(kind, "n_sequence_fields"):
+        names = getattr(kind, "__match_args__", None)
+    return tuple(names) if isinstance(names, tuple) and len(names) == len(thing) else None
+
+
+def _attributes(thing: Any, kind: type) -> list[tuple[str, Any]]:
+    """Instance attributes, from ``__dict__`` and ``__slots__``; properties are not run."""
+    found = list(getattr(thing, "__dict__", {}).items())
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in ("__dict__", "__weakref__"):
+                continue
+            member = getattr(thing, name, _MISSING)
+            if member is not _MISSING:
+                found.append((name, member))
+    return found
+
+
+_MISSING = object()

@@ -1,0 +1,153 @@
+"""Which tensors of a run are the same value: each is described, measured and kept once.
+
+Two sightings are the same :class:`~fxdebug.trace.Value` when they are the same tensor object with
+the same ``_version``. The object is held weakly: Python reuses an ``id`` after the tensor is freed,
+so an entry counts only while its reference is alive. Inference tensors carry no version; they are
+measured at every sighting and are the same value when nothing about them differs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fxdebug.capture.describe import looks
+from fxdebug.stats import Unmeasurable, measure
+from fxdebug.values import Stats, Value
+
+
+class Keeper(Protocol):
+    """Takes the data of each new value while it is at hand: a store of tensors or of printed text."""
+
+    def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None: ...
+
+
+Say = Callable[[str], None]
+
+
+class Values:
+    """The values of one trace, by sighting.
+
+    ``names`` maps ``id(tensor)`` of the model's parameters and buffers to their names; the caller
+    keeps those tensors alive. ``say`` takes what must become a note on the current call.
+    """
+
+    def __init__(self, names: dict[int, str], keeper: Keeper | None, say: Say, measuring: bool = True) -> None:
+        self.all: list[Value] = []
+        self._names = names
+        self._keeper = keeper
+        self._say = say
+        self._measuring = measuring
+        self._kept: set[int] = set()
+        self._seen: dict[int, tuple[weakref.ref[Tensor], int | None, Value]] = {}
+        self._storages: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._storage_count = 0
+
+    def see(self, tensor: Tensor, keep: bool = True) -> Value:
+        """The value that ``tensor`` is now; made, measured and (``keep``) stored if it is new.
+
+        Call it inside :class:`~fxdebug.capture.aside.aside`.
+        """
+        entry = self._seen.get(id(tensor))
+        version = version_of(tensor)
+        if entry is not None and entry[0]() is tensor and entry[1] == version:
+            value = entry[2]
+            if version is not None or self._unchanged(value, tensor):
+                if keep and self._keeper is not None and value.number not in self._kept:
+                    self._keep(value, tensor, None)
+                return value
+        value = self._new(tensor, keep)
+        self._seen[id(tensor)] = (weakref.ref(tensor), version, value)
+        return value
+
+    def storage(self, tensor: Tensor) -> int | None:
+        """A number for the memory behind a tensor, equal for views of one another."""
+        try:
+            storage = tensor.untyped_storage()
+            if storage.device.type != "meta" and storage.data_ptr() == 0:
+                return None
+        except (NotImplementedError, RuntimeError):
+            return None  # sparse, nested, opaque: no single storage
+        entry = self._storages.get(storage._cdata)
+        if entry is not None and entry[0]() is not None:
+            return entry[1]
+        number = self._storage_count
+        self._storage_count += 1
+        self._storages[storage._cdata] = (weakref.ref(storage), number)
+        return number
+
+    def _new(self, tensor: Tensor, keep: bool) -> Value:
+        seen = looks(tensor)
+        body = seen.body
+        value = Value(
+            number=len(self.all),
+            shape=seen.shape,
+            dtype=seen.dtype,
+            device=seen.device,
+            layout=seen.layout,
+            stride=seen.stride,
+            offset=seen.offset,
+            type=seen.type,
+            requires_grad=seen.requires_grad,
+            storage=None if body is None else self.storage(body),
+            name=self._names.get(id(tensor)),
+            stats=self._measured(body, seen.detail, seen.dtype),
+            sharding=seen.sharding,
+            detail=seen.detail,
+        )
+        self.all.append(value)
+        if keep and self._keeper is not None:
+            self._keep(value, tensor, body)
+        return value
+
+    def _measured(self, body: Tensor | None, detail: str | None, dtype: str) -> Stats | None:
+        if not self._measuring:
+            return None
+        if body is None:
+            self._say("no statistics: a fake tensor has no data")
+            return None
+        try:
+            return measure(body)
+        except Unmeasurable as error:
+            self._say(f"no statistics: {error}")
+        except Exception as error:  # the debugger never breaks the debugged
+            self._say(f"no statistics of {dtype} ({type(body).__name__}): {type(error).__name__}: {first_line(error)}")
+        return None
+
+    def _keep(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
+        assert self._keeper is not None
+        self._kept.add(value.number)
+        try:
+            self._keeper(value, tensor, looks(tensor).body if body is None else body)
+        except Exception as error:
+            self._say(f"value {value.number} was not saved: {type(error).__name__}: {first_line(error)}")
+
+    def _unchanged(self, value: Value, tensor: Tensor) -> bool:
+        try:
+            body = looks(tensor).body
+            return body is None or not self._measuring or measure(body) == value.stats
+        except Exception:
+            return False
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """How often the tensor has been written to; inference tensors do not count that."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text; of an exception whose ``str`` raises, a word about that."""
+    try:
+        text = str(error)
+    except Exception as second:
+        return f"(its text cannot be shown: {type(second).__name__})"
+    return text.splitlines()[0] if text else ""
+
+
+def complete(value: Value, **facts: Any) -> None:
+    """Fill in facts about a value that were not known when it was first seen (where it was saved)."""
+    for name, fact in facts.items():
+        object.__setattr__(value, name, fact)

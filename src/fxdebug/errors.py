@@ -1,0 +1,62 @@
+"""Every error fxdebug raises of its own.
+
+    FxDebugError
+    ├── UsageError      called with something that cannot work (also a TypeError)
+    ├── NotFound        a name that is not in this trace (also a LookupError)
+    ├── SaveError       a run could not be written (also an OSError, and a ValueError as in transformers)
+    ├── LoadError       a file is not a run we can read (also a ValueError)
+    └── MissingExtra    an optional library is not installed (also an ImportError)
+
+An exception of the *model* is never wrapped in one of these: it passes through as the very
+object the model raised.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FxDebugError(Exception):
+    """The parent of all errors that fxdebug raises itself."""
+
+
+class UsageError(FxDebugError, TypeError):
+    """A call that cannot work as it was made; the message says what to pass instead."""
+
+
+class NotFound(FxDebugError, LookupError):
+    """A name that does not occur in this trace; the message offers the nearest ones."""
+
+
+class SaveError(FxDebugError, OSError, ValueError):
+    """A run that could not be written; the message names the path."""
+
+
+class LoadError(FxDebugError, ValueError):
+    """A file that is no run of ours, is damaged, or was written by a newer version."""
+
+
+class MissingExtra(FxDebugError, ImportError):
+    """An optional library is missing; the message names the extra to install."""
+
+
+def needs(what: str, package: str, extra: str) -> MissingExtra:
+    """The one message for a missing optional library.
+
+    >>> str(needs("reading a tokenizer", "transformers", "transformers"))
+    "reading a tokenizer needs the package 'transformers': pip install 'fxdebug[transformers]'"
+    """
+    return MissingExtra(f"{what} needs the package {package!r}: pip install 'fxdebug[{extra}]'")
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """A clause that offers the names closest to ``name``, or an empty string.
+
+    >>> nearest("h.12", ["h.0", "h.11", "wte"])
+    " Did you mean 'h.11' or 'h.0'?"
+    """
+    close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.5)
+    if not close:
+        return ""
+    return " Did you mean " + " or ".join(repr(match) for match in close) + "?"

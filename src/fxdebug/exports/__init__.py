@@ -1,0 +1,1 @@
+"""One-way: a trace in the form that other programs, and eyes, take."""

@@ -1,0 +1,79 @@
+"""The call tree as a self-contained piece of HTML: what a Trace shows of itself in a notebook."""
+
+from __future__ import annotations
+
+from html import escape
+
+from fxdebug.exports.text import headline, not_finite, number, remarks, shapes
+from fxdebug.prune import Row, folded, main_output
+from fxdebug.trace import Trace
+
+_STYLE = """
+.fxd{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;max-width:72em;overflow-x:auto}
+.fxd details>:not(summary){margin-left:1.1em}
+.fxd summary,.fxd .leaf{display:flex;gap:1em;padding:1px 4px;border-radius:3px;cursor:default;white-space:pre}
+.fxd summary{cursor:pointer}
+.fxd summary:hover,.fxd .leaf:hover{background:rgba(127,127,127,.14)}
+.fxd summary::before{content:"▸";width:1em;margin-right:-1em;opacity:.6}
+.fxd details[open]>summary::before{content:"▾"}
+.fxd .leaf::before{content:"";width:1em;margin-right:-1em}
+.fxd .name{flex:1 1 auto;min-width:12em}
+.fxd .type{color:#0a7ea4}
+.fxd .shape{flex:0 0 10em}
+.fxd .dim{opacity:.65}
+.fxd .num{flex:0 0 5em;text-align:right}
+.fxd .bad{color:#d33;font-weight:600}
+.fxd .head{font-weight:600;padding:2px 4px}
+.fxd .note{padding:2px 4px;color:#a60}
+"""
+_OPEN_LEVELS = 2  # levels that are open at first
+
+
+def tree(trace: Trace) -> str:
+    """A collapsible tree; it needs no script, no network and works in any notebook and in an e-mail."""
+    columns = "".join(f'<span class="num dim">{name}</span>' for name in ("mean", "std", "min", "max"))
+    header = (
+        '<div class="leaf"><span class="name dim">call</span><span class="shape dim">out</span>'
+        f'<span class="num dim">dtype</span>{columns}</div>'
+    )
+    notes = "".join(f'<div class="note">{escape(text.plain)}</div>' for text in remarks(trace))
+    return (
+        f'<div class="fxd"><style>{_STYLE}</style><div class="head">{escape(headline(trace).plain)}</div>'
+        f"{header}{_rows(folded(trace))}{notes}</div>"
+    )
+
+
+def _rows(root: Row) -> str:
+    """Depth first without recursion: models may be nested deeper than Python may call."""
+    pieces: list[str] = []
+    pending: list[tuple[Row, int] | str] = [(root, 0)]
+    while pending:
+        entry = pending.pop()
+        if isinstance(entry, str):
+            pieces.append(entry)
+            continue
+        row, depth = entry
+        if not row.children:
+            pieces.append(f'<div class="leaf">{_cells(row)}</div>')
+            continue
+        pieces.append(f"<details{' open' if depth < _OPEN_LEVELS else ''}><summary>{_cells(row)}</summary>")
+        pending.append("</details>")
+        pending.extend((child, depth + 1) for child in reversed(row.children))
+    return "".join(pieces)
+
+
+def _cells(row: Row) -> str:
+    call, value, stats = row.first, main_output(row.first), row.stats()
+    bad = stats is not None and stats.finite < stats.count
+    title = escape(f"{call.path or call.type}  ({call.source or 'source unknown'})", quote=True)
+    kind = "" if row.name == call.type else f' <span class="type">{escape(call.type)}</span>'
+    cells = [f'<span class="name" title="{title}">{escape(row.name)}{kind}</span>']
+    if call.error is not None:
+        return cells[0] + f'<span class="bad">raised {escape(str(call.error))}</span>'
+    cells.append(f'<span class="shape">{escape(shapes([] if call.outputs is None else list(call.outputs)))}</span>')
+    cells.append(f'<span class="num dim">{escape("" if value is None else value.dtype)}</span>')
+    numbers = ("",) * 4 if stats is None else [number(x) for x in (stats.mean, stats.std, stats.min, stats.max)]
+    cells += [f'<span class="num{" bad" if bad else ""}">{escape(text)}</span>' for text in numbers]
+    if stats is not None and bad:
+        cells.append(f'<span class="bad">{escape(not_finite(stats))}</span>')
+    return "".join(cells)

@@ -1,0 +1,192 @@
+"""The call tree as text, drawn with rich: one line a call, repeated layers folded, columns aligned."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fxdebug.prune import Row, folded, main_output
+from fxdebug.trace import Trace
+from fxdebug.values import Stats, Value, shape_text
+
+WIDE = 110  # columns from which inputs are shown too
+
+_NUMBER = re.compile(r"\d+")
+_SHORT = {
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool", "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+
+
+def tree(
+    trace: Trace, *, width: int | None = None, color: bool | None = None, fold: bool = True, depth: int | None = None
+) -> str:
+    """The whole trace as text: a headline, the tree with statistics of each call's first output, notes.
+
+    ``width`` and ``color`` default to the terminal's (80 columns and none where output is piped).
+    ``fold=False`` shows every layer; ``depth`` limits the levels.
+    """
+    if width is None:
+        width = shutil.get_terminal_size().columns
+    if color is None:
+        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        highlight=False,
+    )
+    console.print(headline(trace))
+    console.print(_table(trace, folded(trace, fold=fold, depth=depth), width))
+    for line in remarks(trace):
+        console.print(line)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def headline(trace: Trace) -> Text:
+    """The model and how much of it ran."""
+    calls, values = len(trace.calls), len(trace.values)
+    parts = [
+        f"{calls} call{'s' * (calls != 1)}",
+        f"{values} value{'s' * (values != 1)}",
+        f"{trace.duration * 1e3:.1f} ms",
+    ]
+    if trace.root.method != "forward":
+        parts.insert(0, trace.root.method)
+    return Text.assemble((trace.model, "bold"), "  ", " · ".join(parts))
+
+
+def _table(trace: Trace, root: Row, width: int) -> Table:
+    odd = any(v.stats is not None and v.stats.finite < v.stats.count for v in trace.values)
+    wide = width >= WIDE
+    names = [
+        "call",
+        *(["in"] if wide else []),
+        "out",
+        "type",
+        "mean",
+        "std",
+        "min",
+        "max",
+        *(["not finite"] if odd else []),
+    ]
+    rows = [_cells(row, lead, wide, odd) for row, lead in _lines(root)]
+    sizes = [max(len(name), *(len(row[i].plain) for row in rows)) for i, name in enumerate(names)]
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    for name, size in zip(names, sizes):
+        room = width - sum(sizes[1:]) - len(sizes) + 1 if name == "call" else size
+        side = "right" if name in ("mean", "std", "min", "max") else "left"
+        table.add_column(name, justify=side, no_wrap=True, max_width=max(16, room))  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _lines(root: Row) -> Iterator[tuple[Row, str]]:
+    """Every row with the guides to draw before it."""
+    pending: list[tuple[Row, str, str]] = [(root, "", "")]
+    while pending:
+        row, lead, below = pending.pop()
+        yield row, lead
+        last = len(row.children) - 1
+        for position, child in reversed(list(enumerate(row.children))):
+            guides = ("└ ", "  ") if position == last else ("├ ", "│ ")
+            pending.append((child, below + guides[0], below + guides[1]))
+
+
+def _cells(row: Row, lead: str, wide: bool, odd: bool) -> list[Text]:
+    call = row.first
+    label = Text.assemble((lead, "dim"), row.name)
+    if row.name != call.type:
+        label.append(f" {call.type}", "cyan" if call.origin == "registered" else "magenta")
+    cells = [label]
+    if wide:
+        cells.append(Text(shapes([value for value in call.inputs])))
+    if call.error is not None:
+        cells.append(Text("raised", "bold red"))
+        cells.append(Text(call.error.type if call.error.here else "", "red"))
+        return cells + [Text("")] * (4 + odd)
+    value = main_output(call)
+    cells.append(Text(shapes([] if call.outputs is None else list(call.outputs))))
+    cells.append(Text("" if value is None else _SHORT.get(value.dtype, value.dtype), "dim"))
+    stats = row.stats()
+    bad = stats is not None and stats.finite < stats.count
+    cells += [Text(text, "red" if bad else "") for text in _numbers(stats)]
+    if odd:
+        cells.append(Text(not_finite(stats) if stats is not None and bad else "", "bold red"))
+    return cells
+
+
+def _examples(counts: Counter[str], paths: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
+    """Each name with its numbers left out, how many paths it stands for, and one of them."""
+    first: dict[str, str] = {}
+    for path in paths:
+        first.setdefault(_NUMBER.sub("#", path), path)
+    for name, count in counts.items():
+        yield f"{name} ×{count}", count, first[name]
+
+
+def shapes(values: list[Value]) -> str:
+    """The shape of the first tensor, and how many more there are."""
+    if not values:
+        return ""
+    return shape_text(values[0].shape) + (f" +{len(values) - 1}" if len(values) > 1 else "")
+
+
+def _numbers(stats: Stats | None) -> list[str]:
+    if stats is None:
+        return ["", "", "", ""]
+    return [number(x) for x in (stats.mean, stats.std, stats.min, stats.max)]
+
+
+def number(x: float | int | complex | None) -> str:
+    """A number in at most eight characters.
+
+    >>> number(-0.0031415), number(123456), number(1.5e-7), number(2.0)
+    ('-0.00314', '123456', '1.5e-07', '2')
+    """
+    if x is None:
+        return ""
+    if isinstance(x, complex):
+        return f"{abs(x):.3g}∠"
+    if isinstance(x, int) and abs(x) < 10_000_000:
+        return str(x)
+    text = f"{x:.3g}"
+    return text if len(text) <= 8 else f"{x:.1e}"
+
+
+def not_finite(stats: Stats) -> str:
+    """How many of what: ``3 NaN, 1 −Inf``."""
+    counts = ((stats.nan, "NaN"), (stats.posinf, "+Inf"), (stats.neginf, "−Inf"))
+    return ", ".join(f"{count} {what}" for count, what in counts if count)
+
+
+def remarks(trace: Trace) -> list[Text]:
+    """What must be said below the tree: where it raised, what never ran, the first notes."""
+    remarks = []
+    failed = next((call for call in trace.calls if call.error is not None and call.error.here), None)
+    if failed is not None and trace.error is not None:
+        where = f" ({failed.source})" if failed.source else ""
+        remarks.append(Text(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red"))
+    if trace.never_called:
+        counts = Counter(_NUMBER.sub("#", path) for path in trace.never_called)
+        names = [name if count > 1 else path for name, count, path in _examples(counts, trace.never_called)]
+        shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+        remarks.append(Text(f"never called: {shown}", "dim"))
+    for note in trace.notes[:5]:
+        remarks.append(Text(f"note: {note.where + ': ' if note.where else ''}{note.what}", "yellow"))
+    if len(trace.notes) > 5:
+        remarks.append(Text(f"and {len(trace.notes) - 5} more notes in trace.notes", "yellow"))
+    return remarks

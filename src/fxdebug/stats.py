@@ -1,0 +1,278 @@
+"""A tensor → :class:`~fxdebug.trace.Stats`.
+
+Call :func:`measure` with autograd and torch's modes switched off (``capture.aside`` does that).
+Everything is accumulated in float64, over blocks summed in at least float32, relative to a shift
+where the mean is large against the spread: a sum of squares alone would give std 0 for N(5, 1e-3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fxdebug.values import Stats
+
+BLOCK = 65536  # elements: 256 KiB of float32, which stays in the second-level cache between passes
+
+_REAL = (torch.float32, torch.float64)
+_INTEGER = frozenset(
+    dtype
+    for dtype in (
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.uint16, torch.uint32, torch.uint64,
+    )
+)  # fmt: skip
+# The sixteen values of a 4-bit float (1 sign, 2 exponent, 1 mantissa bit), OCP Microscaling Formats 1.0, table 5.
+_FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+
+
+class Unmeasurable(Exception):
+    """No statistics can be taken of this tensor; the message says why."""
+
+
+def measure(tensor: Tensor) -> Stats:
+    """Count, mean, std, min, max, absmax and the numbers of NaN, ±Inf and zeros of any tensor.
+
+    Dtypes: every real, integer, boolean and complex one, 8- and 4-bit floats, quantised. Layouts:
+    strided, sparse (implicit zeros count as zeros) and nested (over the elements there are).
+    Raises :class:`Unmeasurable` for tensors without data (meta, fake) or of an unknown kind.
+
+    >>> measure(torch.tensor([1.0, 2.0, float("nan"), 0.0]))
+    Stats(count=4, mean=1.0, std=1.0, min=0.0, max=2.0, absmax=2.0, nan=1, posinf=0, neginf=0, zeros=1)
+    """
+    if tensor.is_meta:
+        raise Unmeasurable("a meta tensor has no data")
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.is_nested:
+        parts = [part.reshape(-1) for part in tensor.unbind()]
+        tensor = torch.cat(parts) if parts else tensor.values()
+    if tensor.layout is not torch.strided:
+        return _sparse(tensor)
+    dtype = tensor.dtype
+    if dtype in _REAL:
+        return _dense(tensor)
+    if dtype in _INTEGER:
+        return _integers(tensor)
+    if dtype.is_complex:
+        return _complex(tensor)
+    if dtype.is_floating_point:
+        return _dense(tensor)
+    raise Unmeasurable(f"{dtype} has no arithmetic")
+
+
+# Dense real tensors ------------------------------------------------------------------------------
+
+
+def _dense(tensor: Tensor) -> Stats:
+    flat, repeats = _flat(tensor)
+    count = flat.numel()
+    if count == 0:
+        return Stats(0, None, None, None, None, None)
+    plain = _finite(flat)
+    if plain is None:
+        return _with_holes(flat, repeats)
+    total, squares, low, high, zeros = plain
+    return _stats(count, repeats, total, squares, low, high, zeros)
+
+
+def _flat(tensor: Tensor) -> tuple[Tensor, int]:
+    """One-dimensional elements in any order, and how often each occurs (expanded dimensions are not walked)."""
+    repeats = 1
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            repeats *= size
+            tensor = tensor.narrow(dim, 0, 1)
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    if tensor.is_contiguous():
+        flat = tensor.view(-1)
+    elif torch.ops.aten.is_non_overlapping_and_dense(tensor):
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+    else:
+        flat = tensor.reshape(-1)
+    if flat.dtype is getattr(torch, "float4_e2m1fn_x2", None):
+        codes = flat.view(torch.uint8)
+        codes = torch.stack([codes & 15, codes >> 4]).long()
+        flat = torch.tensor(_FLOAT4, device=flat.device)[codes].view(-1)
+    return flat, repeats
+
+
+def _blocks(flat: Tensor) -> Iterator[Tensor]:
+    count = flat.numel()
+    for start in range(0, count, BLOCK):
+        block = flat if count <= BLOCK else flat[start : start + BLOCK]
+        yield block if block.dtype in _REAL else block.to(torch.float32)
+
+
+def _finite(flat: Tensor) -> tuple[float, float, float, float, int] | None:
+    """(sum, sum of squared deviations, min, max, zeros), or ``None`` if an element is not finite.
+
+    Both sums are relative to nothing when the spread is at least of the order of the mean, and to a
+    shift otherwise; float64 takes over when float32 would overflow.
+    """
+    count = flat.numel()
+    sums = [_block_sums(block, 0.0) for block in _blocks(flat)]
+    total, squares, low, high, zeros = _merged(sums)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    if not (math.isfinite(total) and math.isfinite(squares)) or (0.0 < max(-low, high) < 1e-18):
+        return _wide(flat, low, high, zeros)
+    deviation = squares - total * total / count
+    if deviation < 0.2 * squares:  # cancellation would eat the digits float32 has
+        shift = total / count
+        sums = [_block_sums(block, shift, extremes=False) for block in _blocks(flat)]
+        drift, squares, *_ = _merged(sums)
+        deviation = max(squares - drift * drift / count, 0.0)
+        total = shift * count + drift
+    return total, deviation, low, high, zeros
+
+
+def _block_sums(block: Tensor, shift: float, extremes: bool = True) -> tuple[float, float, float, float, int]:
+    zeros = 0
+    low = high = 0.0
+    if extremes:
+        if block.device.type == "cpu":
+            array = block.numpy()
+            low, high = float(array.min()), float(array.max())
+        else:
+            pair = torch.stack(torch.aminmax(block)).tolist()
+            low, high = pair[0], pair[1]
+        if low <= 0.0 <= high:
+            zeros = _zeros(block)
+    centred = block - shift if shift else block
+    return float(centred.sum()), float(torch.dot(centred, centred)), low, high, zeros
+
+
+def _zeros(block: Tensor) -> int:
+    if block.device.type == "cpu":  # numpy counts booleans eight times as fast as torch counts floats
+        return int(np.count_nonzero(block.numpy() == 0))
+    return int((block == 0).sum())
+
+
+def _merged(sums: list[tuple[float, float, float, float, int]]) -> tuple[float, float, float, float, int]:
+    if len(sums) == 1:
+        return sums[0]
+    totals, squares, lows, highs, zeros = zip(*sums)
+    nan = next((low for low in lows if low != low), None)
+    low = min(lows) if nan is None else nan
+    return math.fsum(totals) if _all_finite(totals) else math.nan, sum(squares), low, max(highs), sum(zeros)
+
+
+def _all_finite(numbers: tuple[float, ...]) -> bool:
+    return all(map(math.isfinite, numbers))
+
+
+def _wide(flat: Tensor, low: float, high: float, zeros: int) -> tuple[float, float, float, float, int]:
+    """The sums in float64, scaled by the largest magnitude: for 1e30 and 1e-30 alike."""
+    scale = max(-low, high)
+    count = flat.numel()
+    total = squares = 0.0
+    scaled = [block.to(torch.float64) / scale for block in _blocks(flat)]
+    mean = sum(float(block.sum()) for block in scaled) / count
+    for block in scaled:
+        centred = block - mean
+        total += float(centred.sum())
+        squares += float(torch.dot(centred, centred))
+    deviation = max(squares - total * total / count, 0.0)
+    return (mean * count + total) * scale, deviation * scale * scale, low, high, zeros
+
+
+def _with_holes(flat: Tensor, repeats: int) -> Stats:
+    """NaN and infinities are counted; the rest is measured as if they were not there."""
+    if flat.dtype not in _REAL:
+        flat = flat.to(torch.float32)
+    finite = flat[torch.isfinite(flat)]
+    nan = int(torch.isnan(flat).sum())
+    posinf = int((flat == math.inf).sum())
+    neginf = int((flat == -math.inf).sum())
+    rest = _dense(finite)
+    return Stats(
+        flat.numel() * repeats, rest.mean, rest.std, rest.min, rest.max, rest.absmax,
+        nan * repeats, posinf * repeats, neginf * repeats, rest.zeros * repeats,
+    )  # fmt: skip
+
+
+def _stats(count: int, repeats: int, total: float, deviation: float, low: float, high: float, zeros: int) -> Stats:
+    mean = min(max(total / count, low), high)  # rounding must not push the mean of equal elements off them
+    many = count * repeats
+    std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
+    return Stats(many, mean, std, low, high, max(-low, high, 0.0), 0, 0, 0, zeros * repeats)
+
+
+# The other kinds ---------------------------------------------------------------------------------
+
+
+def _integers(tensor: Tensor) -> Stats:
+    flat, repeats = _flat(tensor)
+    count = flat.numel()
+    if count == 0:
+        return Stats(0, None, None, None, None, None)
+    array = (flat if flat.device.type == "cpu" else flat.cpu()).numpy()
+    low, high = int(array.min()), int(array.max())
+    zeros = count - int(np.count_nonzero(array))
+    total = int(array.sum(dtype=np.int64)) if max(-low, high) < 2**62 // count else sum(array.tolist())
+    mean = total / count
+    centred = array.astype(np.float64)
+    centred -= mean
+    deviation = float(centred.dot(centred))
+    many = count * repeats
+    std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
+    return Stats(many, mean, std, low, high, max(-low, high, 0), 0, 0, 0, zeros * repeats)
+
+
+def _complex(tensor: Tensor) -> Stats:
+    flat, repeats = _flat(tensor.resolve_conj())
+    if flat.dtype is torch.complex32:
+        flat = flat.to(torch.complex64)
+    nan = torch.isnan(flat)
+    infinite = torch.isinf(flat) & ~nan
+    bad = int(nan.sum()), int(infinite.sum())
+    finite = flat[~(nan | infinite)] if any(bad) else flat
+    many = flat.numel() * repeats
+    count = finite.numel()
+    if count == 0:
+        return Stats(many, None, None, None, None, None, bad[0] * repeats, bad[1] * repeats)
+    wide = finite.to(torch.complex128)
+    mean = complex(wide.mean())
+    deviation = float(((wide - mean).abs() ** 2).sum()) * repeats
+    std = math.sqrt(deviation / (count * repeats - 1)) if count * repeats > 1 else 0.0
+    absmax = float(wide.abs().max())
+    zeros = int((finite == 0).sum()) * repeats
+    return Stats(many, mean, std, None, None, absmax, bad[0] * repeats, bad[1] * repeats, 0, zeros)
+
+
+def _sparse(tensor: Tensor) -> Stats:
+    if tensor.layout is torch.sparse_coo:
+        stored = tensor.coalesce().values()
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        stored = tensor.values()
+    else:
+        return measure(tensor.to_dense())
+    inside = measure(stored)
+    return _with_zeros(inside, math.prod(tensor.shape) - inside.count)
+
+
+def _with_zeros(stats: Stats, implicit: int) -> Stats:
+    """The statistics after adding ``implicit`` elements that are zero (Chan's update of mean and deviation)."""
+    if implicit <= 0:
+        return stats
+    finite = stats.finite
+    if finite == 0:
+        return Stats(
+            stats.count + implicit, 0.0, 0.0, 0.0, 0.0, 0.0, stats.nan, stats.posinf, stats.neginf, implicit
+        )  # fmt: skip
+    assert stats.mean is not None and stats.std is not None and stats.absmax is not None
+    total = finite + implicit
+    mean = stats.mean * finite / total
+    deviation = stats.std**2 * (finite - 1) + abs(stats.mean) ** 2 * finite * implicit / total
+    low = None if stats.min is None else min(stats.min, 0)
+    high = None if stats.max is None else max(stats.max, 0)
+    return Stats(
+        stats.count + implicit, mean, math.sqrt(deviation / (total - 1)) if total > 1 else 0.0, low, high,
+        stats.absmax, stats.nan, stats.posinf, stats.neginf, stats.zeros + implicit,
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""What is on disk while the model runs, so that a killed process leaves its trace behind.
+
+A line per event: ``["value", row]``, ``["began", …]`` when a call begins and ``["ended", …]`` when it
+ends. It lies in the run's working folder and is gone once ``trace.json`` is there. Lines are
+flushed twice a second and whenever a megabyte is waiting: what was not flushed is lost with the process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fxdebug.errors import LoadError
+from fxdebug.store import load
+from fxdebug.trace import Call, Failure, Note, Trace
+from fxdebug.values import Inputs, Outputs, Value
+
+FILE = "journal.jsonl"
+FLUSH_AFTER = 0.5  # seconds
+
+
+class OpenCall(Protocol):
+    """What the journal needs to know of a call (``capture.recorder.Frame`` is one)."""
+
+    index: int
+    number: int
+    depth: int
+    inputs: Inputs
+    outputs: Outputs | None
+    error: Failure | None
+    duration: float
+    parent: Any
+    site: Any
+
+
+class Journal:
+    """Hears of calls as they begin and end and writes them down. Errors of the disk end it quietly."""
+
+    def __init__(self, folder: Path, model: str, values: Sequence[Value]) -> None:
+        self.broken: OSError | None = None
+        self._values = values
+        self._written = 0
+        self._flushed = time.monotonic()
+        self._file = (folder / FILE).open("w", encoding="utf-8", buffering=1 << 20)
+        self._write("run", [load.VERSION, model])
+        self._file.flush()
+
+    def began(self, call: OpenCall) -> None:
+        self._new_values()
+        parent = None if call.parent is None else call.parent.index
+        site = call.site
+        where = [call.index, site.path, site.type, call.number, parent, call.depth]
+        self._write("began", [*where, load.inputs_to_json(call.inputs)])
+
+    def ended(self, call: OpenCall) -> None:
+        self._new_values()
+        outputs, error = load.outputs_to_json(call.outputs), load.failure_to_json(call.error)
+        self._write("ended", [call.index, call.duration, outputs, error])
+
+    def close(self) -> None:
+        """The run is over."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self.broken = error
+
+    def _new_values(self) -> None:
+        while self._written < len(self._values):
+            self._write("value", load.value_row(self._values[self._written]))
+            self._written += 1
+
+    def _write(self, event: str, content: Any) -> None:
+        if self.broken is not None:
+            return
+        try:
+            self._file.write(json.dumps([event, content], separators=(",", ":")) + "\n")
+            now = time.monotonic()
+            if now - self._flushed > FLUSH_AFTER:
+                self._file.flush()
+                self._flushed = now
+        except OSError as error:
+            self.broken = error
+
+
+def recovered(folder: Path) -> Trace:
+    """The trace that an unfinished run left in its working folder: calls that never ended have an error."""
+    path = folder / FILE
+    values: list[Value] = []
+    calls: dict[int, dict[str, Any]] = {}
+    model = "?"
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                event, content = json.loads(line)
+            except ValueError:
+                break  # the line the process was writing when it ended
+            if event == "run":
+                model = content[1]
+            elif event == "value":
+                values.append(load.value_from_row(dict(zip(load._VALUE, content))))
+            elif event == "began":
+                index, place, kind, number, parent, depth, inputs = content
+                given = load.inputs_from_json(inputs, tuple(values)) or Inputs()
+                calls[index] = dict(
+                    index=index, path=place, type=kind, number=number, parent_index=parent, depth=depth, inputs=given
+                )
+            elif event == "ended":
+                index, duration, outputs, error = content
+                returned = None if outputs is None else Outputs(load.item_from_json(outputs[0], values))
+                failed = None if error is None else Failure(*error)
+                calls[index] |= dict(duration=duration, outputs=returned, error=failed, finished=index)
+    except (OSError, TypeError, KeyError, IndexError, ValueError) as error:
+        raise LoadError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    if not calls:
+        raise LoadError(f"{path} holds no call: the run ended before the model began")
+    ended = Failure("Unfinished", "the process ended while this call ran", here=False)
+    for call in calls.values():
+        if "finished" not in call:
+            call["error"] = ended
+    note = Note("recovered from an unfinished run: what was not flushed when its process ended is missing")
+    return Trace(model, tuple(Call(**call) for call in calls.values()), tuple(values), notes=(note,), folder=folder)

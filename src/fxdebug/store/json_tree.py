@@ -1,0 +1,284 @@
+"""The standard nested tree: the JSON of transformers' ``model_addition_debugger_context``.
+
+Text-equal to what the reference writes where it works, and made from a finished
+:class:`~fxdebug.trace.Trace`: the modules that were registered when the run began, the inputs of
+every call, the outputs of calls without calls below them. A call that raised has ``error`` in
+addition, which the reference has no place for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO, TypeAlias
+
+from fxdebug.trace import Call, Trace
+from fxdebug.values import Group, Inputs, Item, Stats, Thing, Value
+
+Node: TypeAlias = dict[str, Any]
+Entry: TypeAlias = Callable[[Value, str], Node]  # (value, the reference's name for it) → its JSON
+
+MEASURED = frozenset({"float16", "float32", "bfloat16"})  # the dtypes the reference has statistics for
+
+_ADDRESS = re.compile(r"object at 0x[0-9A-Fa-f]+")
+_LAYER = re.compile(r"(.*)\.(\d+)$")
+
+
+def standard_tree(trace: Trace, entry: Entry, *, prune: bool) -> Node:
+    """The tree as nested dicts, ready for :func:`write_full` and :func:`write_summary`.
+
+    ``entry`` makes the JSON of a tensor. ``prune`` removes middle layers as the reference does: of
+    siblings whose path ends in a number and that have children of that number, the first and last stay.
+    """
+    nodes: dict[int, Node] = {}
+    below: dict[int, list[Call]] = {}
+    for call in trace.calls:
+        if call.origin == "registered":
+            nodes[call.index] = _node(trace, call, entry)
+            if call.parent_index is not None:
+                below.setdefault(_standing_on(trace, call), []).append(call)
+    for index, calls in below.items():  # the reference lists calls as they end
+        calls.sort(key=lambda call: (call.finished is None, call.finished or 0, call.index))
+        nodes[index]["children"] = [nodes[call.index] for call in calls]
+    root = {key: value for key, value in nodes[0].items() if value}
+    if prune:
+        _prune_layers(root)
+    for node in _walk(root):
+        if node.get("children"):
+            node.pop("outputs", None)
+    return root
+
+
+def _standing_on(trace: Trace, call: Call) -> int:
+    """The registered call that was running when this one was made: what the reference hangs it under."""
+    while True:
+        index = call.invoked_in if call.invoked_in is not None else call.parent_index
+        assert index is not None
+        call = trace.calls[index]
+        if call.origin == "registered":
+            return index
+
+
+def _node(trace: Trace, call: Call, entry: Entry) -> Node:
+    path = f"{trace.model}.{call.path}" if call.path else trace.model
+    node: Node = {"module_path": path}
+    if call.parent_index is None and call.method != "forward":
+        return node  # stands for calls made outside the model's forward: nothing went in
+    node["inputs"] = _inputs(call.inputs, entry, f"{path}_inputs", everything=call.parent_index is None)
+    node["outputs"] = None
+    if call.outputs is not None and (call.parent_index is None or not call.has_submodules):
+        node["outputs"] = _json(call.outputs.item, entry, f"{path}_outputs")
+    if call.error is not None:
+        node["error"] = str(call.error)
+    return node
+
+
+def _inputs(inputs: Inputs, entry: Entry, path: str, everything: bool) -> Node:
+    found: Node = {}
+    if inputs.args or everything:
+        found["args"] = [_json(arg, entry, f"{path}_args_{i}") for i, arg in enumerate(inputs.args)]
+    if inputs.kwargs or everything:
+        found["kwargs"] = {name: _json(arg, entry, f"{path}_kwargs_{name}") for name, arg in inputs.kwargs.items()}
+    return found
+
+
+def _json(item: Item, entry: Entry, path: str) -> Any:
+    if isinstance(item, Value):
+        return entry(item, path)
+    if isinstance(item, Group) and item.kind == "sequence":
+        return [_json(inner, entry, f"{path}_{i}") for i, inner in enumerate(item.items)]
+    if isinstance(item, Group) and item.kind == "mapping":
+        assert item.keys is not None
+        return {key_of(key): _json(inner, entry, f"{path}_{_word(key)}") for key, inner in zip(item.keys, item.items)}
+    if isinstance(item, (Group, Thing)):
+        return _ADDRESS.sub("object at 0xXXXXXXXX", item.text or "")
+    return _ADDRESS.sub("object at 0xXXXXXXXX", repr(item))
+
+
+def key_of(key: Any) -> Any:
+    """A dict key as ``json.dump`` takes it; keys it does not know become their text."""
+    if isinstance(key, Thing):
+        return key.text
+    return key if key is None or isinstance(key, (str, int, float)) else repr(key)
+
+
+def _word(key: Any) -> str:
+    return key.text if isinstance(key, Thing) else str(key)
+
+
+def _walk(root: Node) -> Iterator[Node]:
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(node.get("children", ()))
+
+
+def _prune_layers(root: Node) -> None:
+    for node in _walk(root):
+        children = node.get("children")
+        if children:
+            layers = [child for child in children if _is_layer(child)]
+            dropped = {id(child) for child in layers[1:-1]} if len(layers) > 2 else set()
+            node["children"] = [child for child in children if id(child) not in dropped]
+
+
+def _is_layer(node: Node) -> bool:
+    match = _LAYER.match(node["module_path"])
+    if not match or not node.get("children"):
+        return False
+    return any(f".{match.group(2)}." in child["module_path"] for child in node["children"])
+
+
+# Entries -----------------------------------------------------------------------------------------
+
+
+def described(value: Value) -> Node:
+    """Shape and dtype, as the reference writes them."""
+    return {"shape": f"torch.Size({list(value.shape)})", "dtype": f"torch.{value.dtype}"}
+
+
+def statistics(words: tuple[str, str, str, str] | None) -> Node:
+    """Mean, std, min and max under the reference's keys."""
+    return {} if words is None else dict(zip(("mean", "std", "min", "max"), words))
+
+
+def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -> tuple[str, str, str, str] | None:
+    """The four statistics as the reference would print them, from ours: NaN and Inf spread as torch spreads them."""
+    stats = value.stats
+    if value.dtype not in MEASURED or stats is None:
+        return None
+    suffix = "" if value.device == "cpu" else f", device='{value.device}'"
+    if value.dtype != default_dtype:
+        suffix += f", dtype=torch.{value.dtype}"
+    mean, std, low, high = (_rounded(x, value.dtype) for x in _spread(stats))
+    return (
+        _scalar(mean, precision, suffix), _scalar(std, precision, suffix),
+        _scalar(low, precision, suffix), _scalar(high, precision, suffix),
+    )  # fmt: skip
+
+
+def _spread(stats: Stats) -> tuple[float, float, float, float]:
+    nan = math.nan
+    if stats.nan or not stats.count:
+        return nan, nan, nan, nan
+    low = -math.inf if stats.neginf else stats.min if stats.min is not None else math.inf
+    high = math.inf if stats.posinf else stats.max if stats.max is not None else -math.inf
+    if stats.posinf or stats.neginf:
+        return (nan if stats.posinf and stats.neginf else low if stats.neginf else high), nan, low, high
+    assert isinstance(stats.mean, float) and stats.std is not None
+    return stats.mean, stats.std if stats.count > 1 else nan, low, high
+
+
+def _rounded(number: float, dtype: str) -> float:
+    """The nearest number that ``dtype`` can hold."""
+    if not math.isfinite(number):
+        return number
+    try:
+        if dtype == "float16":
+            return float(struct.unpack("e", struct.pack("e", number))[0])
+        (bits,) = struct.unpack("I", struct.pack("f", number))
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    if dtype == "bfloat16":  # the upper half of a float32, rounded to even
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return float(struct.unpack("f", struct.pack("I", bits))[0])
+
+
+def _scalar(number: float, precision: int, suffix: str) -> str:
+    """A zero-dimensional tensor as torch prints it in scientific mode."""
+    if number and math.isfinite(number):
+        return f"tensor({number:.{precision}e}{suffix})"
+    return f"tensor({f'{number:.0f}.' if number == 0 else number}{suffix})"
+
+
+# Writing -----------------------------------------------------------------------------------------
+
+
+class Lines(list[str]):
+    """The printed lines of one value, read when they are written out: never all in memory."""
+
+    def __init__(self, read: Callable[[], list[str]]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+
+def write_full(tree: Node, file: TextIO) -> None:
+    """``…_FULL_TENSORS.json``."""
+    deeply(lambda: json.dump(tree, file, indent=2))
+
+
+def write_summary(tree: Node, file: TextIO) -> None:
+    """``…_SUMMARY.json``: the tree without any key ``value`` in inputs and outputs, as the reference has it."""
+    short: Node = {}
+    pairs = [(tree, short)]
+    while pairs:
+        node, copy = pairs.pop()
+        for key, content in node.items():
+            if key == "children":
+                copy[key] = [{} for _ in content]
+                pairs.extend(zip(content, copy[key]))
+            else:
+                copy[key] = _without_values(content) if key in ("inputs", "outputs") else content
+    deeply(lambda: json.dump(short, file, indent=2))
+
+
+def _without_values(content: Any) -> Any:
+    if isinstance(content, dict):
+        kept: Node = {}
+        for key, inner in content.items():
+            text = _as_json_key(key)  # keys that are one in JSON are one here: the reference read its JSON back
+            if text != "value":
+                kept[text] = _without_values(inner)
+        return kept
+    if isinstance(content, list):
+        return [_without_values(inner) for inner in content]
+    return content
+
+
+def _as_json_key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, bool):
+        return {None: "null", True: "true", False: "false"}[key]
+    return int.__repr__(key) if isinstance(key, int) else json.dumps(key)
+
+
+def deeply(work: Callable[[], Any]) -> Any:
+    """Run something recursive on data nested deeper than Python's limit allows here: on a thread with a large stack."""
+    try:
+        return work()
+    except RecursionError:
+        pass
+    result: list[Any] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(work())
+        except BaseException as error:
+            raised.append(error)
+
+    limit, stack = sys.getrecursionlimit(), threading.stack_size(512 * 1024 * 1024)
+    try:
+        sys.setrecursionlimit(max(limit, 200_000))
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(limit)
+        threading.stack_size(stack)
+    if raised:
+        raise raised[0]
+    return result[0]

@@ -1,0 +1,33 @@
+"""The data behind a trace that lies in a folder; nothing here loads torch until a tensor is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fxdebug.values import Value
+
+Words = tuple[str, str, str, str]
+
+
+class Saved:
+    """Answers for the data of a saved trace. ``words``: printed statistics still known from the run itself."""
+
+    def __init__(self, folder: Path, words: Mapping[int, Words] | None = None) -> None:
+        self._folder = folder
+        self._words = words or {}
+
+    def lines(self, value: Value) -> list[str] | None:
+        """The printed form: it is in the standard tree on disk, and is not read back."""
+        return None
+
+    def printed(self, value: Value) -> Words | None:
+        """Mean, std, min and max in the reference's letters, while the process that ran it lives."""
+        return self._words.get(value.number)
+
+    def tensor(self, value: Value) -> Any:
+        """The data of a value."""
+        from fxdebug.store import tensors
+
+        return tensors.read(self._folder, value)

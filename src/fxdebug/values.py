@@ -1,0 +1,260 @@
+"""What a tensor was, and how values were arranged where they were passed: plain data without torch.
+
+A :class:`Value` is one distinct tensor version. What a call was given and what it returned keeps its
+shape: :class:`Inputs` and :class:`Outputs` hold nested items, and an item is a :class:`Value`, a
+:class:`Group` (a container and what was in it), a :class:`Thing` (anything that can only be shown)
+or a plain ``None``, ``bool``, ``int``, ``float``, ``complex``, ``str`` or ``bytes``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from fxdebug.errors import NotFound, nearest
+
+NAN = math.nan  # the one NaN in plain values: `is` makes it equal to itself inside tuples
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Numbers about the elements of one tensor; mean, std, min, max and absmax are over the finite ones.
+
+    ``std`` divides by n - 1 as ``torch.std`` does and is 0.0 for a single element. The five are
+    ``None`` when there is no finite element. Integers keep exact ``min`` and ``max``; booleans
+    count as 0 and 1. A complex tensor has a complex ``mean``, no ``min`` and ``max``, and counts as
+    NaN or infinite where either part is (``posinf`` holds all its infinities).
+    """
+
+    count: int
+    mean: float | complex | None
+    std: float | None
+    min: float | int | None
+    max: float | int | None
+    absmax: float | int | None
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+    zeros: int = 0
+
+    @property
+    def finite(self) -> int:
+        """How many elements are neither NaN nor infinite."""
+        return self.count - self.nan - self.posinf - self.neginf
+
+
+def pooled(parts: Sequence[Stats]) -> Stats:
+    """The statistics of several tensors as if they were one (Chan's update of mean and deviation).
+
+    >>> pooled([Stats(2, 1.0, 0.0, 1.0, 1.0, 1.0), Stats(2, 3.0, 0.0, 3.0, 3.0, 3.0)]).mean
+    2.0
+    """
+    known = [part for part in parts if part.mean is not None and part.std is not None]
+    counts = [sum(getattr(part, name) for part in parts) for name in ("count", "nan", "posinf", "neginf", "zeros")]
+    count, nan, posinf, neginf, zeros = counts
+    if not known:
+        return Stats(count, None, None, None, None, None, nan, posinf, neginf, zeros)
+    total, mean, deviation = 0, known[0].mean, 0.0
+    for part in known:
+        assert mean is not None and part.mean is not None and part.std is not None
+        step, n = part.mean - mean, part.finite
+        mean = mean + step * n / (total + n)
+        deviation += part.std**2 * (n - 1) + abs(step) ** 2 * total * n / (total + n)
+        total += n
+    extremes = [[getattr(p, name) for p in known if getattr(p, name) is not None] for name in ("min", "max", "absmax")]
+    low, high, absmax = extremes
+    return Stats(
+        count, mean, math.sqrt(deviation / (total - 1)) if total > 1 else 0.0, min(low, default=None),
+        max(high, default=None), max(absmax, default=None), nan, posinf, neginf, zeros,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How a DTensor lies over its device mesh; the :class:`Value` around it is the local part."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    mesh: tuple[int, ...]
+    mesh_dims: tuple[str, ...] | None
+    placements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor at one moment: measured once, saved once, referred to from everywhere it appeared.
+
+    Two sightings of the same tensor object with no write in between are the same ``Value``;
+    an in-place operation makes a new one. ``storage`` numbers the memory behind it: values with
+    equal ``storage`` are views of one another. ``offset`` and ``stride`` count elements.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    layout: str = "strided"
+    stride: tuple[int, ...] | None = None
+    offset: int = 0
+    type: str = "Tensor"
+    requires_grad: bool = False
+    storage: int | None = None
+    name: str | None = None  # the model's parameter or buffer that it is
+    stats: Stats | None = None
+    saved: str | None = None  # where its data is: "<file>#<key>"
+    digest: str | None = None  # of dtype, shape and data; set when the data was saved
+    sharding: Sharding | None = None
+    detail: str | None = None  # what the fields above cannot say ("quantised …", "inside vmap …")
+
+    @property
+    def numel(self) -> int:
+        """The number of elements of ``shape``."""
+        return math.prod(self.shape)
+
+    @property
+    def label(self) -> str:
+        """Dtype and shape in one word.
+
+        >>> Value(0, (2, 8), "float32", "cpu").label
+        'float32[2, 8]'
+        """
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """An object that can only be shown: its type, its text, and a number that tells it apart.
+
+    ``text`` is its ``repr`` with memory addresses replaced; ``number`` is the same wherever the
+    same object was met in this trace.
+    """
+
+    type: str
+    text: str
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A container and what was in it.
+
+    ``kind`` is ``sequence`` (list, tuple and their subclasses), ``mapping`` (dict and its
+    subclasses) or ``object`` (a dataclass, a set, anything with attributes). ``keys`` are the
+    mapping's keys, the object's attributes or the named tuple's fields, and ``None`` for the rest.
+    ``text`` is the ``repr`` of an object, as in :class:`Thing`.
+    """
+
+    kind: str
+    type: str
+    items: tuple[Item, ...]
+    keys: tuple[Any, ...] | None = None
+    text: str | None = None
+    number: int | None = None
+
+    def __getitem__(self, key: Any) -> Item:
+        """An item by position, or by key where there are keys."""
+        if self.keys is not None and key in self.keys:
+            return self.items[self.keys.index(key)]
+        if isinstance(key, int) and self.kind == "sequence":
+            return self.items[key]
+        known = self.keys if self.keys is not None else range(len(self.items))
+        raise NotFound(f"no {key!r} in this {self.type}; it has {', '.join(map(repr, known)) or 'nothing'}")
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+Item: TypeAlias = "Value | Group | Thing | None | bool | int | float | complex | str | bytes"
+
+
+def leaves(item: Item, slot: str = "") -> Iterator[tuple[str, Value]]:
+    """Every tensor value below ``item`` with the slot it stands in, in order, depth first.
+
+    >>> v = Value(0, (2,), "float32", "cpu")
+    >>> [slot for slot, _ in leaves(Group("mapping", "dict", (v, Group("sequence", "list", (v,))), ("a", "b")))]
+    ['a', 'b[0]']
+    """
+    pending: list[tuple[str, Item]] = [(slot, item)]  # a stack: containers may be nested deeper than Python may call
+    while pending:
+        slot, item = pending.pop()
+        if isinstance(item, Value):
+            yield slot, item
+        elif isinstance(item, Group):
+            keys = item.keys if item.keys is not None else range(len(item.items))
+            inside = [(_slot(slot, key), child) for key, child in zip(keys, item.items)]
+            pending.extend(reversed(inside))
+
+
+def _slot(parent: str, key: Any) -> str:
+    if isinstance(key, str) and key.isidentifier():
+        return f"{parent}.{key}" if parent else key
+    return f"{parent}[{key!r}]"
+
+
+class _Slots:
+    """Reading access that :class:`Inputs` and :class:`Outputs` share: a sequence of tensor values."""
+
+    __slots__ = ()
+
+    def named(self) -> Iterator[tuple[str, Value]]:
+        """Pairs of slot and value, in order."""
+        raise NotImplementedError
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the places where tensors stood."""
+        return tuple(slot for slot, _ in self.named())
+
+    def __iter__(self) -> Iterator[Value]:
+        return (value for _, value in self.named())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.named())
+
+    def __getitem__(self, key: int | str) -> Value:
+        """A value by position or by slot name."""
+        found = list(self.named())
+        if isinstance(key, int):
+            if -len(found) <= key < len(found):
+                return found[key][1]
+            raise NotFound(f"no tensor {key} here: there are {len(found)}")
+        for slot, value in found:
+            if slot == key:
+                return value
+        names = [slot for slot, _ in found]
+        raise NotFound(f"no tensor in slot {key!r}; there is {', '.join(names) or 'none'}.{nearest(key, names)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs(_Slots):
+    """What a call was given. Iterating gives its tensors; slots are ``args[0]`` and keyword names."""
+
+    args: tuple[Item, ...] = ()
+    kwargs: Mapping[str, Item] = field(default_factory=dict)
+
+    def named(self) -> Iterator[tuple[str, Value]]:
+        for position, item in enumerate(self.args):
+            yield from leaves(item, f"args[{position}]")
+        for name, item in self.kwargs.items():
+            yield from leaves(item, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs(_Slots):
+    """What a call returned. Iterating gives its tensors; ``item`` keeps the whole structure."""
+
+    item: Item = None
+
+    def named(self) -> Iterator[tuple[str, Value]]:
+        return leaves(self.item)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as people write it.
+
+    >>> shape_text((2, 8, 384))
+    '2×8×384'
+    """
+    return "×".join(map(str, shape)) if shape else "·"

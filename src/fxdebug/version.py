@@ -1,0 +1,3 @@
+"""The version of this package, and nothing else: packaging reads it without importing the rest."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,62 @@
+"""What all tests share: the zoo, one thread, a fixed width, and nothing left behind by any test."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["COLUMNS"] = "80"
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "zoo"))
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import torch
+
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
+    parser.addoption("--whole-zoo", action="store_true", help="run the zoo tests on every architecture, not a sample")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest):
+    """Compare text with ``tests/golden/<name>``; ``--update-golden`` rewrites the file."""
+
+    def check(name: str, text: str) -> None:
+        path = Path(__file__).parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path.name}; --update-golden accepts it"
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    """After every test torch and the process are as before it: modes, print options, patches, grad mode."""
+    from torch._tensor_str import get_printoptions
+
+    def state() -> dict[str, object]:
+        return {
+            "print options": get_printoptions(),
+            "call code": torch.nn.Module._call_impl.__code__,
+            "function modes": torch._C._len_torch_function_stack(),
+            "dispatch modes": torch._C._len_torch_dispatch_stack(),
+            "grad": torch.is_grad_enabled(),
+            "recursion limit": sys.getrecursionlimit(),
+            "names": [name for name in vars(torch.nn.modules.module) if "fxdebug" in name],
+        }
+
+    before = state()
+    yield
+    assert state() == before
