@@ -84,7 +84,7 @@ class Call:
     path: str
     type: str
     number: int
-    inputs: Inputs = Inputs()
+    inputs: Inputs = field(default_factory=Inputs)
     outputs: Outputs | None = None
     error: Failure | None = None
     parent_index: int | None = None

@@ -166,7 +166,7 @@ class Group:
         return len(self.items)
 
 
-Item: TypeAlias = "Value | Group | Thing | None | bool | int | float | complex | str | bytes"
+Item: TypeAlias = "Value | Group | Thing | bool | int | float | complex | str | bytes | None"
 
 
 def leaves(item: Item, slot: str = "") -> Iterator[tuple[str, Value]]:

@@ -143,11 +143,8 @@ class _Run:
         if self.shards is not None:
             names = [*(path.name for path in self.shards.files), *names]
         publish(self.place.path, folder, names, "trace", model, again=False)
-        data = (
-            self.kept
-            if self.shards is None and self.kept is not None
-            else Saved(folder, None if self.kept is None else self.kept.words)
-        )
+        words = None if self.kept is None else self.kept.words
+        data = self.kept if self.shards is None and self.kept is not None else Saved(folder, words)
         return replaced(trace, data=data, folder=folder)
 
     def close(self) -> None:

@@ -44,9 +44,9 @@ def run(options: argparse.Namespace) -> int:
         except FxDebugError:
             raise
         except Exception:
-            trace = api.last_failed()
-            if trace is not None:
-                print(api.text(trace, depth=options.depth))
+            partial = api.last_failed()
+            if partial is not None:
+                print(api.text(partial, depth=options.depth))
             raise
     print(api.text(trace, depth=options.depth))
     if options.save:

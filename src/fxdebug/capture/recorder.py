@@ -253,10 +253,12 @@ class Recorder:
         """The call that a call beginning now belongs to: a running generator's, the one below, the owner's."""
         if self._resumable:
             self._resumable = [pair for pair in self._resumable if pair[0]() is not None]
-            for reference, frame in reversed(self._resumable):
-                if _is_running(reference()):
-                    return frame
-        return self.open_in_owner() if below is None and threading.get_ident() != self._owner else below
+            running: list[Frame] = [frame for reference, frame in self._resumable if _is_running(reference())]
+            if running:
+                return running[-1]
+        if below is None and threading.get_ident() != self._owner:
+            below = self.open_in_owner()
+        return below
 
     # Hooks ---------------------------------------------------------------------------------------
 

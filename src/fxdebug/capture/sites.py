@@ -86,9 +86,9 @@ def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     parents = [(path, module) for path, module in model.named_modules()]
     for path, parent in parents:
         for name, child in parent._modules.items():
-            if child is not None and first.get(id(child)) != _join(path, name) and id(child) in first:
-                if not _is_above(child, path, first):
-                    yield from _aliased(child, _join(path, name), first, 0)
+            alias = _join(path, name)
+            if child is not None and first.get(id(child), alias) != alias and not _is_above(child, path, first):
+                yield from _aliased(child, alias, first, 0)
 
 
 def _aliased(module: nn.Module, path: str, first: dict[int, str], depth: int) -> Iterator[tuple[str, nn.Module]]:

@@ -6,6 +6,7 @@ everything else is shown by its ``repr``. Cycles end in a :class:`~fxdebug.trace
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -143,10 +144,8 @@ class Structure:
         if reference is not None and reference() is thing:
             return number if self._reopen else -number
         self._number_count += 1
-        try:
+        with contextlib.suppress(TypeError):  # not weakly referable: a later sighting gets a number of its own
             self._numbers[id(thing)] = (weakref.ref(thing), self._number_count)
-        except TypeError:
-            pass  # not weakly referable: a later sighting gets a number of its own
         return self._number_count
 
     def _key(self, key: Any) -> Any:

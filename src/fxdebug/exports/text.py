@@ -113,7 +113,7 @@ def _cells(row: Row, lead: str, wide: bool, odd: bool) -> list[Text]:
         label.append(f" {call.type}", "cyan" if call.origin == "registered" else "magenta")
     cells = [label]
     if wide:
-        cells.append(Text(shapes([value for value in call.inputs])))
+        cells.append(Text(shapes(list(call.inputs))))
     if call.error is not None:
         cells.append(Text("raised", "bold red"))
         cells.append(Text(call.error.type if call.error.here else "", "red"))

@@ -103,7 +103,7 @@ def publish(work: Path, target: Path, names: Iterable[str], key: str, model: Any
         else:
             obsolete = [*_numbered(target, files), *_shards_of(target, files)]
         for file in files:
-            os.replace(work / file.name, file)
+            (work / file.name).replace(file)
         for file in set(obsolete) - set(files):
             file.unlink(missing_ok=True)
     except OSError as error:
@@ -131,10 +131,10 @@ def _number(files: list[Path], number: int) -> None:
             if changed != text:
                 beside = file.with_name(file.name[:200] + ".part")
                 beside.write_bytes(changed)
-                os.replace(beside, new)
+                beside.replace(new)
                 file.unlink()
                 continue
-        os.replace(file, new)
+        file.replace(new)
 
 
 def _is_shard(file: Path) -> bool:
@@ -158,7 +158,7 @@ def _tensors_of(tree: Path) -> list[Path]:
     if tree.name.startswith(Path(load.FILE).stem + "."):
         return _shards_of(tree.parent, [tree])
     names = [json.loads(b'"' + name + b'"') for name in _REFERENCE.findall(tree.read_bytes())]
-    return [tree.parent / name for name in names if name == os.path.basename(name)]
+    return [tree.parent / name for name in names if name == Path(name).name]
 
 
 def _shards_of(target: Path, files: list[Path]) -> list[Path]:

@@ -104,14 +104,15 @@ def recovered(folder: Path) -> Trace:
             elif event == "began":
                 index, place, kind, number, parent, depth, inputs = content
                 given = load.inputs_from_json(inputs, tuple(values)) or Inputs()
-                calls[index] = dict(
-                    index=index, path=place, type=kind, number=number, parent_index=parent, depth=depth, inputs=given
-                )
+                calls[index] = {
+                    "index": index, "path": place, "type": kind, "number": number, "parent_index": parent,
+                    "depth": depth, "inputs": given,
+                }  # fmt: skip
             elif event == "ended":
                 index, duration, outputs, error = content
                 returned = None if outputs is None else Outputs(load.item_from_json(outputs[0], values))
                 failed = None if error is None else Failure(*error)
-                calls[index] |= dict(duration=duration, outputs=returned, error=failed, finished=index)
+                calls[index] |= {"duration": duration, "outputs": returned, "error": failed, "finished": index}
     except (OSError, TypeError, KeyError, IndexError, ValueError) as error:
         raise LoadError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     if not calls:

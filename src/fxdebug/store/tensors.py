@@ -273,7 +273,7 @@ def read(folder: Path, value: Value) -> Tensor:
         raise LoadError(f"the data of value {value.number} ({value.label}) was not saved: run with values='tensors'")
     name, _, key = value.saved.partition("#")
     with _opened(folder / name) as file:
-        parts = {name[len(key) :]: file.get_tensor(name) for name in file.keys() if _is_part(name, key)}
+        parts = {name[len(key) :]: file.get_tensor(name) for name in list(file.keys()) if _is_part(name, key)}
     if not parts:
         raise LoadError(f"{folder / name} holds no {key}: it belongs to another run")
     return decoded(value, parts)
