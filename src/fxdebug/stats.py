@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -76,8 +77,7 @@ def _dense(tensor: Tensor) -> Stats:
     plain = _finite(flat)
     if plain is None:
         return _with_holes(flat, repeats)
-    total, squares, low, high, zeros = plain
-    return _stats(count, repeats, total, squares, low, high, zeros)
+    return _stats(count, repeats, *plain)
 
 
 def _flat(tensor: Tensor) -> tuple[Tensor, int]:
@@ -110,10 +110,10 @@ def _blocks(flat: Tensor) -> Iterator[Tensor]:
 
 
 def _finite(flat: Tensor) -> tuple[float, float, float, float, int] | None:
-    """(sum, sum of squared deviations, min, max, zeros), or ``None`` if an element is not finite.
+    """(mean, root of the mean squared deviation, min, max, zeros), or ``None`` if an element is not finite.
 
-    Both sums are relative to nothing when the spread is at least of the order of the mean, and to a
-    shift otherwise; float64 takes over when float32 would overflow.
+    Both are relative to nothing when the spread is at least of the order of the mean, and to a
+    shift otherwise; float64 takes over where the squares would leave float32's range.
     """
     count = flat.numel()
     sums = [_block_sums(block, 0.0) for block in _blocks(flat)]
@@ -124,12 +124,14 @@ def _finite(flat: Tensor) -> tuple[float, float, float, float, int] | None:
         return _wide(flat, low, high, zeros)
     deviation = squares - total * total / count
     if deviation < 0.2 * squares:  # cancellation would eat the digits float32 has
+        if max(-low, high) < 1e-11:  # the spread may be 1e-7 of that, and its square no float32
+            return _wide(flat, low, high, zeros)
         shift = total / count
         sums = [_block_sums(block, shift, extremes=False) for block in _blocks(flat)]
         drift, squares, *_ = _merged(sums)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
-    return total, deviation, low, high, zeros
+    return total / count, math.sqrt(deviation / count), low, high, zeros
 
 
 def _block_sums(block: Tensor, shift: float, extremes: bool = True) -> tuple[float, float, float, float, int]:
@@ -171,15 +173,15 @@ def _wide(flat: Tensor, low: float, high: float, zeros: int) -> tuple[float, flo
     """The sums in float64, scaled by the largest magnitude: for 1e30 and 1e-30 alike."""
     scale = max(-low, high)
     count = flat.numel()
-    total = squares = 0.0
+    drift = squares = 0.0
     scaled = [block.to(torch.float64) / scale for block in _blocks(flat)]
     mean = sum(float(block.sum()) for block in scaled) / count
     for block in scaled:
         centred = block - mean
-        total += float(centred.sum())
+        drift += float(centred.sum())
         squares += float(torch.dot(centred, centred))
-    deviation = max(squares - total * total / count, 0.0)
-    return (mean * count + total) * scale, deviation * scale * scale, low, high, zeros
+    deviation = max(squares - drift * drift / count, 0.0)
+    return (mean + drift / count) * scale, math.sqrt(deviation / count) * scale, low, high, zeros
 
 
 def _with_holes(flat: Tensor, repeats: int) -> Stats:
@@ -190,18 +192,20 @@ def _with_holes(flat: Tensor, repeats: int) -> Stats:
     nan = int(torch.isnan(flat).sum())
     posinf = int((flat == math.inf).sum())
     neginf = int((flat == -math.inf).sum())
-    rest = _dense(finite)
-    return Stats(
-        flat.numel() * repeats, rest.mean, rest.std, rest.min, rest.max, rest.absmax,
-        nan * repeats, posinf * repeats, neginf * repeats, rest.zeros * repeats,
-    )  # fmt: skip
+    counts = nan * repeats, posinf * repeats, neginf * repeats
+    plain = _finite(finite) if len(finite) else None
+    if plain is None:
+        return Stats(flat.numel() * repeats, None, None, None, None, None, *counts)
+    rest = _stats(len(finite), repeats, *plain)
+    return replace(rest, count=flat.numel() * repeats, nan=counts[0], posinf=counts[1], neginf=counts[2])
 
 
-def _stats(count: int, repeats: int, total: float, deviation: float, low: float, high: float, zeros: int) -> Stats:
-    mean = min(max(total / count, low), high)  # rounding must not push the mean of equal elements off them
+def _stats(count: int, repeats: int, mean: float, root: float, low: float, high: float, zeros: int) -> Stats:
+    mean = min(max(mean, low), high)  # rounding must not push the mean of equal elements off them
     many = count * repeats
-    std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
-    return Stats(many, mean, std, low, high, max(-low, high, 0.0), 0, 0, 0, zeros * repeats)
+    std = root * math.sqrt(many / (many - 1)) if many > 1 else 0.0  # no squares: those of 1e200 are infinite
+    absmax = max(0.0, -low, high)  # in this order: the negative of a zero minimum is -0.0
+    return Stats(many, mean, std, low, high, absmax, 0, 0, 0, zeros * repeats)
 
 
 # The other kinds ---------------------------------------------------------------------------------
@@ -215,14 +219,25 @@ def _integers(tensor: Tensor) -> Stats:
     array = (flat if flat.device.type == "cpu" else flat.cpu()).numpy()
     low, high = int(array.min()), int(array.max())
     zeros = count - int(np.count_nonzero(array))
-    total = int(array.sum(dtype=np.int64)) if max(-low, high) < 2**62 // count else sum(array.tolist())
-    mean = total / count
+    base = low if max(-low, high) > 2**53 else 0  # float64 would round these: their distances from the least are exact
+    if base:
+        array = array.astype(np.uint64) - np.uint64(base % 2**64)
+    total = _sum(array, high - base if base else max(-low, high))
+    mean = (base * count + total) / count
     centred = array.astype(np.float64)
-    centred -= mean
+    centred -= total / count
     deviation = float(centred.dot(centred))
     many = count * repeats
     std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
     return Stats(many, mean, std, low, high, max(-low, high, 0), 0, 0, 0, zeros * repeats)
+
+
+def _sum(array: np.ndarray, largest: int) -> int:
+    """The exact sum of integers up to ``largest`` in size, in two halves where 64 bits could overflow."""
+    if largest < 2**62 // len(array):
+        return int(array.sum(dtype=np.int64))
+    half, lower = array.dtype.type(32), array.dtype.type(2**32 - 1)
+    return (int((array >> half).sum()) << 32) + int((array & lower).sum())
 
 
 def _complex(tensor: Tensor) -> Stats:
@@ -238,12 +253,15 @@ def _complex(tensor: Tensor) -> Stats:
     if count == 0:
         return Stats(many, None, None, None, None, None, bad[0] * repeats, bad[1] * repeats)
     wide = finite.to(torch.complex128)
-    mean = complex(wide.mean())
-    deviation = float(((wide - mean).abs() ** 2).sum()) * repeats
-    std = math.sqrt(deviation / (count * repeats - 1)) if count * repeats > 1 else 0.0
     absmax = float(wide.abs().max())
+    scale = absmax if 0.0 < absmax < 1e-100 or 1e100 < absmax < math.inf else 1.0  # whose square is no float64
+    if scale != 1.0:
+        wide = torch.view_as_complex(torch.view_as_real(wide) / scale)
+    mean = complex(wide.mean())
+    root = math.sqrt(float(((wide - mean).abs() ** 2).sum())) * scale
+    std = root * math.sqrt(repeats / (count * repeats - 1)) if count * repeats > 1 else 0.0
     zeros = int((finite == 0).sum()) * repeats
-    return Stats(many, mean, std, None, None, absmax, bad[0] * repeats, bad[1] * repeats, 0, zeros)
+    return Stats(many, mean * scale, std, None, None, absmax, bad[0] * repeats, bad[1] * repeats, 0, zeros)
 
 
 def _sparse(tensor: Tensor) -> Stats:
@@ -268,11 +286,11 @@ def _with_zeros(stats: Stats, implicit: int) -> Stats:
         )  # fmt: skip
     assert stats.mean is not None and stats.std is not None and stats.absmax is not None
     total = finite + implicit
-    mean = stats.mean * finite / total
-    deviation = stats.std**2 * (finite - 1) + abs(stats.mean) ** 2 * finite * implicit / total
-    low = None if stats.min is None else min(stats.min, 0)
-    high = None if stats.max is None else max(stats.max, 0)
+    mean = stats.mean * (finite / total)
+    spread = stats.std * math.sqrt(finite - 1), abs(stats.mean) * math.sqrt(finite * implicit / total)
+    low = None if stats.min is None else min(stats.min, type(stats.min)(0))
+    high = None if stats.max is None else max(stats.max, type(stats.max)(0))
     return Stats(
-        stats.count + implicit, mean, math.sqrt(deviation / (total - 1)) if total > 1 else 0.0, low, high,
+        stats.count + implicit, mean, math.hypot(*spread) / math.sqrt(total - 1), low, high,
         stats.absmax, stats.nan, stats.posinf, stats.neginf, stats.zeros + implicit,
     )  # fmt: skip

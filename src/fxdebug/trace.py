@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fxdebug.errors import UsageError
+from fxdebug.ops import Body, Explanation, Graph, Guard
 from fxdebug.values import Inputs, Outputs, Sharding, Stats, Value
 
 
@@ -128,6 +129,51 @@ class Call:
         """What had to be said about this call."""
         return self._links.notes
 
+    @property
+    def body(self) -> Body | None:
+        """What the call did inside; ``None`` for a run without graphs."""
+        return None if self._links.trace is None else self._links.trace.body_of(self)
+
+    @property
+    def status(self) -> str | None:
+        """How far its graph can be trusted: ``verified``, ``recorded``, ``opaque``; ``None`` without graphs."""
+        return None if self.body is None else self.body.status
+
+    @property
+    def reason(self) -> str:
+        """Why it is not more than recorded or opaque, in words that name the source line."""
+        return "" if self.body is None else self.body.reason
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The assumptions a verified graph rests on."""
+        return () if self.body is None else self.body.guards
+
+    @property
+    def graph(self) -> Graph | None:
+        """The operations of its body, shared with all calls that did the same."""
+        body = self.body
+        if body is None or body.graph is None or self._links.trace is None:
+            return None
+        return self._links.trace.graphs[body.graph]
+
+    @property
+    def code(self) -> str:
+        """The text of the graph as a Python function, as torch.fx writes it."""
+        return "" if self.graph is None else self.graph.code
+
+    @property
+    def fx(self) -> Any:
+        """The ``torch.fx.GraphModule`` of a verified body: runnable where its guards hold, refusing elsewhere.
+
+        Raises ``UsageError`` for a recorded or opaque call (with the reason) and for a loaded trace.
+        """
+        from fxdebug import api
+
+        if self._links.trace is None:
+            raise UsageError("this call belongs to no trace")
+        return api.fx(self._links.trace, self)
+
     def walk(self) -> Iterator[Call]:
         """This call and all below it, in execution order."""
         pending = [self]
@@ -144,6 +190,7 @@ class _Links:
     children: tuple[Call, ...] = ()
     parent: Call | None = None
     notes: tuple[Note, ...] = ()
+    trace: Trace | None = None
 
 
 class Data(Protocol):
@@ -154,6 +201,14 @@ class Data(Protocol):
     def lines(self, value: Value) -> list[str] | None: ...
 
     def printed(self, value: Value) -> tuple[str, str, str, str] | None: ...
+
+
+class Explains(Protocol):
+    """Makes the graphs of a run when they are asked for, and runs them (see ``capture.live``)."""
+
+    def explanation(self, count: int) -> Explanation: ...
+
+    def fx(self, call: Call) -> Any: ...
 
 
 class _NoOutput:
@@ -185,6 +240,7 @@ class Trace:
     duration: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    explain: Explains | Explanation | None = field(default=None, repr=False)
     _output: Any = field(default=NO_OUTPUT, repr=False)
     data: Data | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
@@ -199,6 +255,7 @@ class Trace:
             if note.call is not None:
                 notes.setdefault(note.call, []).append(note)
         for call in self.calls:
+            call._links.trace = self
             call._links.children = tuple(children[call.index])
             call._links.parent = None if call.parent_index is None else self.calls[call.parent_index]
             call._links.notes = tuple(notes.get(call.index, ()))
@@ -209,6 +266,22 @@ class Trace:
         return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def explanation(self) -> Explanation | None:
+        """The graphs of the run; they are made at the first question about them. ``None`` with ``graph=False``."""
+        if self.explain is None or isinstance(self.explain, Explanation):
+            return self.explain
+        return self.explain.explanation(len(self.calls))
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The distinct graphs of the run's bodies."""
+        return () if self.explanation is None else self.explanation.graphs
+
+    def body_of(self, call: Call) -> Body | None:
+        """What a call did inside."""
+        return None if self.explanation is None else self.explanation.bodies[call.index]
 
     @property
     def root(self) -> Call:
@@ -273,7 +346,7 @@ class Trace:
         return api.html(self)
 
 
-_COMPARED = tuple(f.name for f in fields(Trace) if f.name not in {"_output", "data", "folder"})
+_COMPARED = (*(f.name for f in fields(Trace) if f.name not in {"_output", "data", "explain", "folder"}), "explanation")
 
 
 def replaced(trace: Trace, **changes: Any) -> Trace:

@@ -56,17 +56,17 @@ def pooled(parts: Sequence[Stats]) -> Stats:
     count, nan, posinf, neginf, zeros = counts
     if not known:
         return Stats(count, None, None, None, None, None, nan, posinf, neginf, zeros)
-    total, mean, deviation = 0, known[0].mean, 0.0
+    total, mean, root = 0, known[0].mean, 0.0  # the root of the squared deviations: squares of 1e200 are infinite
     for part in known:
         assert mean is not None and part.mean is not None and part.std is not None
         step, n = part.mean - mean, part.finite
-        mean = mean + step * n / (total + n)
-        deviation += part.std**2 * (n - 1) + abs(step) ** 2 * total * n / (total + n)
+        mean = mean + step * (n / (total + n))
+        root = math.hypot(root, part.std * math.sqrt(n - 1), abs(step) * math.sqrt(total * n / (total + n)))
         total += n
     extremes = [[getattr(p, name) for p in known if getattr(p, name) is not None] for name in ("min", "max", "absmax")]
     low, high, absmax = extremes
     return Stats(
-        count, mean, math.sqrt(deviation / (total - 1)) if total > 1 else 0.0, min(low, default=None),
+        count, mean, root / math.sqrt(total - 1) if total > 1 else 0.0, min(low, default=None),
         max(high, default=None), max(absmax, default=None), nan, posinf, neginf, zeros,
     )  # fmt: skip
 

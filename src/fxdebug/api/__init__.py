@@ -15,6 +15,7 @@ from fxdebug.trace import Call, Trace
 __all__ = [
     "arguments",
     "find",
+    "fx",
     "fx_debug",
     "html",
     "last_failed",
@@ -31,6 +32,18 @@ def find(trace: Trace, path: str | None = None, **conditions: Any) -> list[Call]
     from fxdebug import query
 
     return query.find(trace, path, **conditions)
+
+
+def fx(trace: Trace, call: Call) -> Any:
+    """The runnable graph of a verified call: see :attr:`fxdebug.Call.fx`."""
+    from fxdebug.errors import UsageError
+    from fxdebug.ops import Explanation
+
+    if trace.explain is None:
+        raise UsageError("this run has no graphs: it was made with graph=False")
+    if isinstance(trace.explain, Explanation):
+        raise UsageError("this trace was loaded: running a graph needs the model; trace it again, or read call.code")
+    return trace.explain.fx(call)
 
 
 def text(trace: Trace, **options: Any) -> str:

@@ -34,22 +34,22 @@ def model_addition_debugger_context(
     same class. A forward that raises leaves its partial tree. Raises ``SaveError`` (a ``ValueError``)
     when the folder cannot be written.
     """
-    import torch
-
     from fxdebug.api.run import settings_of
     from fxdebug.capture import distributed
+    from fxdebug.capture.gradients import no_gradients
     from fxdebug.capture.run import EveryForward
 
     rank = distributed.rank_and_size()
     if rank and rank[0] != 0:
-        yield model
+        with no_gradients():  # as on rank 0: what a forward sends to other ranks can depend on it
+            yield model
         return
     target = Path(debug_path or ".")
     writer = _StandardWriter(model, target, do_prune_layers, use_repr)
     settings = settings_of(values="repr" if use_repr else "tensors", prune=do_prune_layers)
     recording = EveryForward(model, writer.begin, writer.done, **settings)
     try:
-        with recording, torch.no_grad():
+        with recording, no_gradients():
             yield model
     finally:
         writer.close()
@@ -64,7 +64,7 @@ class _StandardWriter:
         from fxdebug.store.folder import Workplace
 
         self._model, self._target, self._prune, self._use_repr = model, target, prune, use_repr
-        self._first = True
+        self.closed = False
         self._spare: Any = Workplace(target)  # made now: a folder that cannot be written is told before the run
         self._runs: dict[int, tuple[Any, Any]] = {}
 
@@ -101,13 +101,14 @@ class _StandardWriter:
             trace = replaced(trace, data=kept)
             work = kept.place.path
             names = write_standard(trace, work, self._target, prune=self._prune, files=kept.bodies)
-            publish(work, self._target, names, trace.model, self._model, again=not self._first)
-            self._first = False
+            beside = trace.root.method != "forward"  # calls outside any forward do not take a forward's name
+            publish(work, self._target, names, trace.model, self._model, by=self, beside=beside)
         finally:
             for journal in journals:
                 journal.close()
             kept.place.close()
 
     def close(self) -> None:
+        self.closed = True
         if self._spare is not None:
             self._spare.close()

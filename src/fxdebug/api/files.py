@@ -24,7 +24,7 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
 
     place = Path(path)
     if rank is not None:
-        place = place / f"rank-{rank}"
+        place = rank_folder(place, rank)
     if place.is_file():
         trace = trace_file.read(place)
     elif (place / trace_file.FILE).exists():
@@ -42,22 +42,32 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
     return replaced(trace, data=Saved(trace.folder or place))
 
 
+def rank_folder(folder: Path, rank: int | None) -> Path:
+    """Where one rank's run lies in a folder; the folder itself for a run that has no rank."""
+    return folder if rank is None or folder.name == f"rank-{rank}" else folder / f"rank-{rank}"
+
+
 def save(trace: Trace, folder: str | os.PathLike[str]) -> Path:
-    """Write a trace to a folder, with the standard tree and the tensors that were kept; return the folder."""
+    """Write a trace to a folder, with the standard tree and the tensors that were kept; return the folder.
+
+    A trace of a distributed run goes to the folder of its rank in there, as with ``fx_debug(save=…)``:
+    every rank may save to the same place.
+    """
     import shutil
 
-    from fxdebug.store.folder import Workplace, publish
+    from fxdebug.store.folder import Workplace, publish, publishing
     from fxdebug.store.kept import write_run
 
-    target = Path(folder)
+    target = rank_folder(Path(folder), trace.settings.get("rank"))
     place = Workplace(target)
     try:
-        shards = _shards_to_copy(trace, target)
-        for old, new in shards.items():
-            shutil.copyfile(old, place.path / new)
-        moved = {old.name: new for old, new in shards.items()}
-        names = [*shards.values(), *write_run(trace, place.path, prune=bool(trace.settings.get("prune")), shards=moved)]
-        publish(place.path, target, names, "trace", trace.root, again=False)
+        with publishing:
+            shards = _shards_to_copy(trace, target)
+            for old, new in shards.items():
+                shutil.copyfile(old, place.path / new)
+            moved = {old.name: new for old, new in shards.items()}
+            names = write_run(trace, place.path, prune=bool(trace.settings.get("prune")), shards=moved)
+            publish(place.path, target, [*shards.values(), *names], "trace", trace.root)
     except SaveError:
         raise
     except OSError as error:

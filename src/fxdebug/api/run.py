@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fxdebug.api.files import rank_folder
 from fxdebug.errors import SaveError, UsageError
 from fxdebug.trace import Trace, replaced
 from fxdebug.values import Value
@@ -30,6 +31,7 @@ def fx_debug(
     progress: bool | None = None,
     method: str = "forward",
     weights: bool | None = None,
+    graph: bool = True,
     budget: int = 256 * 1024 * 1024,
 ) -> Trace:
     """Run a model once, as it would have run, and return the :class:`Trace` of everything it called.
@@ -42,6 +44,7 @@ def fx_debug(
     ``progress``: a line on the terminal; ``None`` shows it on long runs when somebody is looking.
     ``method``: the method to call instead of the model itself, e.g. ``"generate"`` (a bound method in
     place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few.
+    ``graph=False`` leaves out the operations: a tree of calls alone costs less.
 
     Gradient mode, training flags and random numbers are left alone. What the model raises is raised
     unchanged, after the partial run was saved; :func:`last_failed` has it. Raises ``UsageError`` for
@@ -61,10 +64,12 @@ def fx_debug(
     module, target, method = _target(model, method)
     args, keywords = arguments(inputs, kwargs)
     rank = distributed.rank_and_size()
-    folder = None if save is None else Path(save) / (f"rank-{rank[0]}" if rank else "")
+    folder = None if save is None else rank_folder(Path(save), rank[0] if rank else None)
     run = _Run(folder, values, budget)
     shown = progress_line.line(progress, type(module).__name__)
-    options = Options(keeper=run.kept, shown=run.shown, listeners=shown, weights=weights, watching=run.watching)
+    options = Options(
+        keeper=run.kept, shown=run.shown, listeners=shown, weights=weights, watching=run.watching, graph=graph
+    )
     settings = settings_of(values=values, method=method, prune=prune, rank=rank)
     try:
         trace, raised = run_once(target, module, args, keywords, options, settings)
@@ -85,6 +90,7 @@ class _Run:
     def __init__(self, folder: Path | None, values: str, budget: int) -> None:
         from fxdebug.store.folder import Workplace, next_shard
         from fxdebug.store.kept import Kept
+        from fxdebug.store.printed import Printer
         from fxdebug.store.tensors import Shards
 
         self.folder = folder
@@ -99,15 +105,21 @@ class _Run:
             self.kept = Kept(self.place, bodies=self.shards)
         elif values == "repr":
             self.kept = Kept(Workplace(), text=True)
+        # objects are shown alike whatever is kept of tensors: the standard tree has their text in any case
+        self._printer: Any = Printer(120) if self.kept is None else self.kept.printer
+        self._values: Sequence[Value] = ()
 
     def shown(self, thing: Any) -> str:
         """The ``repr`` of an object, under the print options its text is wanted in."""
-        return repr(thing) if self.kept is None else self.kept.printer.shown(thing)
+        if self.kept is None and self._values:
+            self._printer.begin()
+        return self._printer.shown(thing)
 
     def watching(self, model: str, values: list[Value]) -> tuple[Any, ...]:
         """Listeners that need the recording itself: the journal of a run that is saved."""
         from fxdebug.store.journal import Journal
 
+        self._values = values
         if self.folder is None:
             return ()
         self._journal = Journal(self.place.path, model, values)
@@ -132,20 +144,37 @@ class _Run:
             raise
 
     def _publish(self, trace: Trace, folder: Path, model: Any, prune: bool) -> Trace:
-        from fxdebug.store.folder import publish
+        from fxdebug.store.folder import publish, publishing
         from fxdebug.store.kept import write_run
         from fxdebug.store.saved import Saved
 
-        try:
-            names = write_run(trace, self.place.path, prune=prune)
-        except OSError as error:
-            raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
-        if self.shards is not None:
-            names = [*(path.name for path in self.shards.files), *names]
-        publish(self.place.path, folder, names, "trace", model, again=False)
+        with publishing:
+            try:
+                shards = self._settled(trace, folder)
+                names = write_run(trace, self.place.path, prune=prune)
+            except OSError as error:
+                raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
+            publish(self.place.path, folder, [*shards, *names], "trace", model)
         words = None if self.kept is None else self.kept.words
         data = self.kept if self.shards is None and self.kept is not None else Saved(folder, words)
         return replaced(trace, data=data, folder=folder)
+
+    def _settled(self, trace: Trace, folder: Path) -> list[str]:
+        """The names of the shards, other ones than they were written under where another run took those meanwhile."""
+        from fxdebug.capture.values import complete
+        from fxdebug.store.folder import next_shard
+        from fxdebug.store.load import moved
+
+        files: list[Path] = [] if self.shards is None else self.shards.files
+        if not any((folder / file.name).exists() for file in files):
+            return [file.name for file in files]
+        first = next_shard(folder) + len(files)  # beyond their own numbers, too: none is overwritten on the way
+        names = {file.name: f"tensors-{first + i:04d}.safetensors" for i, file in enumerate(files)}
+        for file in files:
+            file.rename(file.with_name(names[file.name]))
+        for value in trace.values:
+            complete(value, saved=moved(value.saved, names))
+        return list(names.values())
 
     def close(self) -> None:
         """Leave nothing behind in the folder but what was published."""
@@ -161,7 +190,10 @@ def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str
 
     owner = getattr(model, "__self__", None)
     if not isinstance(model, nn.Module) and isinstance(owner, nn.Module):
-        return owner, model, getattr(model, "__name__", "method")
+        name = getattr(model, "__name__", "method")
+        if name == "forward":  # looked up when it is called: by then it is the one that is recorded
+            return owner, lambda *args, **kwargs: owner.forward(*args, **kwargs), name
+        return owner, model, name
     if not isinstance(model, nn.Module):
         raise UsageError(
             f"fx_debug needs a torch.nn.Module or a method of one, not {type(model).__name__}: "

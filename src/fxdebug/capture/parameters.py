@@ -1,14 +1,17 @@
 """The model's parameters and buffers before a run, and what the run did to them.
 
-A tensor has changed when another object stands in its place or when its version moved. Statistics
-of weights are remembered across runs by tensor and version: they are the same until someone writes.
+A tensor has changed when another object stands in its place, when its version moved or when its
+data is not what it was: writes through ``.data`` and batch norm's running statistics move no version.
+Statistics of weights are remembered across runs by tensor and data.
 """
 
 from __future__ import annotations
 
 import weakref
+import zlib
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
@@ -20,7 +23,8 @@ from fxdebug.values import Stats
 
 AFFORDABLE = 4_000_000  # elements measured without being asked: a few milliseconds
 
-_measured: dict[int, tuple[weakref.ref[Tensor], int, Stats | None]] = {}
+Mark = int | tuple[int, str]
+_measured: dict[int, tuple[weakref.ref[Tensor], Mark, Stats | None]] = {}
 
 
 @dataclass(slots=True)
@@ -31,13 +35,15 @@ class _Held:
     tensor: Tensor
     version: int | None
     before: Stats | None
+    mark: Mark | None = None
 
 
 class Parameters:
     """A snapshot of a model's parameters and buffers: metadata always, statistics where affordable.
 
     ``measuring``: ``True`` for statistics of everything, ``False`` for none, ``None`` to take them
-    when the model is small, and always of what changed.
+    when the model is small, and always of what changed. Whether data changed is looked at where
+    parameters, or buffers, are few enough; of the others versions tell.
     """
 
     def __init__(self, model: nn.Module, measuring: bool | None = None) -> None:
@@ -50,11 +56,17 @@ class Parameters:
                     version = version_of(tensor)
                     held = self._held[id(tensor)] = _Held([], kind, persistent, tensor, version, None)
                 held.names.append(name)
-            total = sum(held.tensor.numel() for held in self._held.values() if not _is_uninitialised(held.tensor))
-            self._measuring = total <= AFFORDABLE if measuring is None else measuring
-            if self._measuring:
-                for held in self._held.values():
-                    held.before = _statistics(held.tensor)
+            self._measuring = measuring
+            few, few_buffers = (self._total(kind) <= AFFORDABLE for kind in (None, "buffer"))
+            for held in self._held.values():
+                if few or (few_buffers and held.kind == "buffer"):
+                    held.mark = _mark(held.tensor)
+                if few if measuring is None else measuring:
+                    held.before = _statistics(held.tensor, held.mark)
+
+    def _total(self, kind: str | None = None) -> int:
+        found = [held.tensor for held in self._held.values() if kind in (None, held.kind)]
+        return sum(tensor.numel() for tensor in found if not _is_uninitialised(tensor))
 
     def names(self) -> dict[int, str]:
         """First names by ``id`` of the tensor; the tensors stay alive as long as this object."""
@@ -75,10 +87,11 @@ class Parameters:
         return tuple(found)
 
     def _record(self, held: _Held, tensor: Tensor, values: Values) -> Parameter:
-        changed = tensor is not held.tensor or version_of(tensor) != held.version
+        mark = None if held.mark is None else _mark(tensor)
+        changed = tensor is not held.tensor or version_of(tensor) != held.version or mark != held.mark
         stats = held.before
         if changed and self._measuring is not False:
-            stats = _statistics(tensor)
+            stats = _statistics(tensor, mark)
         if _is_uninitialised(tensor):
             device = str(tensor.device)
             return Parameter(tuple(held.names), held.kind, (), str(tensor.dtype)[6:], device, tensor.requires_grad)
@@ -117,21 +130,34 @@ def _is_uninitialised(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.parameter.UninitializedTensorMixin)
 
 
-def _statistics(tensor: Tensor) -> Stats | None:
-    """Statistics of a weight, remembered while it is alive and unwritten; ``None`` if there are none."""
+def _mark(tensor: Tensor) -> Mark | None:
+    """Something that differs when the data does; ``None`` where it cannot be had."""
     if _is_uninitialised(tensor):
         return None
-    version = version_of(tensor)
+    try:
+        body = looks(tensor).body
+        if body is None or body.layout is not torch.strided or body.is_meta:
+            return None
+        if body.device.type == "cpu":
+            return zlib.crc32(body.detach().contiguous().view(-1).view(torch.uint8).numpy())
+        return int(torch.hash_tensor(body)), str(float(body.sum(dtype=torch.float64)))  # NaN is equal to NaN
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return None  # quantised, nested, …: the version must do
+
+
+def _statistics(tensor: Tensor, mark: Mark | None = None) -> Stats | None:
+    """Statistics of a weight, remembered while it is alive and its data as marked; ``None`` if there are none."""
+    if _is_uninitialised(tensor):
+        return None
     entry = _measured.get(id(tensor))
-    if version is not None and entry is not None and entry[0]() is tensor and entry[1] == version:
+    if mark is not None and entry is not None and entry[0]() is tensor and entry[1] == mark:
         return entry[2]
     body = looks(tensor).body
     try:
         stats = None if body is None else measure(body)
     except (Unmeasurable, RuntimeError, NotImplementedError):
         stats = None  # a weight of an exotic kind: its metadata still says what it is
-    if version is None:
-        return stats
-    key = id(tensor)
-    _measured[key] = (weakref.ref(tensor, lambda _: _measured.pop(key, None)), version, stats)
+    if mark is not None:
+        key = id(tensor)
+        _measured[key] = (weakref.ref(tensor, lambda _: _measured.pop(key, None)), mark, stats)
     return stats

@@ -9,8 +9,6 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-import types
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,16 +16,18 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
+from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import type_name
-from fxdebug.capture.source import Line, caller_line
+from fxdebug.capture.source import Line, caller_line, without_our_frames
 from fxdebug.capture.structure import Structure
 from fxdebug.capture.values import Keeper, Values, first_line
 from fxdebug.trace import Call, Failure, Note
-from fxdebug.values import Inputs, Outputs
+from fxdebug.values import Group, Inputs, Item, Outputs, Thing
 
 _NO_INPUTS = Inputs()
-_RESUMABLE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+NOWHERE = -1  # the index of the call that was running where none was (a generator consumed outside any)
 
 
 @dataclass(slots=True)
@@ -50,6 +50,7 @@ class Frame:
         "duration",
         "error",
         "finished",
+        "gave",
         "given",
         "grad",
         "has_submodules",
@@ -77,7 +78,8 @@ class Frame:
         self.number = number
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.invoked_in: Frame | None = None
+        self.invoked_in: int | None = None
+        self.gave: list[tuple[Any, Item]] = []  # what its generator yielded, by number, and its result
         self.inputs = _NO_INPUTS
         self.outputs: Outputs | None = None
         self.given: Inputs | None = None
@@ -103,6 +105,13 @@ class Listener(Protocol):
     def ended(self, frame: Frame) -> None: ...
 
 
+class _OfThread(threading.local):
+    """What is different in each thread: the call at hand, and the seconds spent in here, taken out of durations."""
+
+    subject: Frame | None = None
+    lost = 0.0
+
+
 class Recorder:
     """Collects the calls and values of one trace.
 
@@ -121,11 +130,13 @@ class Recorder:
         listeners: tuple[Listener, ...] = (),
         no_grad: bool = False,
         measuring: bool = True,
+        graph: bool = False,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
         self.values = Values(names, keeper, self.say, measuring)
         self.structure = Structure(self.values, self.say, shown)
+        self.bodies = Bodies(self.values, self.say) if graph else None
         self._keep_all = keep_all
         self._listeners = listeners
         self._no_grad = no_grad
@@ -133,10 +144,9 @@ class Recorder:
         self._stacks: dict[int, list[Frame]] = {self._owner: []}
         self._counts: dict[str, int] = {}
         self._said: set[tuple[int | None, str]] = set()
-        self._resumable: list[tuple[weakref.ref[Any], Frame]] = []
         self._finished = 0
-        self._lost = 0.0  # seconds spent in here, taken out of the calls' durations
-        self._subject: Frame | None = None
+        self._here = _OfThread()
+        self._lock = threading.RLock()  # calls begin and end in any thread; no code of the user's runs inside
 
     def listen(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
@@ -151,7 +161,9 @@ class Recorder:
         stack = self.stack()
         frame = self._enter(stack, site, module, args, kwargs)
         try:
-            if self._no_grad:
+            if self.bodies is not None:
+                output = self.bodies.run(frame.index, module, run, args, kwargs)
+            elif self._no_grad:
                 with torch.no_grad():
                     output = run(*args, **kwargs)
             else:
@@ -160,6 +172,8 @@ class Recorder:
             self._fail(stack, frame, error)
             raise
         self._leave(stack, frame, output)
+        if isinstance(output, resumable.KINDS) and (frame.parent is not None or site.path):
+            return resumable.relayed(output, Steps(self, frame, module))
         return output
 
     def stack(self) -> list[Frame]:
@@ -170,28 +184,30 @@ class Recorder:
             stack = self._stacks[thread] = []
         return stack
 
-    def idle(self) -> bool:
-        """Is no call open in this thread?"""
-        return not self._stacks.get(threading.get_ident())
+    def idle(self, *, everywhere: bool = False) -> bool:
+        """Is no call open in this thread, or in any?"""
+        return not (any(list(self._stacks.values())) if everywhere else self._stacks.get(threading.get_ident()))
 
-    def open_in_owner(self) -> Frame | None:
-        """The innermost open call of the thread the run began in."""
-        stack = self._stacks[self._owner]
-        return stack[-1] if stack else None
+    def innermost(self) -> Frame | None:
+        """The innermost call open in this thread; where none is, the one in which the thread was started."""
+        stack = self._stacks.get(threading.get_ident())
+        return stack[-1] if stack else threads.origin(self)
 
     def _enter(
         self, stack: list[Frame], site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Frame:
         arrived = time.perf_counter()
         below = stack[-1] if stack else None
-        parent = self._parent(below)
-        number = self._counts.get(site.path, 0)
-        self._counts[site.path] = number + 1
-        frame = Frame(site, module, len(self.frames), number, parent)
-        self.frames.append(frame)
-        if below is not parent:
-            frame.invoked_in = below
-        previous, self._subject = self._subject, frame
+        parent = below if below is not None else self._elsewhere(site)
+        with self._lock:
+            number = self._counts.get(site.path, 0)
+            self._counts[site.path] = number + 1
+            frame = Frame(site, module, len(self.frames), number, parent)
+            self.frames.append(frame)
+        if below is not None and below.finished is not None:  # a generator's: its consumer's is below it
+            running = [other.index for other in stack if other.finished is None]
+            frame.invoked_in = running[-1] if running else NOWHERE
+        previous, self._here.subject = self._here.subject, frame
         try:
             frame.training = bool(getattr(module, "training", False))
             frame.grad = torch.is_grad_enabled() and not self._no_grad
@@ -201,42 +217,43 @@ class Recorder:
             if len(site.aliases) > 1:
                 frame.called_as = _called_as(self.frames, frame)
             frame.inputs = self._inputs(args, kwargs)
-            for listener in self._listeners:
-                listener.began(frame)
+            with self._lock:
+                for listener in self._listeners:
+                    listener.began(frame)
         except Exception as error:
             self.say(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
-        self._subject = previous
+        self._here.subject = previous
         stack.append(frame)
         now = time.perf_counter()
-        self._lost += now - arrived
-        frame.began = now - self._lost
+        self._here.lost += now - arrived
+        frame.began = now - self._here.lost
         return frame
 
     def _leave(self, stack: list[Frame], frame: Frame, output: Any) -> None:
         arrived = time.perf_counter()
-        frame.duration = arrived - self._lost - frame.began
+        frame.duration = arrived - self._here.lost - frame.began
         self._pop(stack, frame)
-        previous, self._subject = self._subject, frame
+        previous, self._here.subject = self._here.subject, frame
         try:
-            if isinstance(output, _RESUMABLE):
-                self._resumable.append((weakref.ref(output), frame))
             frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
-            for listener in self._listeners:
-                listener.ended(frame)
+            with self._lock:
+                for listener in self._listeners:
+                    listener.ended(frame)
         except Exception as error:
             self.say(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
-        self._subject = previous
-        self._lost += time.perf_counter() - arrived
+        self._here.subject = previous
+        self._here.lost += time.perf_counter() - arrived
 
     def _fail(self, stack: list[Frame], frame: Frame, error: BaseException) -> None:
-        frame.duration = time.perf_counter() - self._lost - frame.began
+        frame.duration = time.perf_counter() - self._here.lost - frame.began
         self._pop(stack, frame)
         try:
             frame.raised = id(error)
             below = self.frames[frame.index + 1 :]
             frame.error = failure(error, here=all(other.raised != id(error) for other in below))
-            for listener in self._listeners:
-                listener.ended(frame)
+            with self._lock:
+                for listener in self._listeners:
+                    listener.ended(frame)
         except Exception as second:
             self.say(f"how it failed was not recorded: {type(second).__name__}: {first_line(second)}")
 
@@ -246,19 +263,59 @@ class Recorder:
                 break
         frame.has_submodules = frame.module is not None and _has_submodules(frame.module)
         frame.module = None
-        frame.finished = self._finished
-        self._finished += 1
+        with self._lock:
+            frame.finished = self._finished
+            self._finished += 1
 
-    def _parent(self, below: Frame | None) -> Frame | None:
-        """The call that a call beginning now belongs to: a running generator's, the one below, the owner's."""
-        if self._resumable:
-            self._resumable = [pair for pair in self._resumable if pair[0]() is not None]
-            running: list[Frame] = [frame for reference, frame in self._resumable if _is_running(reference())]
-            if running:
-                return running[-1]
-        if below is None and threading.get_ident() != self._owner:
-            below = self.open_in_owner()
-        return below
+    # Forwards that go on after they returned -----------------------------------------------------
+
+    def resume(self, frame: Frame, module: nn.Module) -> None:
+        """A generator runs on: its call is open again in this thread."""
+        frame.module = module
+        self.stack().append(frame)
+        frame.began = time.perf_counter() - self._here.lost
+
+    def suspend(self, frame: Frame, error: BaseException | None) -> None:
+        """It stops again, for now or for good."""
+        stack = self.stack()
+        while stack and stack.pop() is not frame:
+            pass
+        frame.module = None
+        frame.duration += time.perf_counter() - self._here.lost - frame.began
+        if error is not None and not isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
+            frame.raised = id(error)
+            below = self.frames[frame.index + 1 :]
+            frame.error = failure(error, here=all(other.raised != id(error) for other in below))
+
+    def gave(self, frame: Frame, key: Any, thing: Any) -> None:
+        """Something came out of it."""
+        previous, self._here.subject = self._here.subject, frame
+        try:
+            with aside():
+                frame.gave.append((key, self.structure.item(thing, keep=self._keep_all)))
+        except Exception as error:
+            self.say(f"what it yielded was not recorded: {type(error).__name__}: {first_line(error)}")
+        self._here.subject = previous
+
+    # Where a call belongs ------------------------------------------------------------------------
+
+    def _elsewhere(self, site: Site) -> Frame | None:
+        """The call that one with nothing open below it in its thread belongs to.
+
+        It is the call in which the thread was started. Where that is not known, it is an open call of
+        the nearest module above this one, or the innermost open one of the thread the run began in.
+        """
+        if threading.get_ident() == self._owner:
+            return None
+        origin = threads.origin(self)
+        if origin is not None:
+            return origin
+        open_calls = [stack[-1] for stack in list(self._stacks.values()) if stack]
+        above = [frame for frame in open_calls if site.path.startswith(frame.site.path + ".")]
+        if above:
+            return max(above, key=lambda frame: len(frame.site.path))
+        stack = self._stacks[self._owner]
+        return stack[-1] if stack else None
 
     # Hooks ---------------------------------------------------------------------------------------
 
@@ -275,16 +332,32 @@ class Recorder:
         return output
 
     def _hooked(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        previous, self._subject = self._subject, frame
+        previous, self._here.subject = self._here.subject, frame
         given = self._inputs(args, kwargs, keep=self._keep_all)
         returned = self._outputs(output, keep=self._keep_all)
         if given != frame.inputs:
             frame.given = given
         if returned != frame.outputs:
             frame.returned = returned
-        self._subject = previous
+        self._here.subject = previous
 
     # Values --------------------------------------------------------------------------------------
+
+    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        """What is given to something that is no module call."""
+        try:
+            return self._inputs(args, kwargs, self._keep_all)
+        except Exception as error:
+            self.say(f"what the method was given was not recorded: {type(error).__name__}: {first_line(error)}")
+            return _NO_INPUTS
+
+    def returned(self, output: Any) -> Outputs | None:
+        """What it returns."""
+        try:
+            return self._outputs(output, self._keep_all)
+        except Exception as error:
+            self.say(f"what the method returned was not recorded: {type(error).__name__}: {first_line(error)}")
+            return None
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
         item = self.structure.item
@@ -300,10 +373,11 @@ class Recorder:
 
     def say(self, what: str) -> None:
         """Make a note on the call at hand, once."""
-        call = None if self._subject is None else self._subject.index
+        subject = self._here.subject
+        call = None if subject is None else subject.index
         if (call, what) not in self._said:
             self._said.add((call, what))
-            where = "" if self._subject is None else self._subject.site.path
+            where = "" if subject is None else subject.site.path
             self.notes.append(Note(what, where, call))
 
 
@@ -316,7 +390,7 @@ def to_call(frame: Frame) -> Call:
         type=site.type,
         number=frame.number,
         inputs=frame.inputs,
-        outputs=frame.outputs,
+        outputs=_outputs_of(frame),
         error=frame.error,
         parent_index=None if frame.parent is None else frame.parent.index,
         depth=frame.depth,
@@ -328,7 +402,7 @@ def to_call(frame: Frame) -> Call:
         called_as=frame.called_as,
         given=frame.given,
         returned=frame.returned,
-        invoked_in=None if frame.invoked_in is None else frame.invoked_in.index,
+        invoked_in=frame.invoked_in,
         finished=frame.finished,
         has_submodules=frame.has_submodules,
         training=frame.training,
@@ -346,7 +420,7 @@ def failure(error: BaseException, here: bool) -> Failure:
     text: str | None = None
     if here:
         try:
-            text = "".join(traceback.format_tb(error.__traceback__))
+            text = "".join(traceback.format_tb(without_our_frames(error.__traceback__)))
         except Exception:
             text = None
     return Failure(type_name(type(error)), message, here, text)
@@ -357,12 +431,41 @@ def _has_submodules(module: nn.Module) -> bool:
     return any(child is not None for child in module._modules.values())
 
 
-def _is_running(resumable: Any) -> bool:
-    for name in ("gi_running", "cr_running", "ag_running"):
-        running = getattr(resumable, name, None)
-        if running is not None:
-            return bool(running)
-    return False
+class Steps:
+    """One forward that is a generator, as it is run step by step: its call is open during each step."""
+
+    def __init__(self, recorder: Recorder, frame: Frame, module: nn.Module) -> None:
+        self._recorder = recorder
+        self._frame = frame
+        self._module = module
+
+    def step(self) -> Steps:
+        return self
+
+    def __enter__(self) -> None:
+        self._recorder.resume(self._frame, self._module)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._recorder.suspend(self._frame, error)
+
+    def yielded(self, thing: Any) -> None:
+        self._recorder.gave(self._frame, len(self._frame.gave), thing)
+
+    def returned(self, thing: Any) -> None:
+        if thing is not None:
+            self._recorder.gave(self._frame, "returned", thing)
+
+    def closed(self) -> None:
+        """Nothing is to be done at the end."""
+
+
+def _outputs_of(frame: Frame) -> Outputs | None:
+    """What a call returned; of a generator or coroutine, all that came out of it."""
+    item = None if frame.outputs is None else frame.outputs.item
+    if not frame.gave or not isinstance(item, Thing):
+        return frame.outputs
+    keys, items = zip(*frame.gave)
+    return Outputs(Group("object", item.type, items, keys, item.text, item.number))
 
 
 def _called_as(frames: list[Frame], frame: Frame) -> str | None:

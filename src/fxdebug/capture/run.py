@@ -8,22 +8,25 @@ import platform
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import nn
 
-from fxdebug.capture import wrap
+from fxdebug.capture import resumable, threads, wrap
+from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.compiled import compiled_in
+from fxdebug.capture.live import Live
 from fxdebug.capture.parameters import Parameters
-from fxdebug.capture.recorder import Listener, Recorder, Site, failure, to_call
+from fxdebug.capture.recorder import Listener, Recorder, Site, Steps, failure, to_call
 from fxdebug.capture.sites import Sites
+from fxdebug.capture.source import without_our_frames
+from fxdebug.capture.state import referred_to_elsewhere
 from fxdebug.capture.values import Keeper, first_line
 from fxdebug.trace import NO_OUTPUT, Call, Failure, Note, Parameter, Trace
-from fxdebug.values import Inputs, Value
+from fxdebug.values import Inputs, Outputs, Value
 
 OUTSIDE = "(outside forward)"  # the method of a root that stands for calls made outside the model's forward
 FRAMES_PER_CALL = 6  # Python frames we add to each nested module call
@@ -40,6 +43,7 @@ class Options:
     no_grad: bool = False
     weights: bool | None = None
     watching: Callable[[str, list[Value]], tuple[Listener, ...]] | None = None  # listeners that need the values
+    graph: bool = False
 
 
 class _Recording:
@@ -60,6 +64,7 @@ class _Recording:
             shown=options.shown,
             listeners=options.listeners,
             no_grad=options.no_grad,
+            graph=options.graph,
         )
         if failed is not None:
             self.recorder.say(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")
@@ -67,7 +72,7 @@ class _Recording:
             self.recorder.listen(options.watching(sites.root().type, self.recorder.values.all))
         self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         self.began = time.perf_counter()
-        self.root_open = False
+        self.given, self.returned = Inputs(), cast("Outputs | None", None)  # of a method other than forward
 
     def trace(self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None) -> Trace:
         """What was recorded. A call that stands for the whole run is put on top where several stand there."""
@@ -80,6 +85,11 @@ class _Recording:
         tops = [call for call in calls if call.parent_index is None]
         if method != "forward" or len(tops) != 1 or tops[0].path:
             calls, notes = _under_one_root(self.sites.root(), calls, notes, method, duration, error)
+            calls[0] = replace(calls[0], inputs=self.given, outputs=self.returned)
+        live: Live | None = None
+        if recorder.bodies is not None:
+            shift = len(calls) - len(recorder.frames)
+            live = Live(self.sites.model, self.sites.registered(), recorder.bodies, recorder.values, shift)
         return Trace(
             model=self.sites.root().type,
             calls=tuple(calls),
@@ -91,6 +101,7 @@ class _Recording:
             duration=duration,
             versions=versions(),
             settings=settings,
+            explain=live,
             _output=output,
         )
 
@@ -106,8 +117,6 @@ def _under_one_root(
     site: Site, calls: list[Call], notes: list[Note], method: str, duration: float, error: BaseException | None
 ) -> tuple[list[Call], list[Note]]:
     """A root above the calls that have none: the method that made them, or nothing but the run itself."""
-    from dataclasses import replace
-
     failed: Failure | None = None
     if error is not None:
         failed = failure(error, here=all(call.error is None for call in calls))
@@ -136,41 +145,80 @@ class OneRun:
         self._recording = _Recording(self._sites, options)
         self._recorder = self._recording.recorder
         self._owner = threading.get_ident()
+        self._others = threading.local()  # ``calling`` while a thread calls the model for itself
 
     def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         site = self._sites.of(module)
-        if site is None or self._is_unrelated(site):
+        if site is None or getattr(self._others, "calling", False):
             return run(*args, **kwargs)
-        return self._recorder.run(site, module, run, args, kwargs)
+        if not self._is_unrelated(site):
+            return self._recorder.run(site, module, run, args, kwargs)
+        self._others.calling = True
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self._others.calling = False
 
     def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         site = self._sites.of(module)
-        if site is None or self._is_unrelated(site):
+        if site is None or getattr(self._others, "calling", False) or self._is_unrelated(site):
             return run(*args, **kwargs)
         return self._recorder.around(site, run, args, kwargs)
 
     def meets(self, module: nn.Module) -> bool:
-        stack = self._recorder.stack()
-        if not stack or self._attached.is_closed(stack[-1].module):
-            return False
-        self._sites.discover(module, stack)
-        return True
+        return not getattr(self._others, "calling", False) and self._attached.takes(module, self._recorder)
+
+    def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Note what a method other than forward is given: no module call tells."""
+        self._recording.given = self._recorder.given(args, dict(kwargs))
+
+    def returned(self, output: Any) -> None:
+        """Note what it returned."""
+        self._recording.returned = self._recorder.returned(output)
+
+    def close(self, output: Any, kept: bool) -> None:
+        """The run is over. ``kept``: somebody besides the caller refers to ``output`` itself."""
+        bodies = self._recorder.bodies
+        if bodies is not None:
+            try:
+                bodies.close(output, self._sites.model, kept)
+            except Exception as error:
+                self._recorder.say(f"what the program keeps was not found out: {type(error).__name__}: {error}")
 
     def _is_unrelated(self, site: Site) -> bool:
-        """Another thread calling the same model for itself: it enters at the root with nothing open."""
-        return site is self._root and threading.get_ident() != self._owner and self._recorder.idle()
+        """Another thread that calls the model for itself, or traces a model of which this is a part too?
+
+        It has nothing open here and was not started in a call of ours.
+        """
+        thread = threading.get_ident()
+        if thread == self._owner or not self._recorder.idle() or (site is not self._root and thread not in _tracing):
+            return False
+        return threads.origin(self._recorder) is None
 
     def __enter__(self) -> OneRun:
         self._attached = _Attached(self, self._sites)
         self._attached.__enter__()
+        threads.begin(self._recorder)
+        _tracing.append(self._owner)
+        bodies = self._recorder.bodies
+        self._regions = None if bodies is None else CompiledRegions(bodies.tape)
+        if self._regions is not None:
+            self._regions.begin()
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._regions is not None:
+            self._regions.end()
+        _tracing.remove(self._owner)
+        threads.end(self._recorder)
         self._attached.__exit__()
 
     def trace(self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None) -> Trace:
         """What the run left behind."""
         return self._recording.trace(settings, output, error)
+
+
+_tracing: list[int] = []  # the threads that are tracing one run, as often as they are
 
 
 class EveryForward:
@@ -205,14 +253,16 @@ class EveryForward:
         if started is None:
             return run(*args, **kwargs)
         self._local.recording = started.recording
+        output: Any = None
         try:
-            return started.recording.recorder.run(site, module, run, args, kwargs)
+            output = started.recording.recorder.run(site, module, run, args, kwargs)
         finally:
             self._local.recording = None
-            if started in self._open and site is self._root:
-                with self._lock:
-                    self._open.remove(started)
-                self._finish(started)
+            if not (started.root and isinstance(output, resumable.KINDS)):
+                self._left(started)
+        if started.root and isinstance(output, resumable.KINDS):
+            return resumable.relayed(output, _Inside(self._local, started, module, self._left))
+        return output
 
     def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         site, current = self._sites.of(module), getattr(self._local, "recording", None)
@@ -221,48 +271,65 @@ class EveryForward:
         return current.recorder.around(site, run, args, kwargs)
 
     def meets(self, module: nn.Module) -> bool:
-        current = getattr(self._local, "recording", None)
-        stack = [] if current is None else current.recorder.stack()
-        if not stack or self._attached.is_closed(stack[-1].module):
-            return False
-        self._sites.discover(module, stack)
-        return True
+        current: _Recording | None = getattr(self._local, "recording", None)
+        return current is not None and self._attached.takes(module, current.recorder)
 
     def _entered(self, site: Site) -> _Started | None:
         """The recording for a call with nothing open below it in this thread.
 
-        The root begins a forward; a part of it belongs to the forward that is running in another
-        thread, or else to no forward.
+        It is the one in which the thread was started. Otherwise the root begins a forward, and a part
+        of it belongs to a forward that is running in another thread, or else to no forward.
         """
+        with self._lock:
+            running = [started for started in self._open if not started.recording.recorder.idle(everywhere=True)]
+            found = next((started for started in running if threads.origin(started.recording.recorder)), None)
+            if found is None and site is not self._root:
+                found = running[-1] if running else self._loose
+            if found is not None:
+                found.users += 1
+                return found
         if site is self._root:
             self._finish_loose()
-            started = self._start()
-            if started is not None:
-                with self._lock:
-                    self._open.append(started)
-            return started
-        with self._lock:
-            if self._open:
-                return self._open[-1]
-            if self._loose is None:
-                self._loose = self._start()
-            return self._loose
+        return self._start(site is self._root)
 
-    def _start(self) -> _Started | None:
+    def _start(self, root: bool) -> _Started | None:
         try:
             options = self._begin()
-            return _Started(_Recording(self._sites, options), options)
+            started = _Started(_Recording(self._sites, options), options, root)
         except Exception as error:
             self.errors.append(error)
             return None
+        threads.begin(started.recording.recorder)
+        with self._lock:
+            if root:
+                self._open.append(started)
+            else:
+                self._loose = started
+        return started
+
+    def _left(self, started: _Started) -> None:
+        """A call that entered a recording is over. So is a forward of the root, when all of its calls are."""
+        with self._lock:
+            started.users -= 1
+            over = not started.users and started is not self._loose
+        if over:
+            self._finish(started)
 
     def _finish_loose(self) -> None:
+        """The calls outside any forward so far become a trace, as soon as none of them is on."""
         with self._lock:
             started, self._loose = self._loose, None
-        if started is not None:
+            over = started is not None and not started.users
+        if started is not None and over:
             self._finish(started)
 
     def _finish(self, started: _Started) -> None:
+        with self._lock:
+            if started.done:
+                return
+            started.done = True
+            self._open = [other for other in self._open if other is not started]
+        threads.end(started.recording.recorder)
         try:
             self._done(started.recording.trace(self._settings), started.options)
         except Exception as error:
@@ -276,6 +343,8 @@ class EveryForward:
     def __exit__(self, *error: object) -> None:
         self._attached.__exit__()
         self._finish_loose()
+        for started in list(self._open):  # a generator that was not run to its end, a thread that is not done
+            self._finish(started)
 
 
 @dataclass(eq=False)
@@ -284,6 +353,38 @@ class _Started:
 
     recording: _Recording
     options: Options
+    root: bool  # a forward of the root, or calls outside any
+    users: int = 1  # calls that entered it and are not over
+    done: bool = False
+
+
+class _Inside:
+    """The steps of a root whose forward is a generator: they belong to the recording that the call began."""
+
+    def __init__(
+        self, local: threading.local, started: _Started, module: nn.Module, left: Callable[[_Started], None]
+    ) -> None:
+        self._local = local
+        self._started = started
+        self._left = left
+        recorder = started.recording.recorder
+        self._steps = Steps(recorder, recorder.frames[0], module)
+        self.yielded, self.returned = self._steps.yielded, self._steps.returned
+
+    def step(self) -> _Inside:
+        return self
+
+    def __enter__(self) -> None:
+        self._before = getattr(self._local, "recording", None)
+        self._local.recording = self._started.recording
+        self._steps.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        self._steps.__exit__(kind, error, at)
+        self._local.recording = self._before
+
+    def closed(self) -> None:
+        self._left(self._started)
 
 
 class _Attached:
@@ -297,6 +398,18 @@ class _Attached:
     def is_closed(self, module: nn.Module | None) -> bool:
         """Is this a compiled module, whose inside (the compiler's own modules too) is not looked at?"""
         return any(module is closed for closed in self._compiled.closed)
+
+    def takes(self, module: nn.Module, recorder: Recorder) -> bool:
+        """Does a recording want a call of a module that was not registered when it began? Then it gets a name."""
+        below = recorder.innermost()
+        if below is None or self.is_closed(below.module):
+            return False
+        try:
+            self._sites.discover(module, recorder.stack() or [below])
+        except Exception as error:
+            recorder.say(f"a call of a {type(module).__name__} is missing: {type(error).__name__}: {first_line(error)}")
+            return False
+        return True
 
     def __enter__(self) -> None:
         _recursion.raise_limit()
@@ -327,12 +440,17 @@ def run_once(
     output: Any = NO_OUTPUT
     raised: BaseException | None = None
     with OneRun(model, options) as run:
+        if target is not model:
+            run.given(args, kwargs)
         try:
             output = target(*args, **kwargs)
         except BaseException as error:
             raised = error
+        if target is not model and raised is None:
+            run.returned(output)
+        run.close(output, referred_to_elsewhere(output))
     if raised is not None:
-        raised.__traceback__ = _without_our_frames(raised.__traceback__)
+        raised.__traceback__ = without_our_frames(raised.__traceback__)
     return run.trace(settings, output, raised), raised
 
 
@@ -346,40 +464,25 @@ class _Recursion:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._limit = 0
+        self._limit = self._raised = 0
 
     def raise_limit(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
                 self._limit = sys.getrecursionlimit()
-                sys.setrecursionlimit(self._limit + FRAMES_PER_CALL * (self._limit // 3) + 200)
+                self._raised = self._limit + FRAMES_PER_CALL * (self._limit // 3) + 200
+                sys.setrecursionlimit(self._raised)
 
     def put_back(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0:
+            if self._users == 0 and sys.getrecursionlimit() == self._raised:  # the program may have set its own
                 with contextlib.suppress(RecursionError):  # too deep to lower it from here
                     sys.setrecursionlimit(self._limit)
 
 
 _recursion = _Recursion()
-
-
-def _without_our_frames(link: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback as it would have been: our own frames taken out of the chain."""
-    from pathlib import Path
-
-    here = str(Path(__file__).parent)
-    kept = []
-    while link is not None:
-        if not link.tb_frame.f_code.co_filename.startswith(here):
-            kept.append(link)
-        link = link.tb_next
-    chain: types.TracebackType | None = None
-    for link in reversed(kept):
-        chain = types.TracebackType(chain, link.tb_frame, link.tb_lasti, link.tb_lineno)
-    return chain
 
 
 def versions() -> dict[str, str]:

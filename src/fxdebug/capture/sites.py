@@ -16,7 +16,7 @@ class Sites:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._sites: weakref.WeakKeyDictionary[nn.Module, Site] = weakref.WeakKeyDictionary()
+        self._met: dict[int, tuple[weakref.ref[nn.Module], Site]] = {}  # by id: a module may not be hashable
         self._by_id: dict[int, Site] = {}
         aliases: dict[int, list[str]] = {}
         modules: dict[int, nn.Module] = {}
@@ -38,7 +38,12 @@ class Sites:
 
     def of(self, module: nn.Module) -> Site | None:
         """The site of a module that is known already."""
-        return self._by_id.get(id(module)) or self._sites.get(module)
+        site = self._by_id.get(id(module))
+        if site is None:
+            reference, site = self._met.get(id(module), (None, None))
+            if reference is not None and reference() is not module:
+                return None  # another one had this id
+        return site
 
     def root(self) -> Site:
         """The model itself."""
@@ -48,11 +53,11 @@ class Sites:
 
     def discover(self, module: nn.Module, stack: list[Frame]) -> Site:
         """Name a module that was not in the model when the recording began."""
-        site = self._sites.get(module)
+        site = self.of(module)
         if site is None:
             path, origin = self._name(module, stack)
             site = Site(path, type_name(type(module)), (path,), origin)
-            self._sites[module] = site
+            self._met[id(module)] = (weakref.ref(module), site)
         return site
 
     def _add(self, module: nn.Module, site: Site) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
 import sys
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType, TracebackType
 
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-_HERE = str(Path(__file__).parent)
+from fxdebug.capture.wrap import stands_in
+
+_HERE = str(Path(__file__).parent.parent) + os.sep  # the whole package: the root is called by the door
 _MODULE_FILE = torch_module.__file__
 _SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
 
@@ -54,6 +57,21 @@ class Line:
         return None
 
 
+_TORCH = str(Path(torch_module.__file__).parents[2])
+
+
+def user_line(frame: FrameType | None) -> Line | None:
+    """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this."""
+    for _ in range(64):
+        if frame is None:
+            return None
+        name = frame.f_code.co_filename
+        if not name.startswith(_TORCH) and not name.startswith(_HERE):
+            return Line(frame.f_code, frame.f_lasti)
+        frame = frame.f_back
+    return None
+
+
 def caller_line() -> Line | None:
     """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own."""
     frame = sys._getframe(3)
@@ -65,3 +83,22 @@ def caller_line() -> Line | None:
             return None
         frame = frame.f_back
     return None
+
+
+def without_our_frames(link: TracebackType | None) -> TracebackType | None:
+    """The traceback as it would have been without us: our own frames taken out of the chain."""
+    kept = []
+    while link is not None:
+        code = link.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE) and not stands_in(code):
+            kept.append(link)
+        link = link.tb_next
+    chain: TracebackType | None = None
+    for link in reversed(kept):
+        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return chain
+
+
+def short(line: Line) -> str:
+    """``file.py:12``: the name of the file without its folders."""
+    return line.text().rpartition("/")[2]

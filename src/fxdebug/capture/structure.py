@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -42,6 +43,13 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub("at 0xXXXXXXXX", text)
 
 
+class _How(threading.local):
+    """What the thread at work was asked for."""
+
+    keep = True
+    reopen = True
+
+
 class Structure:
     """Turns objects into items for one trace.
 
@@ -53,19 +61,20 @@ class Structure:
         self._say = say
         self._shown = shown
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # an id counts while its object is alive
+        self._numbering = threading.Lock()
         self._number_count = 0
-        self._keep = self._reopen = True
+        self._how = _How()
 
     def item(self, thing: Any, *, keep: bool = True, reopen: bool = True) -> Item:
         """The item for any object. ``keep``: store the tensors' data too. ``reopen``: look again inside
         objects met before (they may have changed); without it they are opened at first sight only."""
-        self._keep, self._reopen = keep, reopen
+        self._how.keep, self._how.reopen = keep, reopen
         return self._item(thing, ())
 
     def _item(self, thing: Any, above: tuple[int, ...]) -> Item:
         kind = type(thing)
         if kind in PLAIN:
-            return self._values.see(thing, self._keep)
+            return self._values.see(thing, self._how.keep)
         if kind in _ATOMS:
             return cast(Item, thing)
         if kind is float:
@@ -87,7 +96,7 @@ class Structure:
 
     def _tensor(self, thing: Any) -> Item:
         try:
-            return self._values.see(thing, self._keep)
+            return self._values.see(thing, self._how.keep)
         except Exception as error:
             self._say(f"a {type(thing).__name__} was not recorded: {type(error).__name__}: {first_line(error)}")
             return Thing(type_name(type(thing)), f"<{type_name(type(thing))} that cannot be described>")
@@ -142,11 +151,13 @@ class Structure:
         """One more than the object's number, negative when it was opened before and need not be again."""
         reference, number = self._numbers.get(id(thing), (None, 0))
         if reference is not None and reference() is thing:
-            return number if self._reopen else -number
-        self._number_count += 1
+            return number if self._how.reopen else -number
+        with self._numbering:
+            self._number_count += 1
+            number = self._number_count
         with contextlib.suppress(TypeError):  # not weakly referable: a later sighting gets a number of its own
-            self._numbers[id(thing)] = (weakref.ref(thing), self._number_count)
-        return self._number_count
+            self._numbers[id(thing)] = (weakref.ref(thing), number)
+        return number
 
     def _key(self, key: Any) -> Any:
         if type(key) in _ATOMS:

@@ -8,6 +8,7 @@ measured at every sighting and are the same value when nothing about them differ
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -28,6 +29,25 @@ class Keeper(Protocol):
 Say = Callable[[str], None]
 
 
+class Uid(int):
+    """The number of a tensor *object*; its type tells it from an integer among an operation's arguments."""
+
+    __slots__ = ()
+
+
+class _Seen:
+    """What is known of a tensor object that was met: alive as long as the entry is, by a weak reference."""
+
+    __slots__ = ("gradient", "reference", "uid", "value", "version")
+
+    def __init__(self, reference: weakref.ref[Tensor], version: int | None, value: Value, uid: Uid) -> None:
+        self.reference = reference
+        self.version = version
+        self.value = value
+        self.uid = uid
+        self.gradient = value.requires_grad  # as it was when it was last met
+
+
 class Values:
     """The values of one trace, by sighting.
 
@@ -42,26 +62,52 @@ class Values:
         self._say = say
         self._measuring = measuring
         self._kept: set[int] = set()
-        self._seen: dict[int, tuple[weakref.ref[Tensor], int | None, Value]] = {}
+        self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
+        self._seen: dict[int, _Seen] = {}
         self._storages: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._storage_count = 0
+        self._lock = threading.RLock()  # numbers are given out in any thread
 
     def see(self, tensor: Tensor, keep: bool = True) -> Value:
         """The value that ``tensor`` is now; made, measured and (``keep``) stored if it is new.
 
         Call it inside :class:`~fxdebug.capture.aside.aside`.
         """
+        with self._lock:
+            return self._see(tensor, keep)
+
+    def _see(self, tensor: Tensor, keep: bool) -> Value:
         entry = self._seen.get(id(tensor))
         version = version_of(tensor)
-        if entry is not None and entry[0]() is tensor and entry[1] == version:
-            value = entry[2]
+        if entry is not None and entry.reference() is not tensor:
+            entry = None  # another object had this id
+        if entry is not None and entry.version == version:
+            value = entry.value
             if version is not None or self._unchanged(value, tensor):
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
         value = self._new(tensor, keep)
-        self._seen[id(tensor)] = (weakref.ref(tensor), version, value)
+        if entry is not None:
+            entry.version, entry.value = version, value
+        else:
+            self._seen[id(tensor)] = _Seen(weakref.ref(tensor), version, value, Uid(len(self.objects)))
+            self.objects.append(value)
         return value
+
+    def seen(self, tensor: Tensor) -> _Seen | None:
+        """The entry of a tensor object that was met before and is still the same object."""
+        entry = self._seen.get(id(tensor))
+        return entry if entry is not None and entry.reference() is tensor else None
+
+    def is_named(self, tensor: Tensor) -> bool:
+        """Is it a parameter or buffer of the model?"""
+        return id(tensor) in self._names
+
+    def alive(self) -> list[tuple[Uid, Tensor]]:
+        """Every tensor object that was met and still exists, with its uid."""
+        found = [(entry.uid, entry.reference()) for entry in list(self._seen.values())]
+        return [(uid, tensor) for uid, tensor in found if tensor is not None]
 
     def storage(self, tensor: Tensor) -> int | None:
         """A number for the memory behind a tensor, equal for views of one another."""
@@ -74,9 +120,10 @@ class Values:
         entry = self._storages.get(storage._cdata)
         if entry is not None and entry[0]() is not None:
             return entry[1]
-        number = self._storage_count
-        self._storage_count += 1
-        self._storages[storage._cdata] = (weakref.ref(storage), number)
+        with self._lock:
+            number = self._storage_count
+            self._storage_count += 1
+            self._storages[storage._cdata] = (weakref.ref(storage), number)
         return number
 
     def _new(self, tensor: Tensor, keep: bool) -> Value:

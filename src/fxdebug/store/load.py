@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from fxdebug.errors import LoadError
+from fxdebug.ops import Explanation
+from fxdebug.store import graphs
 from fxdebug.store.json_tree import deeply
 from fxdebug.trace import Call, Failure, Note, Parameter, Trace
 from fxdebug.values import NAN, Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value
@@ -91,13 +93,12 @@ def item_from_json(coded: Any, values: list[Value] | tuple[Value, ...]) -> Item:
 def _stats_row(stats: Stats | None) -> list[Any] | None:
     if stats is None:
         return None
-    row = [getattr(stats, f.name) for f in fields(Stats)]
-    row[1] = item_to_json(row[1])  # the mean of a complex tensor is complex
-    return row
+    # the mean of a complex tensor is complex, the std of numbers near the end of float64 infinite
+    return [item_to_json(getattr(stats, f.name)) for f in fields(Stats)]
 
 
 def _stats(row: list[Any] | None) -> Stats | None:
-    return None if row is None else Stats(row[0], item_from_json(row[1], ()), *row[2:])  # type: ignore[arg-type]
+    return None if row is None else Stats(*[item_from_json(number, ()) for number in row])  # type: ignore[arg-type]
 
 
 def _sharding(row: list[Any] | None) -> Sharding | None:
@@ -229,6 +230,14 @@ def write(trace: Trace, file: TextIO, shards: Mapping[str, str] | None = None) -
     _write_table(file, "values", _VALUE, map(value_row, values))
     file.write(",\n")
     _write_table(file, "calls", _CALL, map(call_row, trace.calls))
+    if trace.explanation is not None:
+        rows = (graphs.body_row(body, item_to_json) for body in trace.explanation.bodies)
+        file.write(",\n")
+        _write_table(file, "bodies", graphs.BODY, rows)
+        file.write(',\n"graphs": [')
+        for number, graph in enumerate(trace.graphs):
+            file.write(("," if number else "") + "\n" + _dumps(graphs.graph_to_json(graph, item_to_json)))
+        file.write("\n]")
     file.write("\n}\n")
 
 
@@ -257,10 +266,17 @@ def read(path: Path) -> Trace:
             values=values,
             calls=tuple([call_from_row(record, values) for record in _table(content, "calls")]),
             notes=tuple([Note(*row) for row in content["notes"]]),
+            explain=_explanation(content, values),
             folder=path.parent,
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _explanation(content: dict[str, Any], values: tuple[Value, ...]) -> Explanation | None:
+    if "graphs" not in content:
+        return None
+    return graphs.explanation_of(content["graphs"], list(_table(content, "bodies")), item_from_json, values)
 
 
 def _parsed(path: Path) -> dict[str, Any]:

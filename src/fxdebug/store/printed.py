@@ -20,6 +20,7 @@ from torch import Tensor
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
 _WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
+_NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 _MEASURED = frozenset((torch.float16, torch.float32, torch.bfloat16))  # the dtypes the reference has statistics for
 
 
@@ -36,9 +37,14 @@ class Printer:
         self._changed: dict[str, Any] = {}
 
     def lines(self, tensor: Tensor) -> list[str]:
-        """``print(tensor)``, line by line."""
-        self._begin()
-        return self.text(tensor).splitlines()
+        """``print(tensor)``, line by line; of a class whose ``__repr__`` raises, the tensor in it."""
+        self.begin()
+        try:
+            return self.text(tensor).splitlines()
+        except Exception:
+            if type(tensor) in _PLAIN:
+                raise
+            return self.text(tensor.as_subclass(Tensor)).splitlines()
 
     def text(self, tensor: Tensor) -> str:
         """``str(tensor)`` under the reference's options."""
@@ -50,14 +56,31 @@ class Printer:
 
     def statistics(self, tensor: Tensor) -> tuple[str, str, str, str] | None:
         """``repr`` of mean, std, min and max in the reference's own arithmetic; ``None`` for other dtypes."""
-        self._begin()
+        self.begin()
         if tensor.dtype not in _MEASURED:
             return None
+        kind = type(tensor)
         if tensor.numel() == 0:  # the reference stops here: the minimum of nothing
-            empty = self.text(tensor.new_full((), math.nan))
+            empty = self._statistic(tensor.new_full((), math.nan), kind)
             return empty, empty, empty, empty
         std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
-        return self.text(tensor.mean()), self.text(std), self.text(tensor.min()), self.text(tensor.max())
+        mean, low, high = tensor.mean(), tensor.min(), tensor.max()
+        return (
+            self._statistic(mean, kind), self._statistic(std, kind),
+            self._statistic(low, kind), self._statistic(high, kind),
+        )  # fmt: skip
+
+    def _statistic(self, number: Tensor, kind: type[Tensor]) -> str:
+        """A statistic of a tensor of class ``kind``, which the class's ``__torch_function__`` would pass on to it.
+
+        That is off while we work: a class of the user's does not hear of what we compute.
+        """
+        if kind in _PLAIN or kind.__torch_function__ is _NO_TORCH_FUNCTION or type(number) is kind:
+            return self.text(number)
+        try:
+            return self.text(number.as_subclass(kind))
+        except Exception:  # its own __repr__ wants what only its __torch_function__ sets
+            return self.text(number)
 
     def shown(self, thing: Any) -> str:
         """``repr(thing)`` under the options in force by now."""
@@ -66,7 +89,8 @@ class Printer:
         with options_of_this_thread(self._changed):
             return repr(thing)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """A tensor was met: from here on the reference's options are in force."""
         if not self._changed:
             self._changed = {"sci_mode": True}
             if self._linewidth is not None:
@@ -76,35 +100,58 @@ class Printer:
 # torch's own printing, with options only this thread sees ----------------------------------------
 
 
-class _PerThread:
-    """Stands in for torch's ``PRINT_OPTS``: one thread reads its own options, all others the user's."""
+class _Options(threading.local):
+    """The options of this thread, while there are any."""
 
-    def __init__(self, users: Any, options: dict[str, Any]) -> None:
-        object.__setattr__(self, "_state", (users, options, threading.get_ident()))
+    now: dict[str, Any] | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        users, options, owner = self._state
-        if name in options and threading.get_ident() == owner:
-            return options[name]
-        return getattr(users, name)
+
+class _PerThread(type(tensor_str.PRINT_OPTS)):  # type: ignore[misc]
+    """Stands in for torch's ``PRINT_OPTS``: a thread that has options of its own reads and sets those."""
+
+    def __init__(self, users: Any) -> None:
+        object.__setattr__(self, "__dict__", {"users": users})
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        own = _options.now
+        return own[name] if own is not None and name in own else getattr(_users_of(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._state[0], name, value)
+        own = _options.now
+        if own is not None and name in own:
+            own[name] = value
+        else:
+            setattr(_users_of(self), name, value)
 
 
-_printing = threading.RLock()
+def _users_of(standing_in: _PerThread) -> Any:
+    return object.__getattribute__(standing_in, "__dict__")["users"]
+
+
+_options = _Options()
+_printing = threading.Lock()
+_printers = 0  # how many are at it, in all threads
 
 
 @contextlib.contextmanager
 def options_of_this_thread(options: dict[str, Any]) -> Iterator[None]:
     """Let torch print under ``options`` in this thread; nothing changes for the others or afterwards."""
+    global _printers
+    before, _options.now = _options.now, dict(options)
     with _printing:
-        users = tensor_str.PRINT_OPTS
-        tensor_str.PRINT_OPTS = _PerThread(users, options)  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            tensor_str.PRINT_OPTS = users
+        _printers += 1
+        if _printers == 1:
+            tensor_str.PRINT_OPTS = _PerThread(tensor_str.PRINT_OPTS)
+    try:
+        yield
+    finally:
+        with _printing:
+            _printers -= 1
+            if not _printers and isinstance(tensor_str.PRINT_OPTS, _PerThread):
+                tensor_str.PRINT_OPTS = _users_of(tensor_str.PRINT_OPTS)
+        _options.now = before
 
 
 # Our own printing of the common tensors ----------------------------------------------------------

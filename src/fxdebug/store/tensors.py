@@ -243,6 +243,8 @@ class Files:
         if self._error is not None:
             return
         data = body.detach()
+        if type(data) is not Tensor and data.layout is torch.strided:
+            data = data.to("cpu", copy=True)  # a class that only stands for its data has no memory to write
         if data.is_quantized:
             data = data.dequantize()
         if data.layout is not torch.strided or data.is_nested:

@@ -1,0 +1,103 @@
+"""Arguments and results of operations as inert codes: what the tape keeps, and what a trace is matched with.
+
+A tensor is its :class:`~fxdebug.capture.values.Uid`; lists, tuples and dicts are themselves; a named
+tuple, a dataclass or a ``ModelOutput`` is a :class:`Struct`; any other object is an :class:`Opaque`,
+told apart by identity. No tensor is kept alive by a code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from fxdebug.capture.values import Uid
+
+# Values that are their own code: equal when type and value are.
+ATOMS = frozenset(
+    (
+        int, float, bool, str, type(None), complex, bytes, type, type(Ellipsis),
+        torch.dtype, torch.device, torch.memory_format, torch.layout,
+    )
+)  # fmt: skip
+
+
+class Opaque:
+    """An object that is compared by identity: a cache, a configuration, a generator."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+
+class Struct:
+    """An object made of members: its type, the names of its members if it has them, their codes."""
+
+    __slots__ = ("items", "keys", "type")
+
+    def __init__(self, type: type, keys: tuple[Any, ...] | None, items: list[Any]) -> None:
+        self.type = type
+        self.keys = keys
+        self.items = items
+
+    def build(self, items: list[Any]) -> Any:
+        """An object of this kind with other members."""
+        kind = self.type
+        if self.keys is None:
+            return kind(items) if hasattr(kind, "n_sequence_fields") else kind(*items)
+        if issubclass(kind, dict):
+            return kind(**dict(zip(self.keys, items)))
+        made = object.__new__(kind)
+        made.__dict__.update(zip(self.keys, items))
+        return made
+
+
+def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
+    """Names and members of an object that is coded as a :class:`Struct`, or ``None`` if it is not one."""
+    kind = type(thing)
+    if isinstance(thing, tuple):
+        return None, list(thing)
+    if not dataclasses.is_dataclass(kind):
+        return None
+    if isinstance(thing, dict):  # ModelOutput: a dataclass whose items are its members that are not None
+        return tuple(thing.keys()), [thing[key] for key in thing]
+    attributes = getattr(thing, "__dict__", None)
+    return None if attributes is None else (tuple(attributes), list(attributes.values()))
+
+
+def uids_in(code: Any) -> Iterator[Uid]:
+    """Every tensor in a code, in order."""
+    kind = type(code)
+    if kind is Uid:
+        yield code
+    elif kind is tuple or kind is list:
+        for item in code:
+            yield from uids_in(item)
+    elif kind is dict:
+        for item in code.values():
+            yield from uids_in(item)
+    elif kind is Struct:
+        for item in code.items:
+            yield from uids_in(item)
+    elif kind is slice:
+        for item in (code.start, code.stop, code.step):
+            yield from uids_in(item)
+
+
+def opaque_in(code: Any) -> Iterator[Any]:
+    """Every object in a code that is compared by identity."""
+    kind = type(code)
+    if kind is Opaque:
+        yield code.thing
+    elif kind is tuple or kind is list:
+        for item in code:
+            yield from opaque_in(item)
+    elif kind is dict:
+        for item in code.values():
+            yield from opaque_in(item)
+    elif kind is Struct:
+        for item in code.items:
+            yield from opaque_in(item)

@@ -1,0 +1,249 @@
+"""From tapes to graphs: each call of a run ends ``verified``, ``recorded`` or ``opaque``.
+
+A pattern that was proven for another call of the class is tried first: matching is proof enough and
+runs no Python of the model. Otherwise the body is traced symbolically along its tape. Where neither
+comes out as what ran, the tape itself is the graph, with the reason in words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fxdebug.capture import wrap
+from fxdebug.capture.hush import hushed
+from fxdebug.capture.match import Match, match
+from fxdebug.capture.pattern import Pattern
+from fxdebug.capture.recorded import pattern_of_tape
+from fxdebug.capture.source import short
+from fxdebug.capture.standin import Mismatch
+from fxdebug.capture.state import State
+from fxdebug.capture.tape import Body
+from fxdebug.capture.tracer import ModuleTracer
+from fxdebug.capture.values import Uid, Values, first_line
+
+PATTERNS_KEPT = 8  # per class, forward and training flag: bodies that branch have a few
+
+_known: weakref.WeakKeyDictionary[type, dict[Any, list[Pattern]]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(eq=False)
+class Explained:
+    """What became of one call: its pattern, the tensors in the pattern's slots, and how far it is trusted."""
+
+    body: Body
+    status: str  # verified, recorded, opaque
+    reason: str
+    pattern: Pattern | None = None
+    uids: list[Uid | None] | None = None
+    reused: bool = False
+
+
+class Explainer:
+    """Explains the bodies of one run.
+
+    ``kept`` are tensors that somebody's Python holds on to: a body that made one is not run again.
+    """
+
+    def __init__(self, model: nn.Module, modules: list[nn.Module], values: Values, kept: frozenset[Uid]) -> None:
+        self._model = model
+        self._modules = modules
+        self._values = values
+        self._kept = kept
+        self._state: State | None = None
+        self._tracing: _Tracing | None = None
+
+    def explain(self, bodies: list[Body]) -> list[Explained]:
+        """One :class:`Explained` per body, in their order."""
+        try:
+            return [self._explained(body) for body in bodies]
+        finally:
+            if self._state is not None:
+                self._state.put_back()
+            if self._tracing is not None:
+                self._tracing.end()
+
+    def _explained(self, body: Body) -> Explained:
+        if body.suspended is not None:
+            return Explained(body, "opaque", body.suspended)
+        if body.hazard is None:
+            for pattern in _patterns(body):
+                found = match(pattern, body, self._values)
+                if found is not None:
+                    return Explained(body, "verified", _why(pattern), pattern, found.uids, reused=True)
+        try:
+            pattern = self._traced(body)
+            found = match(pattern, body, self._values)
+            if found is not None:
+                _remember(body, pattern)
+                return Explained(body, "verified", _why(pattern), pattern, found.uids)
+            reason = "the symbolic graph did not match the tape"
+        except Mismatch as error:
+            reason = str(error)
+        except RecursionError:
+            reason = "the body nests too deep to run it again"
+        except Exception as error:  # whatever the body's Python does with stand-ins
+            reason = f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
+        pattern, uids = pattern_of_tape(body, self._values)
+        return Explained(body, "recorded", reason, pattern, uids)
+
+    def _traced(self, body: Body) -> Pattern:
+        if body.hazard is not None:
+            raise Mismatch(body.hazard)
+        if self._kept and any(uid in self._kept for entry in body.entries for uid in _results(entry.out)):
+            raise Mismatch("a tensor it made is kept by the program's own state")
+        tracer = ModuleTracer(body, self._values)
+        if self._tracing is None:
+            self._tracing = _Tracing(self._modules)
+        if self._state is None:  # with the wrappers on: what is put back between two traces keeps them
+            self._state = State(self._model)
+        try:
+            with self._tracing.of(tracer), hushed():
+                return tracer.pattern_of(body.forward)
+        except Exception as error:
+            line = tracer.line()
+            if line is not None and isinstance(error, Mismatch):
+                raise Mismatch(f"{error} ({short(line)})") from None
+            raise
+        finally:
+            tracer.forget()
+            self._state.put_back_attributes()
+
+
+def _results(code: Any) -> Iterator[Uid]:
+    from fxdebug.capture.coding import uids_in
+
+    return uids_in(code)
+
+
+def _why(pattern: Pattern) -> str:
+    if not pattern.guards:
+        return ""
+    return "; ".join(str(guard) for guard in pattern.guards[:3]) + ("; …" if len(pattern.guards) > 3 else "")
+
+
+def tape_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Body, Values]:
+    """Run one forward for real (on fake tensors, say) and return its tape."""
+    from fxdebug.capture.bodies import Bodies
+
+    values = Values({}, None, lambda what: None, measuring=False)
+    bodies = Bodies(values, lambda what: None)
+    watcher = _Watcher(bodies)
+    wrap.begin(watcher)
+    try:
+        wrap.watch(watcher, list(module.modules()))
+        module.forward(*args, **kwargs)
+    finally:
+        wrap.end(watcher)
+    return bodies.by_index[0], values
+
+
+class _Watcher:
+    """Puts every call of a module's forward on a tape."""
+
+    def __init__(self, bodies: Any) -> None:
+        self._bodies = bodies
+        self._thread = threading.get_ident()
+        self._count = 0
+
+    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if threading.get_ident() != self._thread:
+            return run(*args, **kwargs)
+        self._count += 1
+        return self._bodies.run(self._count - 1, module, run, args, kwargs)
+
+    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return run(*args, **kwargs)
+
+    def meets(self, module: nn.Module) -> bool:
+        return False
+
+
+# Patterns of classes -----------------------------------------------------------------------------
+
+
+def _key(body: Body) -> tuple[Any, bool]:
+    return getattr(body.forward, "__func__", body.forward), bool(body.module.training)
+
+
+def _patterns(body: Body) -> list[Pattern]:
+    return _known.get(type(body.module), {}).get(_key(body), [])
+
+
+def _remember(body: Body, pattern: Pattern) -> None:
+    if pattern.reusable and not any(isinstance(node.module, nn.Module) for node in pattern.nodes):
+        kept = _known.setdefault(type(body.module), {}).setdefault(_key(body), [])
+        kept.insert(0, pattern)
+        del kept[PATTERNS_KEPT:]
+
+
+def forget_patterns() -> None:
+    """Start afresh: the next run traces every class anew (for measurements and tests)."""
+    _known.clear()
+
+
+# Modules as leaves -------------------------------------------------------------------------------
+
+# Hooks of these libraries are part of how a model computes; a user's hooks must not see stand-ins.
+_TRUSTED_HOOKS = ("torch.", "transformers.")
+
+
+class _Tracing:
+    """Stands in front of every module while bodies are traced: a call is a leaf of the one that is traced."""
+
+    def __init__(self, modules: list[nn.Module]) -> None:
+        self._thread = threading.get_ident()
+        self._tracer: ModuleTracer | None = None
+        wrap.begin(self)
+        wrap.watch(self, modules)
+
+    def end(self) -> None:
+        wrap.end(self)
+
+    @contextlib.contextmanager
+    def of(self, tracer: ModuleTracer) -> Iterator[None]:
+        self._tracer = tracer
+        try:
+            yield
+        finally:
+            self._tracer = None
+
+    def _mine(self) -> ModuleTracer | None:
+        return self._tracer if threading.get_ident() == self._thread else None
+
+    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tracer = self._mine()
+        return run(*args, **kwargs) if tracer is None else tracer.child(module, args, kwargs)
+
+    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._mine() is None or all(_is_trusted(hook) for hook in _hooks(module)):
+            return run(*args, **kwargs)
+        return module.forward(*args, **kwargs)
+
+    def meets(self, module: nn.Module) -> bool:
+        tracer = self._mine()
+        return tracer is not None and tracer.knows(module)
+
+
+def _hooks(module: nn.Module) -> list[Any]:
+    from torch.nn.modules import module as torch_module
+
+    tables = (
+        module._forward_hooks, module._forward_pre_hooks, torch_module._global_forward_hooks,
+        torch_module._global_forward_pre_hooks,
+    )  # fmt: skip
+    return [hook for table in tables for hook in table.values()]
+
+
+def _is_trusted(hook: Any) -> bool:
+    home = getattr(hook, "__module__", None) or type(hook).__module__
+    return str(home).startswith(_TRUSTED_HOOKS)
+
+
+__all__ = ["Explained", "Explainer", "Match", "forget_patterns"]

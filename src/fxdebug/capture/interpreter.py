@@ -1,0 +1,216 @@
+"""Walking a graph: with the records of the run, or with computation.
+
+:class:`Joiner` computes nothing: each node is answered from what was recorded (at a ``call_module`` node
+with that call's recorded outputs), so that every node has its value. :class:`Executor` runs a
+verified graph, with its children answered from records of their tensors or called for real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from fxdebug.capture.coding import Opaque, Struct, uids_in
+from fxdebug.capture.describe import type_name
+from fxdebug.capture.fxgraph import Absent, Built
+from fxdebug.capture.pattern import Pattern, member
+from fxdebug.capture.sizes import evaluate
+from fxdebug.capture.tape import Body, Context
+from fxdebug.capture.values import Uid, Values
+from fxdebug.values import NAN, Group, Item, Thing, Value
+
+
+class Joiner(fx.Interpreter):
+    """Gives every node of a graph the value it had in one call."""
+
+    def __init__(self, built: Built, body: Body, uids: Sequence[Uid | None], values: Values) -> None:
+        super().__init__(nn.Module(), graph=built.graph)
+        self._built = built
+        self._body = body
+        self._uids = uids
+        self._values = values
+        self._shapes: dict[Uid, tuple[int, ...]] = {uid: facts[0] for uid, facts in body.before.items()}
+
+    def results(self) -> dict[fx.Node, Item]:
+        """Each node's value in this call."""
+        return {node: self.run_node(node) for node in self._built.graph.nodes if node.op != "output"}
+
+    def run_node(self, n: fx.Node) -> Any:
+        built = self._built
+        index = built.of_node.get(n)
+        if index is not None:
+            entry = self._body.entries[index]
+            if entry.changed is not None:
+                self._shapes[Uid(entry.changed[0])] = entry.changed[1]
+            return self.item(entry.out, iter(entry.values))
+        if n in built.of_slot:
+            uid = self._uids[built.of_slot[n]]
+            return None if uid is None else self._body.given.get(uid, self._values.objects[uid])
+        if n in built.of_size:
+            return evaluate(built.of_size[n].expression, self._size, self._answer)
+        if n in built.taken:
+            whole, where = built.taken[n]
+            entry = self._body.entries[built.of_node[whole]]
+            return _part(self.item(entry.out, iter(entry.values)), where)
+        if n.op == "get_attr":
+            return self._attribute(str(n.target))
+        return None
+
+    def item(self, code: Any, values: Iterator[Value]) -> Item:
+        """The item for a code, its tensors being ``values`` in order."""
+        if type(code) is Uid:
+            return next(values, self._values.objects[code])
+        if isinstance(code, (tuple, list)):
+            return Group("sequence", type(code).__name__, tuple([self.item(x, values) for x in code]))
+        if isinstance(code, dict):
+            return Group("mapping", "dict", tuple([self.item(x, values) for x in code.values()]), tuple(code))
+        if type(code) is Struct:
+            items = tuple([self.item(x, values) for x in code.items])
+            if issubclass(code.type, dict):
+                return Group("mapping", type_name(code.type), items, code.keys)
+            kind = "sequence" if code.keys is None else "object"
+            return Group(
+                kind, type_name(code.type), items, code.keys, None if code.keys is None else code.type.__name__
+            )
+        return plain_item(code)
+
+    def _attribute(self, target: str) -> Item:
+        held = self._built.objects.get(target)
+        if held is None:
+            with contextlib.suppress(AttributeError):
+                held = member(self._body.module, target)
+        if isinstance(held, Value):
+            return held
+        if isinstance(held, Tensor):
+            entry = self._values.seen(held)
+            return None if entry is None else entry.value
+        return plain_item(held.type if isinstance(held, Absent) else held)
+
+    def _size(self, slot: int, dim: int) -> int:
+        uid = self._uids[slot]
+        assert uid is not None
+        shape = self._shapes.get(uid, self._values.objects[uid].shape)
+        return torch.Size(shape).numel() if dim < 0 else shape[dim]
+
+    def _answer(self, index: int) -> int:
+        return int(self._body.entries[index].out)
+
+
+def _part(item: Item, where: tuple[Any, ...]) -> Item:
+    for key in where:
+        if not isinstance(item, Group):
+            return None
+        if item.keys is not None and key in item.keys:
+            item = item.items[item.keys.index(key)]
+        elif isinstance(key, int) and key < len(item.items):
+            item = item.items[key]
+        else:
+            return None
+    return item
+
+
+def plain_item(thing: Any) -> Item:
+    """The item for something that is not a tensor: itself, or how it is shown."""
+    if thing is None or type(thing) in (bool, int, str, complex, bytes):
+        return thing  # type: ignore[no-any-return]
+    if type(thing) is float:
+        return thing if thing == thing else NAN
+    if isinstance(thing, slice):
+        return Thing("slice", f"{_bound(thing.start)}:{_bound(thing.stop)}" + (f":{thing.step}" if thing.step else ""))
+    if type(thing) is Opaque:
+        return Thing(type_name(type(thing.thing)), f"<{type_name(type(thing.thing))}>")
+    if isinstance(thing, type):
+        return Thing("type", f"<{type_name(thing)}>")
+    if isinstance(thing, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):
+        return Thing(type_name(type(thing)), str(thing) if thing is not Ellipsis else "...")
+    return Thing(type_name(type(thing)), f"<{type_name(type(thing))}>")
+
+
+def _bound(bound: Any) -> str:
+    return "" if bound is None else str(bound)
+
+
+class Refused(Exception):
+    """A graph is not run: the message says which assumption does not hold, or what is missing."""
+
+
+class Executor(fx.Interpreter):
+    """Runs a verified graph for the module it belongs to, and checks its guards on the way.
+
+    ``child`` answers ``call_module`` nodes: ``(module, args, kwargs) → result``; by default the module is called.
+    """
+
+    def __init__(self, built: Built, module: nn.Module, child: Callable[..., Any] | None = None) -> None:
+        super().__init__(nn.Module(), graph=built.graph)
+        self._built = built
+        self._module = module
+        self._child = child
+        self._answers = {guard.node: guard for guard in built.pattern.guards if guard.node is not None}
+        self._expected = {i: built.pattern.nodes[i].out for i in self._answers}
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        held = self._built.objects.get(target)
+        return held if held is not None else member(self._module, str(target))
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        module = self._built.objects.get(target) or member(self._module, str(target))
+        return module(*args, **kwargs) if self._child is None else self._child(module, args, kwargs)
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        index = self._built.of_node.get(n)
+        if index in self._answers:
+            expected = self._expected[index]
+            if type(result) is not type(expected) or not (result == expected or result != result):
+                guard = self._answers[index]
+                raise Refused(f"the graph was made where {guard}; here it is {result!r}")
+        return result
+
+
+@contextlib.contextmanager
+def in_context(context: Context) -> Iterator[None]:
+    """The grad, inference and autocast state a body began in."""
+    from fxdebug.capture.tracer import _state
+
+    with _state(context):
+        yield
+
+
+def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) -> None:
+    """Put the tensors of an argument (or result) into their slots. Raises :class:`Refused` if it does not fit."""
+    from fxdebug.capture.pattern import Attribute, Held, Slot
+
+    kind = type(template)
+    if kind is Slot:
+        if not isinstance(thing, Tensor):
+            raise Refused(f"a tensor is expected where {type(thing).__name__} was passed")
+        into.setdefault(template.number, thing)
+    elif kind in (tuple, list):
+        if not isinstance(thing, (tuple, list)) or len(thing) != len(template):
+            raise Refused(f"{len(template)} items are expected where {type(thing).__name__} was passed")
+        for x, y in zip(template, thing):
+            bindings(pattern, x, y, into)
+    elif kind is dict:
+        if not isinstance(thing, dict) or list(thing) != list(template):
+            raise Refused(f"the keyword arguments are {', '.join(map(str, template)) or 'none'}")
+        for key, item in template.items():
+            bindings(pattern, item, thing[key], into)
+    elif kind is Struct:
+        from fxdebug.capture.coding import members_of
+
+        members = members_of(thing) if type(thing) is template.type else None
+        if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
+            raise Refused(f"a {template.type.__name__} with the same fields is expected")
+        for x, y in zip(template.items, members[1]):
+            bindings(pattern, x, y, into)
+    elif kind is Held:
+        raise Refused(f"it works on a {template.type.__name__}, whose state is not part of the graph")
+    elif kind is not Attribute and (type(thing) is not kind or not (thing == template or template != template)):
+        raise Refused(f"it holds for the argument {template!r}, not for {thing!r}")
+
+
+__all__ = ["Executor", "Joiner", "Refused", "bindings", "in_context", "plain_item", "uids_in"]

@@ -1,0 +1,188 @@
+"""The graphs of a run while its model is at hand: explained when somebody asks, run when somebody wants to.
+
+:class:`Live` makes the :class:`~fxdebug.ops.Explanation` of a trace, and the runnable
+``torch.fx.GraphModule`` of a verified call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxdebug.capture.bodies import Bodies
+from fxdebug.capture.describe import type_name
+from fxdebug.capture.explain import Explained, Explainer
+from fxdebug.capture.fxgraph import Absent, Built
+from fxdebug.capture.interpreter import Joiner, plain_item
+from fxdebug.capture.runnable import GraphOfCall
+from fxdebug.capture.sizes import Size, plain
+from fxdebug.capture.values import Values
+from fxdebug.errors import UsageError
+from fxdebug.ops import OPAQUE, VERIFIED, Body, Explanation, Graph, Guard, Op, Operand, Ref
+from fxdebug.trace import Call
+from fxdebug.values import Group, Item
+
+
+class Live:
+    """What is needed to explain a run after it: its tapes, its model. ``shift``: calls the trace put on top."""
+
+    def __init__(self, model: nn.Module, modules: list[nn.Module], bodies: Bodies, values: Values, shift: int) -> None:
+        self._model = model
+        self._modules = modules
+        self._bodies = bodies
+        self._values = values
+        self._shift = shift
+        self._explained: dict[int, Explained] = {}
+        self._built: dict[int, Built] = {}
+        self._explanation: Explanation | None = None
+
+    def explanation(self, count: int) -> Explanation:
+        """The graphs of all ``count`` calls of the trace; made once."""
+        if self._explanation is None:
+            self._explain()
+            graphs: list[Graph] = []
+            numbers: dict[int, int] = {}
+            made = [self._body(index - self._shift, graphs, numbers) for index in range(count)]
+            self._explanation = Explanation(tuple(graphs), tuple(made))
+        return self._explanation
+
+    def fx(self, call: Call) -> GraphOfCall:
+        """The runnable graph of a verified call. Raises ``UsageError`` with the reason for any other."""
+        self._explain()
+        explained = self._explained.get(call.index - self._shift)
+        if explained is None or explained.status != VERIFIED or explained.pattern is None:
+            status = "opaque" if explained is None else explained.status
+            reason = "" if explained is None else f": {explained.reason}"
+            raise UsageError(f"the graph of {call.id} is {status} and can only be shown{reason}")
+        body, objects = explained.body, self._values.objects
+        facts = []
+        for uid in (explained.uids or [])[: explained.pattern.inputs]:
+            assert uid is not None
+            shape, dtype, _ = body.before[uid]
+            facts.append((shape, dtype, torch.device(objects[uid].device)))
+        return GraphOfCall(self.built(explained), body.module, call.id, facts)
+
+    def explained(self, index: int) -> Explained | None:
+        """What became of a call, by its index in the trace."""
+        self._explain()
+        return self._explained.get(index - self._shift)
+
+    def built(self, explained: Explained) -> Built:
+        """The torch.fx graph of an explained call; calls that share a pattern share it."""
+        assert explained.pattern is not None
+        key = id(explained.pattern)
+        if key not in self._built:
+            self._built[key] = Built(explained.pattern)
+        return self._built[key]
+
+    def _explain(self) -> None:
+        if not self._explained and self._bodies.by_index:
+            order = sorted(self._bodies.by_index)
+            bodies = [self._bodies.by_index[index] for index in order]
+            explainer = Explainer(self._model, self._modules, self._values, self._bodies.kept)
+            self._explained = dict(zip(order, explainer.explain(bodies)))
+            for body in bodies:
+                body.copies = None  # they keep caches alive and have served their purpose
+
+    def _body(self, index: int, graphs: list[Graph], numbers: dict[int, int]) -> Body:
+        explained = self._explained.get(index)
+        if explained is None:
+            return Body(OPAQUE, "no operation of it was noted")
+        if explained.pattern is None:
+            return Body(explained.status, explained.reason)
+        built = self.built(explained)
+        number = numbers.get(id(built))
+        if number is None:
+            number = numbers[id(built)] = len(graphs)
+            graphs.append(graph_of(built, explained.body.module))
+        joiner = Joiner(built, explained.body, explained.uids or (), self._values)
+        results = joiner.results()
+        nodes = list(built.graph.nodes)
+        lines = [self._line(explained, built, node) for node in nodes]
+        guards = tuple(Guard(guard.what, guard.answer, guard.source) for guard in explained.pattern.guards)
+        items = tuple([results.get(node) for node in nodes[:-1]])
+        returned = joiner.item(explained.body.out, iter(()))
+        return Body(explained.status, explained.reason, guards, number, (*items, returned), tuple(lines))
+
+    @staticmethod
+    def _line(explained: Explained, built: Built, node: fx.Node) -> str | None:
+        index = built.of_node.get(node)
+        line = None if index is None else explained.body.entries[index].line
+        return None if line is None else line.text()
+
+
+def graph_of(built: Built, module: nn.Module) -> Graph:
+    """A torch.fx graph as plain data, with its code."""
+    switches = _Switches(built)
+    ops = tuple([_op(node, built, module, switches) for node in built.graph.nodes])
+    try:
+        code = built.graph.python_code("self").src.strip()
+    except Exception as error:  # a target torch.fx has no name for: the graph stands without its text
+        code = f"# torch.fx cannot write this graph as code: {error}"
+    return Graph(ops, code)
+
+
+class _Switches:
+    """The grad and autocast state at each node."""
+
+    def __init__(self, built: Built) -> None:
+        self._contexts = {node: built.pattern.nodes[index].context for node, index in built.of_node.items()}
+        self._start = built.pattern.context
+
+    def of(self, node: fx.Node) -> tuple[bool, str | None]:
+        gradients, _, autocast = self._contexts.get(node, self._start)
+        return gradients, ", ".join(f"{device} {str(dtype)[6:]}" for device, dtype in autocast) if autocast else None
+
+
+def _op(node: fx.Node, built: Built, module: nn.Module, switches: _Switches) -> Op:
+    grad, autocast = switches.of(node)
+    args = tuple([operand(arg, built) for arg in node.args])
+    kwargs: Mapping[str, Operand] = {name: operand(arg, built) for name, arg in node.kwargs.items()}
+    return Op(node.name, node.op, _short_name(node, built, module), _target(node), args, kwargs, grad, autocast)
+
+
+def _short_name(node: fx.Node, built: Built, module: nn.Module) -> str:
+    if node.op == "call_module":
+        child = built.objects.get(str(node.target))
+        if child is None:
+            child = module.get_submodule(str(node.target))
+        return type_name(type(child))
+    if node.op == "call_function":
+        function = getattr(node.target, "__wrapped__", node.target)
+        if function is getattr and len(node.args) > 1:
+            return str(node.args[1])
+        return str(getattr(function, "__name__", type(function).__name__)).strip("_")
+    return str(node.target).strip("_") if node.op == "call_method" else node.op
+
+
+def _target(node: fx.Node) -> str:
+    if node.op != "call_function":
+        return str(node.target)
+    function: Any = getattr(node.target, "__wrapped__", node.target)
+    home = getattr(function, "__module__", None) or type(function).__module__
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
+    return f"{home}.{name}"
+
+
+def operand(thing: Any, built: Built) -> Operand:
+    """An argument of a torch.fx node as plain data."""
+    if isinstance(thing, fx.Node):
+        held = built.objects.get(str(thing.target)) if thing.op == "get_attr" else None
+        if isinstance(held, (Absent, type, torch.Generator)):
+            return plain_item(held.type if isinstance(held, Absent) else held)
+        return Ref(thing.name)
+    if isinstance(thing, Size):
+        return plain(thing)
+    if isinstance(thing, (list, tuple)):
+        kind = "list" if isinstance(thing, list) else "tuple"
+        return Group("sequence", kind, tuple([operand(item, built) for item in thing]))  # type: ignore[misc]
+    if isinstance(thing, dict):
+        items: tuple[Item, ...] = tuple([operand(item, built) for item in thing.values()])  # type: ignore[misc]
+        return Group("mapping", "dict", items, tuple(thing))
+    if isinstance(thing, slice):
+        bounds = (thing.start, thing.stop, thing.step)
+        return Group("sequence", "slice", tuple([operand(bound, built) for bound in bounds]))  # type: ignore[misc]
+    return plain_item(thing)

@@ -1,0 +1,122 @@
+"""What a body does, for any instance of its class: operations on slots, with sizes as expressions.
+
+A pattern is made once, by a symbolic trace (``tracer``) or from a tape (``recorded``), and matched
+with the tapes of other calls (``match``). :class:`Slot` stands for a tensor, :class:`Attribute` for
+a parameter or buffer by its name relative to the module, :class:`Held` for an opaque object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from fxdebug.capture.source import Line
+from fxdebug.capture.tape import Context
+
+
+class Slot:
+    """The tensor in a slot."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Attribute:
+    """A tensor (or another object) that the module holds, by name; or, without a name, the very tensor."""
+
+    __slots__ = ("name", "tensor")
+
+    def __init__(self, name: str | None, tensor: Any) -> None:
+        self.name = name
+        self.tensor = tensor
+
+
+class Held:
+    """An object only identity tells apart: the same number is the same object."""
+
+    __slots__ = ("number", "type")
+
+    def __init__(self, number: int, type: type) -> None:
+        self.number = number
+        self.type = type
+
+
+@dataclass(slots=True)
+class Node:
+    """One operation, or one call of a child (``module`` is then its path or, if it has none, the module)."""
+
+    function: Callable[..., Any] | None
+    module: str | nn.Module | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    context: Context
+    line: Line | None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """An assumption: what was asked, what the answer was, and where in the source."""
+
+    what: str
+    answer: str
+    source: str | None
+    node: int | None = None  # the operation that gave the answer, for questions about values
+
+    def __str__(self) -> str:
+        return f"{self.what} is {self.answer}" + (f" ({self.source})" if self.source else "")
+
+
+@dataclass(eq=False)
+class Pattern:
+    """A body's graph in template form."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    nodes: list[Node] = field(default_factory=list)
+    out: Any = None
+    guards: list[Guard] = field(default_factory=list)
+    slots: int = 0
+    inputs: int = 0  # the first so many slots are arguments
+    held: int = 0  # how many opaque objects there are
+    context: Context = (True, False, None)
+    proven: bool = False  # traced symbolically, not taken from a tape
+    names: tuple[str, ...] = ()  # of the slots that are arguments
+    reusable: bool = True
+
+
+def relative_paths(module: nn.Module) -> dict[int, str]:
+    """``id`` → path relative to ``module``, first names first, of every module below it."""
+    return {id(inner): path for path, inner in reversed(list(module.named_modules()))}
+
+
+def attribute_names(module: nn.Module) -> dict[int, str]:
+    """``id`` → first name relative to ``module`` of every parameter and buffer it holds."""
+    names: dict[int, str] = {}
+    for path, inner in module.named_modules():
+        for name, tensor in (*inner._parameters.items(), *inner._buffers.items()):
+            if tensor is not None:
+                names.setdefault(id(tensor), f"{path}.{name}" if path else name)
+    return names
+
+
+def object_name(module: nn.Module, thing: object) -> str | None:
+    """The name, relative to ``module``, of an attribute of it or of a module below it that is ``thing``."""
+    for path, inner in module.named_modules():
+        for name, held in inner.__dict__.items():
+            if held is thing and name.isidentifier():
+                return f"{path}.{name}" if path else name
+    return None
+
+
+def member(module: nn.Module, path: str) -> Any:
+    """``module.a.b`` for ``"a.b"``; the module itself for an empty path."""
+    found: Any = module
+    for name in path.split(".") if path else ():
+        found = getattr(found, name)
+    return found

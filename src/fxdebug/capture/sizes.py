@@ -1,0 +1,151 @@
+"""Sizes that remember where they come from: an ``int`` with an expression beside it.
+
+While a body is traced symbolically, ``x.shape[0]`` is a :class:`Size`: arithmetic on it gives
+expressions, so that ``x.view(b, -1, h * d)`` stays right for other sizes. Where Python decides by a
+size (a comparison, ``float(n)``, a dict key) the decision becomes a guard. What C code does with the
+plain integer (``range(n)``) goes unnoticed here; that is why a graph is matched before it is run on
+other sizes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+# An expression: ("size", slot, dim), ("numel", slot), ("node", index) or (operator function, operand, operand).
+Expression = tuple[Any, ...]
+
+_noted: Callable[[str, Any], None] | None = None  # set by the tracer that runs: takes (what was asked, answer)
+
+
+def listen(take: Callable[[str, Any], None] | None) -> Callable[[str, Any], None] | None:
+    """Direct questions about sizes to ``take``; returns who took them before."""
+    global _noted
+    before, _noted = _noted, take
+    return before
+
+
+def _ask(what: str, answer: Any) -> None:
+    if _noted is not None:
+        _noted(what, answer)
+
+
+class Size(int):
+    """An integer that is a size, or computed from sizes."""
+
+    expression: Expression
+
+    def __new__(cls, value: int, expression: Expression) -> Size:
+        made = int.__new__(cls, value)
+        made.expression = expression
+        return made
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+    def __deepcopy__(self, memo: Any) -> Size:
+        return self
+
+    def __neg__(self) -> Size:
+        return Size(-plain(self), (operator.neg, self))
+
+    def __float__(self) -> float:
+        _ask(f"float({plain(self)})", float(plain(self)))
+        return int.__float__(self)
+
+    def __bool__(self) -> bool:
+        _ask(f"bool({plain(self)})", bool(plain(self)))
+        return int.__bool__(self)
+
+    def __str__(self) -> str:
+        _ask(f"str({plain(self)})", str(plain(self)))
+        return int.__repr__(self)
+
+    def __format__(self, spec: str) -> str:
+        _ask(f"format({plain(self)})", plain(self))
+        return format(plain(self), spec)
+
+    def __truediv__(self, other: Any) -> Any:
+        result = int.__truediv__(self, other)
+        _ask(f"{plain(self)} / {other!r}", result)
+        return result
+
+    def __rtruediv__(self, other: Any) -> Any:
+        result = int.__rtruediv__(self, other)
+        _ask(f"{other!r} / {plain(self)}", result)
+        return result
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        result = int.__pow__(self, other, modulo) if modulo is not None else int.__pow__(self, other)
+        if result is NotImplemented:  # a float exponent
+            result = float(plain(self)) ** other
+        _ask(f"{plain(self)} ** {other!r}", result)
+        return result
+
+
+def plain(size: int) -> int:
+    """The integer without its expression."""
+    return int.__add__(size, 0)
+
+
+def _arithmetic(name: str, function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
+    own = getattr(int, name)
+
+    def method(self: Size, other: Any) -> Any:
+        result = own(self, other)
+        if type(result) is not int or type(other) not in (int, Size):
+            return result
+        return Size(result, (function, other, self) if swapped else (function, self, other))
+
+    return method
+
+
+def _comparison(name: str, sign: str) -> Callable[[Any, Any], Any]:
+    own = getattr(int, name)
+
+    def method(self: Size, other: Any) -> Any:
+        result = own(self, other)
+        if result is not NotImplemented:
+            _ask(f"{plain(self)} {sign} {int(other) if isinstance(other, int) else other!r}", result)
+        return result
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod"):
+    setattr(Size, f"__{_name}__", _arithmetic(f"__{_name}__", getattr(operator, _name), False))
+    setattr(Size, f"__r{_name}__", _arithmetic(f"__r{_name}__", getattr(operator, _name), True))
+for _name, _sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+    setattr(Size, f"__{_name}__", _comparison(f"__{_name}__", _sign))
+
+
+class Shape(tuple[Any, ...]):
+    """What ``x.shape`` gives while tracing: sizes, with what ``torch.Size`` can do."""
+
+    def numel(self) -> int:
+        """The product of the sizes."""
+        total = 1
+        for size in self:
+            total = size * total
+        return total
+
+    def __getitem__(self, key: Any) -> Any:
+        part = tuple.__getitem__(self, key)
+        return Shape(part) if type(key) is slice else part
+
+    def __add__(self, other: Any) -> Shape:
+        return Shape(tuple.__add__(self, tuple(other)))
+
+
+def evaluate(expression: Expression, size_of: Callable[[int, int], int], node: Callable[[int], int]) -> int:
+    """The value of an expression, given the sizes of slots and the results of nodes."""
+    head = expression[0]
+    if head == "size":
+        return size_of(expression[1], expression[2])
+    if head == "numel":
+        return size_of(expression[1], -1)
+    if head == "node":
+        return node(expression[1])
+    operands = [evaluate(x.expression, size_of, node) if type(x) is Size else x for x in expression[1:]]
+    return int(head(*operands))

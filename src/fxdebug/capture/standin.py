@@ -1,0 +1,67 @@
+"""What stands for a tensor while a body is traced symbolically: a tensor without memory.
+
+It is a real ``torch.Tensor`` subclass with the right shape, dtype and device, so ``isinstance``,
+``x += 1`` and torch's own Python code treat it as what it stands for. An operation that reaches it
+past the tracing mode has nothing to compute with and ends the trace.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.values import Uid
+
+
+class Mismatch(Exception):
+    """The symbolic trace is not what ran; the message says how, in a user's words."""
+
+
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Standin(Tensor):
+    """Stands for the tensor object ``uid``; ``slot`` is its place in the pattern being traced."""
+
+    uid: Uid
+    slot: int
+    gradient: bool
+
+    @staticmethod
+    def __new__(
+        cls: type[Standin],
+        uid: Uid,
+        slot: int,
+        shape: tuple[int, ...],
+        stride: tuple[int, ...] | None,
+        dtype: torch.dtype,
+        device: torch.device,
+        gradient: bool,
+    ) -> Standin:
+        made: Standin = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, shape, strides=stride, dtype=dtype, device=device, requires_grad=False
+        )
+        made.uid, made.slot, made.gradient = uid, slot, gradient
+        _alive.add(made)
+        return made
+
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # the mode sees everything first
+    __hash__ = Tensor.__hash__
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise Mismatch(f"{func} ran past the tape")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"<stand-in {int(self.uid)}>"
+
+
+def count_alive() -> int:
+    """How many stand-ins exist: none, once nothing is being traced."""
+    return len(_alive)

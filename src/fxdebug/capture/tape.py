@@ -1,0 +1,321 @@
+"""The tape: every torch function that a forward calls, noted as it runs.
+
+A :class:`Tape` is a ``TorchFunctionMode``. It notes function, arguments and results as codes (see
+``coding``), the grad and autocast state and the user's line, and has every new result measured. It
+computes nothing itself and keeps no tensor alive. What asks a tensor for its metadata (``shape``,
+``dtype``) is not noted; what asks for its values (``bool``, ``item``) is, with the answer.
+
+Where an active mode would change what runs (fused kernels, compiled code) this mode alone is taken
+off the thread's stack, and put back afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from fxdebug.capture.aside import aside
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in, uids_in
+from fxdebug.capture.source import Line, user_line
+from fxdebug.capture.structural import Copies
+from fxdebug.capture.values import Uid, Values, _Seen, version_of
+from fxdebug.values import Value
+
+Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
+
+
+class Entry(NamedTuple):
+    """One operation, or one call of a child module (then ``body`` is the child's)."""
+
+    what: Any  # the function, or the module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    context: Context
+    line: Line | None = None
+    changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # uid, shape, dtype, requires_grad
+    writes: tuple[tuple[Uid, Value], ...] = ()
+    values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after it
+    body: Body | None = None
+
+
+class Body:
+    """What one call did: its arguments and results as codes, and its tape."""
+
+    __slots__ = (
+        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module", "opaque",
+        "out", "outermost", "suspended",
+    )  # fmt: skip
+
+    def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any]) -> None:
+        self.index = index
+        self.module = module
+        self.forward = forward
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+        self.out: Any = None
+        self.entries: list[Entry] = []
+        self.context: Context = (True, False, None)
+        self.before: dict[Uid, tuple[tuple[int, ...], torch.dtype, bool]] = {}  # what its inputs were when it began
+        self.given: dict[Uid, Value] = {}  # and the values they were
+        self.opaque = False  # was it given objects that only identity tells apart?
+        self.copies: Copies | None = None  # of those objects, as they were
+        self.suspended: str | None = None  # why there is no tape
+        self.outermost = False  # no body was open when it began
+        self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
+
+
+_GETTERS = (
+    "shape dtype device ndim is_cuda is_cpu requires_grad is_leaf layout is_sparse is_quantized is_nested is_meta "
+    "itemsize nbytes is_mps is_xpu is_mkldnn is_sparse_csr is_mtia is_ipu is_maia is_vulkan is_xla names _version "
+    "output_nr grad_fn retains_grad name"
+).split()
+_QUERIES = (
+    "size dim ndimension numel nelement stride is_floating_point is_contiguous element_size __len__ get_device "
+    "is_complex is_signed storage_offset is_inference is_conj is_neg is_same_size _is_view is_set_to"
+).split()
+
+
+def _metadata_functions() -> frozenset[Any]:
+    """The functions that only ask for metadata: they are answered, not noted."""
+    found: set[Any] = {torch.numel, torch.is_floating_point, torch.is_complex, torch.get_default_dtype}
+    found |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, torch._C._set_grad_enabled}
+    for name in _GETTERS:
+        getter = getattr(getattr(Tensor, name, None), "__get__", None)
+        if getter is not None:
+            found.add(getter)
+    profiler = torch.ops.profiler  # marks that a profiler reads: they compute nothing
+    for name in ("_record_function_enter", "_record_function_enter_new", "_record_function_exit"):
+        packet = getattr(profiler, name, None)
+        if packet is not None:
+            found |= {packet, *(getattr(packet, overload) for overload in packet.overloads())}
+    for name in _QUERIES:
+        found |= {getattr(owner, name) for owner in (Tensor, torch) if hasattr(owner, name)}
+    return frozenset(found)
+
+
+METADATA = _metadata_functions()
+# After these, memory can change without a trace: a body that calls one is shown as it was recorded.
+ESCAPES = frozenset(
+    (
+        "numpy __array__ data_ptr __dlpack__ untyped_storage storage _typed_storage set_ share_memory_ __deepcopy__ "
+        "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
+    ).split()
+)
+_iterate = Tensor.__iter__
+
+
+class Tape(TorchFunctionMode):
+    """Notes the operations of the bodies that are open, in every thread that runs one.
+
+    ``open_bodies`` gives this thread's open bodies, innermost last. ``say`` takes notes on the call at hand.
+    """
+
+    def __init__(self, values: Values, open_bodies: Callable[[], list[Body]], say: Callable[[str], None]) -> None:
+        super().__init__()
+        self.values = values
+        self._open = open_bodies
+        self._say = say
+        self._opaque = False
+
+    # Operations ----------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        bodies = self._open()
+        if not bodies or func in METADATA:
+            return func(*args, **kwargs)
+        body = bodies[-1]
+        met: list[_Seen] = []
+        coded: tuple[Any, Any] | None = None
+        try:
+            coded = tuple([self._code(arg, met) for arg in args]), {k: self._code(v, met) for k, v in kwargs.items()}
+            self._check_gradients(body, met)
+        except Exception as error:
+            body.hazard = body.hazard or f"an argument could not be noted ({type(error).__name__})"
+        if func is _iterate and args and args[0].dim():  # iterating calls unbind unseen: note its results
+            result = args[0].unbind(0)
+        else:
+            result = func(*args, **kwargs)
+        if coded is not None:
+            try:
+                self._note(body, func, coded, met, result)
+            except Exception as error:
+                body.hazard = body.hazard or f"an operation could not be noted ({type(error).__name__})"
+        return iter(result) if func is _iterate and type(result) is tuple else result
+
+    def _note(self, body: Body, func: Any, coded: tuple[Any, Any], met: list[_Seen], result: Any) -> None:
+        if getattr(func, "__name__", "") in ESCAPES:
+            body.hazard = body.hazard or f"memory escapes through {func.__name__}()"
+        writes: list[tuple[Uid, Value]] = []
+        with aside():
+            for entry in met:
+                tensor = entry.reference()
+                if tensor is None:
+                    continue
+                if version_of(tensor) != entry.version:
+                    writes.append((entry.uid, self.values.see(tensor, keep=False)))
+                entry.gradient = tensor.requires_grad
+            changed = None
+            if isinstance(result, Tensor):
+                known = self.values.seen(result)
+                if known is not None:
+                    changed = self._changed(known, result)
+            results: list[_Seen] = []
+            out = self._code(result, results)
+            values = tuple([entry.value for entry in results])
+        line = user_line(sys._getframe(2))
+        body.entries.append(Entry(func, coded[0], coded[1], out, context_now(), line, changed, tuple(writes), values))
+
+    def _check_gradients(self, body: Body, met: list[_Seen]) -> None:
+        """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
+        if body.hazard is None and torch.is_grad_enabled():
+            for entry in met:
+                tensor = entry.reference()
+                if tensor is not None and tensor.requires_grad != entry.gradient:
+                    body.hazard = "a gradient flag changed outside the tape (a custom autograd function?)"
+
+    def _changed(self, known: _Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
+        """What an in-place operation made of a tensor's metadata, if it changed it."""
+        first = self.values.objects[known.uid]
+        now = tuple(tensor.shape), str(tensor.dtype)[6:], tensor.requires_grad
+        if now == (first.shape, first.dtype, first.requires_grad):
+            return None
+        return known.uid, now[0], tensor.dtype, now[2]
+
+    # Codes ---------------------------------------------------------------------------------------
+
+    def _code(self, thing: Any, met: list[_Seen]) -> Any:
+        """The code of any argument or result; ``met`` collects the tensors in it."""
+        kind = type(thing)
+        if kind in ATOMS:
+            return thing
+        if isinstance(thing, Tensor):
+            entry = self.values.seen(thing)
+            if entry is None:
+                with aside():
+                    self.values.see(thing, keep=False)
+                entry = self.values.seen(thing)
+                assert entry is not None
+            met.append(entry)
+            return entry.uid
+        if kind is tuple or kind is torch.Size:
+            return tuple([self._code(item, met) for item in thing])
+        if kind is list:
+            return [self._code(item, met) for item in thing]
+        if kind is dict:
+            return {key: self._code(item, met) for key, item in thing.items()}
+        if kind is slice:
+            return slice(self._code(thing.start, met), self._code(thing.stop, met), self._code(thing.step, met))
+        members = members_of(thing)
+        if members is not None:
+            return Struct(kind, members[0], [self._code(item, met) for item in members[1]])
+        if isinstance(thing, (int, float, complex, str)):
+            return thing
+        self._opaque = True
+        return Opaque(thing)
+
+    # Calls ---------------------------------------------------------------------------------------
+
+    def began(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call begins: note what it was given, and what that looked like."""
+        self._opaque = False
+        body.context = context_now()
+        met: list[_Seen] = []
+        with aside():
+            body.args = tuple([self._code(arg, met) for arg in args])
+            body.kwargs = {name: self._code(arg, met) for name, arg in kwargs.items()}
+            body.opaque = self._opaque
+            for entry in met:
+                tensor = entry.reference()
+                if tensor is not None and not tensor.is_nested:
+                    body.before[entry.uid] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+                    body.given[entry.uid] = self.values.see(tensor, keep=False)
+            if body.opaque:
+                body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
+
+    def ended(self, body: Body, parent: Body | None, output: Any) -> None:
+        """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
+        met: list[_Seen] = []
+        with aside():
+            body.out = self._code(output, met)
+        self._check_gradients(body, met)
+        if parent is not None:
+            line = user_line(sys._getframe(2))
+            values = tuple([entry.value for entry in met])
+            parent.entries.append(
+                Entry(body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body)
+            )
+
+    # The thread's stack of modes -----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lifted(self) -> Iterator[None]:
+        """A block in which this mode, and no other, is off in this thread."""
+        above = take_off(self)
+        try:
+            yield
+        finally:
+            if above is not None:
+                put_on(self, above)
+
+
+def take_off(mode: TorchFunctionMode) -> int | None:
+    """Take one mode off this thread's stack; how many stood above it, or ``None`` if it is not there."""
+    taken = []
+    while torch._C._len_torch_function_stack():
+        top = torch._C._pop_torch_function_stack()
+        taken.append(top)
+        if top is mode:
+            break
+    found = bool(taken) and taken[-1] is mode
+    for other in reversed(taken[:-1] if found else taken):
+        torch._C._push_on_torch_function_stack(other)
+    return len(taken) - 1 if found else None
+
+
+def put_on(mode: TorchFunctionMode, above: int) -> None:
+    """Put a mode back where it stood."""
+    others = [torch._C._pop_torch_function_stack() for _ in range(above)]
+    torch._C._push_on_torch_function_stack(mode)
+    for other in reversed(others):
+        torch._C._push_on_torch_function_stack(other)
+
+
+def context_now() -> Context:
+    """What decides how an operation runs besides its arguments."""
+    autocast = None
+    if torch._C._is_any_autocast_enabled():
+        autocast = tuple(
+            (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST if torch.is_autocast_enabled(device)
+        )
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast
+
+
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
+def makes_no_difference(module: nn.Module) -> bool:
+    """May a mode be active while this module runs? Not where it would switch off a fused path or compiled code."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
+    if isinstance(module, _FUSED):
+        needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+        return module.training or needs_gradient
+    return True
+
+
+_FUSED = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
+
+__all__ = [
+    "ESCAPES", "METADATA", "Body", "Context", "Entry", "Tape", "context_now", "makes_no_difference", "put_on",
+    "take_off", "uids_in",
+]  # fmt: skip

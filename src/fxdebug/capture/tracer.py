@@ -1,0 +1,440 @@
+"""One module body, traced symbolically along the tape of what it really did.
+
+The body's Python runs again with stand-ins for tensors and nothing is computed: each torch function
+it calls must be the next one on the tape, with the same producers, constants and grad state; its
+result is then a stand-in with the metadata the tape has. A child module is a leaf: it returns the
+stand-ins of what it returned. The outcome is a :class:`~fxdebug.capture.pattern.Pattern`, of which
+:meth:`ModuleTracer.graph` makes a ``torch.fx.Graph``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
+
+from fxdebug.capture import sizes
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, uids_in
+from fxdebug.capture.pattern import (
+    Attribute,
+    Guard,
+    Held,
+    Node,
+    Pattern,
+    Slot,
+    attribute_names,
+    object_name,
+    relative_paths,
+)
+from fxdebug.capture.sizes import Shape, Size, plain
+from fxdebug.capture.source import Line, user_line
+from fxdebug.capture.standin import Mismatch, Standin
+from fxdebug.capture.structural import Copies
+from fxdebug.capture.tape import METADATA, Body, Entry, context_now
+from fxdebug.capture.values import Uid, Values
+
+_getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
+_NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
+_UNANSWERABLE = frozenset(
+    getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr") if hasattr(Tensor, name)
+)
+_iterate = Tensor.__iter__
+
+
+class ModuleTracer(fx.Tracer):
+    """Traces the body of one call; use it once."""
+
+    def __init__(self, body: Body, values: Values) -> None:
+        super().__init__()
+        self.body = body
+        self.values = values
+        self.pattern = Pattern(args=(), kwargs={}, context=body.context, proven=True)
+        self._position = 0
+        self._standins: dict[Uid, Standin] = {}
+        self._real: dict[Uid, Tensor] = {}
+        self._facts = dict(body.before)  # uid → shape, dtype, requires_grad as they are now
+        self._held: list[tuple[Any, Any]] = []  # (object in the trace, object on the tape), by number
+        self._names = attribute_names(body.module)
+        self._paths: dict[int, str] | None = None
+
+    # The trace -----------------------------------------------------------------------------------
+
+    def pattern_of(self, forward: Callable[..., Any]) -> Pattern:
+        """Run ``forward`` along the tape. Raises :class:`Mismatch`, or whatever the body's Python raises."""
+        body, pattern = self.body, self.pattern
+        args, kwargs = self._arguments()
+        pattern.args = self._template_of(body.args)
+        pattern.kwargs = self._template_of(body.kwargs)
+        pattern.inputs = pattern.slots
+        pattern.names = _argument_names(forward, body, pattern.inputs)
+        before = sizes.listen(self._asked)
+        try:
+            with _state(body.context), _Guide(self):
+                output = forward(*args, **kwargs)
+        finally:
+            sizes.listen(before)
+        if self._position != len(body.entries):
+            missing = _name(body.entries[self._position].what)
+            raise Mismatch(f"run again, it ends before {missing} ({self._position} of {len(body.entries)} operations)")
+        try:
+            pattern.out = self._matched(output, body.out)
+        except Mismatch as error:
+            raise Mismatch(f"run again, it returns something else: {error}") from None
+        pattern.held = len(self._held)
+        return pattern
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call's arguments with stand-ins for tensors and copies of opaque objects as they were."""
+        body = self.body
+        if not body.opaque:
+            return self._decoded(body.args), self._decoded(body.kwargs)
+        if body.copies is None:
+            raise Mismatch("it was given an object whose earlier state was not kept")
+        fresh = Copies(body.copies.copy)  # copied once more: the state that was kept must survive this trace
+        originals = body.copies.originals()
+        for copy, earlier in fresh.pairs.values():
+            original = originals.get(id(earlier), earlier)
+            if copy is not original and type(copy) not in (tuple, list, dict):
+                self._held.append((copy, original))
+        return self._decoded(body.args), self._decoded(body.kwargs)
+
+    def line(self) -> Line | None:
+        """Where in the user's source the trace has come to on the tape."""
+        entries = self.body.entries
+        return entries[min(self._position, len(entries)) - 1].line if entries and self._position else None
+
+    def knows(self, module: nn.Module) -> bool:
+        """Was this module called in the body, registered or not, or one just like it made there?"""
+        return any(entry.what is module or _is_another_of(module, entry.what) for entry in self.body.entries)
+
+    def forget(self) -> None:
+        """Let go of all stand-ins."""
+        self._standins.clear()
+        self._real.clear()
+        self._held.clear()
+
+    def operation(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The body calls a torch function: it must be the next entry; its recorded result is the answer."""
+        if function in METADATA:
+            return self._metadata(function, args, kwargs)
+        entry = self._next(function)
+        if type(entry.what) is not type(function) or entry.what != function:
+            raise Mismatch(f"run again, it calls {_name(function)} where {_name(entry.what)} ran")
+        templates = self._call_templates(entry, args, kwargs)
+        if entry.changed is not None:
+            uid, shape, dtype, gradient = entry.changed
+            known = self._facts.get(Uid(uid))
+            if known is None or known[0] != shape or known[1] != dtype:
+                raise Mismatch(f"{_name(function)} changes the shape or dtype of a tensor in place")
+            self._facts[Uid(uid)] = (shape, dtype, gradient)
+            if Uid(uid) in self._standins:
+                self._standins[Uid(uid)].gradient = gradient
+        result = self._result(entry)
+        self._add(function, None, templates, entry)
+        if not any(True for _ in uids_in(entry.out)):
+            return self._answer(function, entry, result)
+        return iter(result) if function is _iterate else result
+
+    def child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The body calls a module: it must be the next entry; it returns the stand-ins of what it returned."""
+        with torch._C.DisableTorchFunction():  # a module's call is no torch function: the guide is on here
+            return self._child(module, args, kwargs)
+
+    def _child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        entry = self._next(module)
+        if entry.what is not module and not _is_another_of(module, entry.what):
+            raise Mismatch(f"run again, it calls {_name(module)} where {_name(entry.what)} ran")
+        templates = self._call_templates(entry, args, kwargs)
+        result = self._result(entry)
+        if self._paths is None:
+            self._paths = relative_paths(self.body.module)
+        path = self._paths.get(id(entry.what))
+        if path is None:
+            self.pattern.reusable = False
+        self._add(None, entry.what if path is None else path, templates, entry)
+        return result
+
+    def _next(self, what: Any) -> Entry:
+        if self._position >= len(self.body.entries):
+            raise Mismatch(f"run again, it goes on with {_name(what)} after all that ran")
+        self._position += 1
+        return self.body.entries[self._position - 1]
+
+    def _call_templates(
+        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if context_now() != entry.context:
+            raise Mismatch(f"the grad or autocast state differs at {_name(entry.what)}")
+        if len(args) != len(entry.args) or kwargs.keys() != entry.kwargs.keys():
+            raise Mismatch(f"the arguments of {_name(entry.what)} differ")
+        try:
+            return (
+                tuple([self._matched(x, y) for x, y in zip(args, entry.args)]),
+                {name: self._matched(x, entry.kwargs[name]) for name, x in kwargs.items()},
+            )
+        except Mismatch as error:
+            raise Mismatch(f"{error}, in {_name(entry.what)}") from None
+
+    def _result(self, entry: Entry) -> Any:
+        for uid in uids_in(entry.out):
+            if uid not in self._facts:
+                first = self.values.objects[uid]
+                self._facts[uid] = (first.shape, getattr(torch, first.dtype), first.requires_grad)
+        return self._decoded(entry.out)
+
+    def _add(self, function: Any, module: str | nn.Module | None, templates: Any, entry: Entry) -> None:
+        args, kwargs = templates
+        out = self._template_of(entry.out)
+        self.pattern.nodes.append(Node(function, module, args, kwargs, out, entry.context, entry.line))
+
+    # Questions -----------------------------------------------------------------------------------
+
+    def _metadata(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        asked = args[0] if args else None
+        if type(asked) is not Standin:
+            return function(*args, **kwargs)
+        if function in _UNANSWERABLE:
+            raise Mismatch(f"it asks for {getattr(function, '__self__', function).__name__}")
+        shape = self._facts[asked.uid][0]
+        if function == _getter["shape"] or function is Tensor.size:
+            dim = args[1] if len(args) > 1 else kwargs.get("dim")
+            if dim is None:
+                return Shape([Size(size, ("size", asked.slot, i)) for i, size in enumerate(shape)])
+            dim = plain(dim) % len(shape)
+            return Size(shape[dim], ("size", asked.slot, dim))
+        if function in _NUMEL:
+            return Size(torch.Size(shape).numel(), ("numel", asked.slot))
+        if function is Tensor.__len__:
+            return Size(shape[0], ("size", asked.slot, 0))
+        if function == _getter["requires_grad"]:
+            self._guard("requires_grad", asked.gradient, None)
+            return asked.gradient
+        return function(*args, **kwargs)
+
+    def _answer(self, function: Callable[..., Any], entry: Entry, result: Any) -> Any:
+        """A question about values (``bool``, ``item``, ``tolist``): the answer is an assumption from now on."""
+        index = len(self.pattern.nodes) - 1
+        if type(result) in (bool, int, float, complex, str, list):
+            self._guard(f"{_name(function).strip('_')}() of a tensor", result, index)
+        if type(result) is int and function is Tensor.item:
+            return Size(result, ("node", index))
+        return iter(result) if function is _iterate else result
+
+    def _asked(self, what: str, answer: Any) -> None:
+        self._guard(what, answer, None)
+
+    def _guard(self, what: str, answer: Any, node: int | None) -> None:
+        line = user_line(sys._getframe(2))
+        text = repr(answer)
+        guard = Guard(what, text if len(text) < 60 else text[:57] + "…", None if line is None else line.text(), node)
+        if guard not in self.pattern.guards:
+            self.pattern.guards.append(guard)
+
+    # Codes ↔ what the body's Python sees ↔ templates ---------------------------------------------
+
+    def _decoded(self, code: Any) -> Any:
+        """What the body is given for a code."""
+        kind = type(code)
+        if kind in ATOMS:
+            return code
+        if kind is Uid:
+            return self._tensor(code)
+        if kind is tuple or kind is list:
+            return kind([self._decoded(item) for item in code])
+        if kind is dict:
+            return {key: self._decoded(item) for key, item in code.items()}
+        if kind is Struct:
+            return code.build([self._decoded(item) for item in code.items])
+        if kind is Opaque:
+            for mine, recorded in self._held:
+                if recorded is code.thing:
+                    return mine
+            self._held.append((code.thing, code.thing))  # made by a child: handed on as it is
+            return code.thing
+        return code
+
+    def _tensor(self, uid: Uid) -> Tensor:
+        known = self._standins.get(uid)
+        if known is not None:
+            return known
+        if uid in self._real:
+            return self._real[uid]
+        first = self.values.objects[uid]
+        shape, dtype, gradient = self._facts.get(uid) or (first.shape, getattr(torch, first.dtype), first.requires_grad)
+        if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised", "inside")):
+            raise Mismatch(f"a {first.detail or first.layout} tensor cannot be stood in for")
+        if first.sharding is not None:
+            shape = first.sharding.shape
+            self._facts[uid] = (shape, dtype, gradient)
+        stride = first.stride if shape == first.shape else None
+        standin = Standin(uid, self.pattern.slots, shape, stride, dtype, torch.device(first.device), gradient)
+        self.pattern.slots += 1
+        self._standins[uid] = standin
+        return standin
+
+    def _template_of(self, code: Any) -> Any:
+        """The template for a code that has been decoded."""
+        kind = type(code)
+        if kind is Uid:
+            return Slot(self._standins[code].slot) if code in self._standins else self._attribute(self._real[code])
+        if kind is tuple or kind is list:
+            return kind([self._template_of(item) for item in code])
+        if kind is dict:
+            return {key: self._template_of(item) for key, item in code.items()}
+        if kind is Struct:
+            return Struct(code.type, code.keys, [self._template_of(item) for item in code.items])
+        if kind is Opaque:
+            for number, (_, recorded) in enumerate(self._held):
+                if recorded is code.thing:
+                    return Held(number, type(recorded))
+            self._held.append((code.thing, code.thing))
+            return Held(len(self._held) - 1, type(code.thing))
+        return code
+
+    def _matched(self, thing: Any, code: Any) -> Any:
+        """The template for ``thing``, which must be what the tape has as ``code``."""
+        kind = type(thing)
+        if kind is Standin:
+            if type(code) is not Uid or thing.uid != code or self._standins.get(code) is not thing:
+                raise Mismatch("another tensor is passed")
+            return Slot(thing.slot)
+        if kind is Size:
+            if type(code) is not int or plain(thing) != code:
+                raise Mismatch(f"the size {plain(thing)} stands where {code!r} was")
+            return thing
+        if kind in ATOMS:
+            if type(code) is kind and (code is thing or code == thing or (code != code and thing != thing)):
+                return thing
+            raise Mismatch(f"the constant {_short(thing)} stands where {_short(code)} was")
+        if isinstance(thing, Tensor):
+            return self._real_tensor(thing, code)
+        if kind is Shape or kind is torch.Size:
+            thing, kind = tuple(thing), tuple
+        if kind is tuple or kind is list:
+            if type(code) is not kind or len(code) != len(thing):
+                raise Mismatch(f"a {kind.__name__} of other length or kind")
+            return kind([self._matched(x, y) for x, y in zip(thing, code)])
+        if kind is dict:
+            if type(code) is not dict or list(thing) != list(code):
+                raise Mismatch("a dict with other keys")
+            return {key: self._matched(item, code[key]) for key, item in thing.items()}
+        if kind is slice:
+            if type(code) is not slice:
+                raise Mismatch("a slice stands where none was")
+            return slice(*(self._matched(getattr(thing, n), getattr(code, n)) for n in ("start", "stop", "step")))
+        if type(code) is Struct and code.type is kind:
+            return self._matched_struct(thing, code)
+        if type(code) is Opaque:
+            return self._matched_object(thing, code)
+        if isinstance(thing, (int, float, complex, str)) and type(code) is kind and code == thing:
+            return thing
+        raise Mismatch(f"a {kind.__name__} stands where {_short(code)} was")
+
+    def _matched_struct(self, thing: Any, code: Struct) -> Struct:
+        members = members_of(thing)
+        if members is None or members[0] != code.keys or len(members[1]) != len(code.items):
+            raise Mismatch(f"a {code.type.__name__} with other fields")
+        return Struct(code.type, code.keys, [self._matched(x, y) for x, y in zip(members[1], code.items)])
+
+    def _matched_object(self, thing: Any, code: Opaque) -> Held | Attribute:
+        if thing is code.thing:
+            name = object_name(self.body.module, thing)
+            if name is not None:
+                return Attribute(name, None)
+        for number, (mine, recorded) in enumerate(self._held):
+            if mine is thing:
+                if recorded is not code.thing:
+                    raise Mismatch(f"another {type(thing).__name__} is passed")
+                return Held(number, type(thing))
+        if thing is not code.thing and (
+            type(thing) is not type(code.thing) or any(recorded is code.thing for _, recorded in self._held)
+        ):
+            raise Mismatch(f"another {type(thing).__name__} is passed")
+        self._held.append((thing, code.thing))
+        return Held(len(self._held) - 1, type(thing))
+
+    def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute:
+        entry = self.values.seen(tensor)
+        if entry is None or type(code) is not Uid or entry.uid != code:
+            raise Mismatch("a tensor from outside the call is passed that was not there when it ran")
+        self._real[entry.uid] = tensor
+        return self._attribute(tensor)
+
+    def _attribute(self, tensor: Tensor) -> Attribute:
+        name = self._names.get(id(tensor))
+        if name is None:
+            self.pattern.reusable = False
+        return Attribute(name, None if name is not None else tensor)
+
+
+def _is_another_of(module: nn.Module, recorded: Any) -> bool:
+    """Is it a module made in the body, without tensors, that is configured just like the one made when it ran?"""
+    if type(module) is not type(recorded) or module._parameters or module._buffers or module._modules:
+        return False
+    mine, theirs = module.__dict__, recorded.__dict__
+    plain = [name for name in mine if not name.startswith("_") and name != "forward"]
+    try:
+        return all(name in theirs and bool(mine[name] == theirs[name]) for name in plain)
+    except Exception:
+        return False
+
+
+class _Guide(TorchFunctionMode):
+    """Hands every torch function to the tracer instead of running it."""
+
+    def __init__(self, tracer: ModuleTracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._tracer.operation(func, args, kwargs or {})
+
+
+@contextlib.contextmanager
+def _state(context: tuple[bool, bool, Any]) -> Iterator[None]:
+    """The grad, inference and autocast state a call began in."""
+    gradients, inference, autocast = context
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(inference))
+        for device, dtype in autocast or ():
+            stack.enter_context(torch.autocast(device, dtype=dtype))
+        stack.enter_context(torch.set_grad_enabled(gradients))
+        yield
+
+
+def _argument_names(forward: Callable[..., Any], body: Body, count: int) -> tuple[str, ...]:
+    """A name for each tensor argument: the parameter it was passed as, with a number inside containers."""
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named: list[tuple[str, Any]] = [
+        (positional[i] if i < len(positional) else f"arg{i}", code) for i, code in enumerate(body.args)
+    ]
+    named += list(body.kwargs.items())
+    names: dict[Uid, str] = {}
+    for name, code in named:
+        inside = list(dict.fromkeys(uids_in(code)))
+        for position, uid in enumerate(inside):
+            names.setdefault(uid, name if len(inside) == 1 else f"{name}_{position}")
+    return tuple(names.values())[:count]
+
+
+def _name(what: Any) -> str:
+    if isinstance(what, nn.Module):
+        return f"the module {type(what).__name__}"
+    owner = getattr(what, "__self__", None)
+    name = str(getattr(what, "__name__", type(what).__name__))
+    return str(getattr(owner, "__name__", name)) if name == "__get__" else name
+
+
+def _short(thing: Any) -> str:
+    text = repr(thing) if type(thing) is not Opaque else f"a {type(thing.thing).__name__}"
+    return "a tensor" if type(thing) is Uid else text if len(text) <= 40 else text[:37] + "…"

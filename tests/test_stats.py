@@ -1,0 +1,423 @@
+"""Statistics against exact arithmetic: fractions for small tensors, float64 numpy for large ones."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fxdebug.stats import BLOCK, Unmeasurable, measure
+from fxdebug.values import Stats, pooled
+
+FLOATS = [
+    getattr(torch, name)
+    for name in (
+        "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+        "float8_e5m2fnuz", "float8_e8m0fnu",
+    )
+]  # fmt: skip
+INTEGERS = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+    torch.uint64,
+]  # fmt: skip
+COMPLEX = [torch.complex32, torch.complex64, torch.complex128]
+FLOAT4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
+
+
+@pytest.fixture(autouse=True)
+def as_the_recorder_does():
+    with torch.no_grad():
+        yield
+
+
+# The exact answer --------------------------------------------------------------------------------
+
+
+def exact(elements: list[Any]) -> Stats:
+    """The statistics of numbers that Python knows exactly, rounded once at the end."""
+    finite = [x for x in elements if not (isinstance(x, float) and not math.isfinite(x))]
+    nan = sum(1 for x in elements if x != x)
+    counts = (nan, elements.count(math.inf), elements.count(-math.inf), sum(1 for x in elements if x == 0))
+    if not finite:
+        return Stats(len(elements), None, None, None, None, None, *counts)
+    numbers = [Fraction(x) for x in finite]
+    mean = sum(numbers) / len(numbers)
+    squares = sum((x - mean) ** 2 for x in numbers)
+    std = root(squares / (len(numbers) - 1)) if len(numbers) > 1 else 0.0
+    low, high = min(finite), max(finite)
+    return Stats(len(elements), as_float(mean), std, low, high, max(abs(low), abs(high)), *counts)
+
+
+def as_float(x: Fraction) -> float:
+    try:
+        return float(x)
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def root(x: Fraction) -> float:
+    """The square root of a fraction whose value may lie outside float64's range."""
+    if x == 0:
+        return 0.0
+    shift = (x.numerator.bit_length() - x.denominator.bit_length()) // 2
+    scale = Fraction(2) ** shift
+    return as_float(Fraction(math.sqrt(x / scale**2)) * scale)
+
+
+def assert_close(ours: Stats, true: Stats, eps: float) -> None:
+    """``eps`` is the precision that sums are made in: float32's for narrow floats, float64's else.
+
+    - Counts and extremes are exact.
+    - A sum of n numbers made in blocks, each summed pairwise, is off by at most log2(n) eps times the sum of
+      magnitudes; 16 covers the blocks of 65536 in use.
+    - Squares are added up by a dot product, in some 64 running sums of 1024 numbers: 512 eps where every
+      addition rounds the same way, half of that in the root. The shift taken off where the mean is large is a
+      number of that precision, so that a spread far below one unit in the last place (a single element that
+      differs) keeps fewer digits: a 16th of a unit.
+    """
+    for name in ("count", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros"):
+        assert getattr(ours, name) == getattr(true, name), name
+        assert isinstance(getattr(ours, name), type(getattr(true, name))), name
+    if true.mean is None:
+        assert ours.mean is ours.std is None
+        return
+    assert abs(ours.mean - true.mean) <= 16 * eps * true.absmax, (ours.mean, true.mean)
+    assert float(ours.min) <= ours.mean <= float(ours.max)
+    if math.isinf(true.std):
+        assert ours.std > 1e308  # the deviation of numbers near the end of float64 is beyond it
+    else:
+        assert abs(ours.std - true.std) <= 256 * eps * true.std + eps * true.absmax / 16, (ours.std, true.std)
+
+
+def precision(dtype: torch.dtype) -> float:
+    return 2.0**-52 if dtype not in FLOATS or dtype is torch.float64 else 2.0**-23
+
+
+# Any dtype, any layout ---------------------------------------------------------------------------
+
+ODD = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    5.0,
+    5.001,
+    1e30,
+    -1e30,
+    1e-30,
+    1e-42,
+    3e38,
+    65504.0,
+    448.0,
+    1e-8,
+    math.nan,
+    math.inf,
+    -math.inf,
+]
+
+
+def elements_of(dtype: torch.dtype) -> st.SearchStrategy[Any]:
+    if dtype is torch.bool:
+        return st.booleans()
+    if dtype in INTEGERS:
+        info = torch.iinfo(dtype)
+        edge = [info.min, info.min + 1, info.max, info.max - 1, 0]
+        return st.one_of(st.integers(info.min, info.max), st.integers(0, 9), st.sampled_from(edge))
+    if dtype is torch.float64:
+        return st.one_of(st.floats(), st.sampled_from([*ODD, 1e200, -1e200, 1e-200, 5e-324, 1.7e308]))
+    return st.one_of(st.floats(width=32), st.floats(-10, 10, width=32), st.sampled_from(ODD))
+
+
+@st.composite
+def tensors(draw: st.DrawFn, dtypes: list[torch.dtype]) -> torch.Tensor:
+    dtype = draw(st.sampled_from(dtypes))
+    shape = draw(st.lists(st.integers(0, 5), max_size=3))
+    count = math.prod(shape)
+    one = elements_of(dtype)
+    kind = draw(st.sampled_from(["any", "alike"]))
+    elements = draw(st.lists(one, min_size=count, max_size=count)) if kind == "any" else [draw(one)] * count
+    wide = torch.tensor(elements, dtype=torch.float64 if dtype in FLOATS else dtype)
+    return draw(st.sampled_from(LAYOUTS))(wide.to(dtype).reshape(shape))
+
+
+def every_other(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[::2] if tensor.dim() else tensor
+
+
+def expanded(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.unsqueeze(0).expand(4, *tensor.shape)
+
+
+def expanded_inside(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.unsqueeze(-1).expand(*tensor.shape, 3).transpose(0, -1)
+
+
+def overlapping(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.reshape(-1)
+    return flat.as_strided((len(flat) - 1, 2), (1, 1)) if len(flat) > 1 else flat
+
+
+def permuted(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.permute(tuple(reversed(range(tensor.dim()))))
+
+
+def inside_a_larger_storage(tensor: torch.Tensor) -> torch.Tensor:
+    outer = tensor.new_zeros((3, *tensor.shape))
+    outer[1] = tensor
+    return outer[1]
+
+
+LAYOUTS = [
+    lambda t: t, permuted, every_other, expanded, expanded_inside, overlapping, inside_a_larger_storage,
+    lambda t: expanded(every_other(permuted(t))),
+]  # fmt: skip
+
+
+def listed(tensor: torch.Tensor) -> list[Any]:
+    """The elements as Python numbers; float64 holds those of every float dtype exactly."""
+    return (tensor.to(torch.float64) if tensor.dtype in FLOATS else tensor).flatten().tolist()
+
+
+@given(tensors(FLOATS))
+@settings(max_examples=400, deadline=None)
+def test_floats_of_every_dtype_in_every_layout_are_measured_as_exactly_as_their_sums_can_be(tensor) -> None:
+    assert_close(measure(tensor), exact(listed(tensor)), precision(tensor.dtype))
+
+
+@given(tensors(INTEGERS))
+@settings(max_examples=250, deadline=None)
+def test_integers_and_booleans_keep_exact_extremes_and_full_precision(tensor) -> None:
+    true = exact([int(x) for x in listed(tensor)])
+    ours = measure(tensor)
+    assert_close(ours, true, precision(tensor.dtype))
+    assert ours.mean == true.mean  # integers are added up exactly
+
+
+@given(st.lists(st.integers(0, 255), max_size=40), st.sampled_from([lambda t: t, expanded, every_other]))
+@settings(max_examples=80, deadline=None)
+def test_two_floats_of_four_bits_in_a_byte_are_both_measured(codes, layout) -> None:
+    tensor = layout(torch.tensor(codes, dtype=torch.uint8)).view(torch.float4_e2m1fn_x2)
+    packed = tensor.view(torch.uint8).tolist()
+    flat = [code for row in packed for code in row] if tensor.dim() == 2 else packed
+    assert_close(measure(tensor), exact([FLOAT4[half] for code in flat for half in (code & 15, code >> 4)]), 2.0**-23)
+
+
+@given(st.data(), st.sampled_from(COMPLEX), st.sampled_from(LAYOUTS), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_complex_tensors_have_a_complex_mean_and_count_what_is_not_finite_in_either_part(
+    data, dtype, layout, conjugated
+) -> None:
+    parts = [0.0, 1.0, -2.5, 3.0, 0.125, math.nan, math.inf, -math.inf]
+    if dtype is torch.complex128:
+        parts += [1e200, -1e200, 1e-200]
+    pairs = data.draw(st.lists(st.tuples(st.sampled_from(parts), st.sampled_from(parts)), max_size=12))
+    tensor = layout(torch.tensor([complex(*pair) for pair in pairs], dtype=torch.complex128).to(dtype))
+    if conjugated:
+        tensor = tensor.conj()
+    ours, numbers = measure(tensor), tensor.to(torch.complex128).flatten().tolist()
+    nan = [z for z in numbers if z != z]
+    infinite = [z for z in numbers if z == z and not (math.isfinite(z.real) and math.isfinite(z.imag))]
+    finite = [z for z in numbers if math.isfinite(z.real) and math.isfinite(z.imag)]
+    assert (ours.count, ours.nan, ours.posinf, ours.neginf) == (len(numbers), len(nan), len(infinite), 0)
+    assert ours.zeros == finite.count(0)
+    assert ours.min is None and ours.max is None
+    if not finite:
+        assert ours.mean is ours.std is ours.absmax is None
+        return
+    real, imag = exact([z.real for z in finite]), exact([z.imag for z in finite])
+    largest = max(map(abs, finite))
+    assert ours.absmax == pytest.approx(largest, rel=1e-15)
+    assert abs(ours.mean - complex(real.mean, imag.mean)) <= 1e-15 * largest * 16
+    assert ours.std == pytest.approx(math.hypot(real.std, imag.std), rel=1e-13, abs=1e-15 * largest)
+
+
+def test_the_imaginary_part_of_a_conjugate_is_measured_with_its_sign() -> None:
+    view = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+    assert view.is_neg()
+    assert measure(view) == Stats(2, -3.0, math.sqrt(2), -4.0, -2.0, 4.0)
+
+
+# Many elements -----------------------------------------------------------------------------------
+
+SIZES = [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7]
+SHAPES_OF_DATA = {
+    "standard normal": lambda r, n: r.standard_normal(n),
+    "N(5, 1e-3)": lambda r, n: 5 + 1e-3 * r.standard_normal(n),
+    "N(-3000, 1)": lambda r, n: -3000 + r.standard_normal(n),
+    "1e30": lambda r, n: 1e30 * r.standard_normal(n),
+    "1e-30": lambda r, n: 1e-30 * r.standard_normal(n),
+    "1e-30 with a mean": lambda r, n: 1e-30 * (4 + 1e-2 * r.standard_normal(n)),
+    "1e-17 ± 1e-22": lambda r, n: 1e-17 + 1e-22 * r.standard_normal(n),
+    "1e19 ± 1e15": lambda r, n: 1e19 + 1e15 * r.standard_normal(n),
+    "all alike": lambda r, n: np.full(n, 0.1),
+    "one larger than all": lambda r, n: np.where(np.arange(n) == n // 2, 1e6, r.random(n)),
+    "ReLU": lambda r, n: np.maximum(r.standard_normal(n), 0),
+    "sorted": lambda r, n: np.sort(r.standard_normal(n)),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES_OF_DATA)
+def test_many_elements_are_measured_as_float64_numpy_measures_them(kind) -> None:
+    rng = np.random.default_rng(0)
+    for size in SIZES:
+        for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+            tensor = torch.from_numpy(SHAPES_OF_DATA[kind](rng, size)).to(dtype)
+            array = tensor.double().numpy()
+            if not np.isfinite(array).all():  # float16 holds no 1e30
+                continue
+            low, high, zeros = float(array.min()), float(array.max()), int((array == 0).sum())
+            mean = math.fsum(array) / size  # numpy's own sums are a little off where all are alike
+            std = math.sqrt(math.fsum((array - mean) ** 2) / (size - 1))
+            true = Stats(size, mean, std, low, high, max(-low, high), zeros=zeros)
+            assert_close(measure(tensor), true, precision(dtype))
+
+
+def test_the_spread_around_a_large_mean_keeps_three_digits_and_more() -> None:
+    """A sum of squares in float32 gives 0 here, and so did the first version."""
+    tensor = 5 + 1e-3 * torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
+    assert measure(tensor).std == pytest.approx(float(tensor.double().std()), rel=1e-5)
+
+
+@pytest.mark.parametrize("position", [0, BLOCK - 1, BLOCK, 2 * BLOCK - 1])
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_one_element_that_is_not_finite_is_found_in_any_block_and_hides_nothing(position, number) -> None:
+    tensor = torch.ones(2 * BLOCK)
+    tensor[position] = number
+    found = measure(tensor)
+    counts = (int(number != number), int(number == math.inf), int(number == -math.inf))
+    assert found == Stats(2 * BLOCK, 1.0, 0.0, 1.0, 1.0, 1.0, *counts)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:5])
+def test_nan_and_both_infinities_together_leave_the_rest_measured(dtype) -> None:
+    inf = math.inf if dtype is not torch.float8_e4m3fn else 448.0  # that dtype has no infinity
+    found = measure(torch.tensor([math.nan, inf, -inf, 1.0, 2.0, 3.0, 0.0, math.nan]).to(dtype))
+    assert (found.count, found.nan, found.zeros) == (8, 2, 1)
+    if dtype is not torch.float8_e4m3fn:
+        assert (found.posinf, found.neginf, found.finite, found.mean, found.min, found.max) == (1, 1, 4, 1.5, 0.0, 3.0)
+
+
+def test_large_integers_close_together_keep_their_spread() -> None:
+    """Timestamps in nanoseconds, hashes: float64 holds the numbers only to a few hundred."""
+    for base, dtype in ((2**62, torch.int64), (-(2**63), torch.int64), (2**64 - 10, torch.uint64)):
+        found = measure(torch.tensor([base + i for i in range(10)], dtype=dtype))
+        assert (found.min, found.max) == (base, base + 9)
+        assert found.std == pytest.approx(math.sqrt(55 / 6), rel=1e-15)
+
+
+def test_the_sum_of_many_large_integers_does_not_overflow() -> None:
+    rows = torch.randint(-(2**63), 2**63 - 1, (20_000,), generator=torch.Generator().manual_seed(1))
+    for tensor in (rows, rows.view(torch.uint64), torch.full((3000,), 2**63 - 1)):
+        assert measure(tensor).mean == as_float(Fraction(sum(tensor.tolist()), len(tensor)))
+
+
+def test_numbers_whose_squares_no_float_holds_have_a_deviation_all_the_same() -> None:
+    for scale, dtype in (
+        (1e200, torch.float64),
+        (1e-200, torch.float64),
+        (1e30, torch.float32),
+        (1e-30, torch.float32),
+    ):
+        tensor = scale * torch.tensor([-1.0, 1.0, 3.0, 5.0], dtype=dtype)
+        assert measure(tensor).std == pytest.approx(scale * math.sqrt(20 / 3), rel=1e-6)
+        matrix = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=dtype) * scale
+        assert measure(matrix.to_sparse()).std == pytest.approx(scale * math.sqrt(2 / 3), rel=1e-6)
+
+
+# Layouts with a path of their own ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.complex64])
+def test_a_sparse_tensor_is_measured_as_the_dense_one_it_stands_for(to, dtype) -> None:
+    dense = torch.tensor([[0, 2, 0, -3], [0, 0, 0, 0], [5, 0, 1, 0]]).to(dtype)
+    ours, true = measure(getattr(dense, to)()), measure(dense)
+    for name in ("count", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros"):
+        assert getattr(ours, name) == getattr(true, name), name
+        assert type(getattr(ours, name)) is type(getattr(true, name)), name
+    assert ours.mean == pytest.approx(true.mean) and ours.std == pytest.approx(true.std)
+
+
+def test_stored_zeros_duplicates_and_nothing_stored_at_all_count_as_they_should_in_sparse_tensors() -> None:
+    twice = torch.sparse_coo_tensor([[0, 0, 1]], [1.0, 2.0, 0.0], (4,))  # 3, 0, 0, 0
+    assert measure(twice) == Stats(4, 0.75, pytest.approx(1.5), 0.0, 3.0, 3.0, zeros=3)
+    assert measure(torch.zeros(3, 3).to_sparse()) == Stats(9, 0.0, 0.0, 0.0, 0.0, 0.0, zeros=9)
+    holes = torch.sparse_coo_tensor([[0, 1]], [math.nan, math.inf], (3,))
+    assert measure(holes) == Stats(3, 0.0, 0.0, 0.0, 0.0, 0.0, nan=1, posinf=1, zeros=1)
+
+
+def test_a_block_sparse_and_a_hybrid_tensor_are_measured_whole() -> None:
+    dense = torch.zeros(4, 4)
+    dense[:2, :2] = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+    for tensor in (dense.to_sparse_bsr((2, 2)), dense.to_sparse_bsc((2, 2)), dense.to_sparse(1)):
+        ours, true = measure(tensor), measure(dense)
+        assert (ours.count, ours.zeros, ours.min, ours.max) == (true.count, true.zeros, true.min, true.max)
+        assert ours.mean == pytest.approx(true.mean) and ours.std == pytest.approx(true.std)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_is_measured_over_the_elements_there_are(layout) -> None:
+    parts = [torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]])]
+    nested = torch.nested.nested_tensor(parts, layout=layout)
+    assert measure(nested) == measure(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+
+
+def test_a_quantised_tensor_is_measured_by_the_numbers_it_stands_for() -> None:
+    numbers = torch.tensor([[0.0, 0.5], [1.0, -1.0]])
+    whole = torch.quantize_per_tensor(numbers, 0.5, 4, torch.qint8)
+    rows = torch.quantize_per_channel(numbers, torch.tensor([0.5, 1.0]), torch.tensor([0, 0]), 0, torch.qint8)
+    assert measure(whole) == measure(rows) == measure(numbers)
+
+
+def test_tensors_without_data_or_of_no_number_say_why_they_cannot_be_measured() -> None:
+    with pytest.raises(Unmeasurable, match="a meta tensor has no data"):
+        measure(torch.ones(2, device="meta"))
+    with pytest.raises(Unmeasurable, match="bits8 has no arithmetic"):
+        measure(torch.zeros(2, dtype=torch.uint8).view(torch.bits8))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, *COMPLEX])
+def test_empty_tensors_have_no_numbers_and_one_element_has_no_spread(dtype) -> None:
+    for shape in ((0,), (3, 0, 2)):
+        assert measure(torch.empty(shape, dtype=dtype)) == Stats(0, None, None, None, None, None)
+    for one in (torch.ones((), dtype=torch.float32).to(dtype), torch.ones(1, 1).to(dtype)):
+        found = measure(one)
+        assert (found.count, found.mean, found.std, found.absmax) == (1, 1, 0.0, 1)
+
+
+def test_measuring_leaves_the_tensor_and_the_random_numbers_alone() -> None:
+    tensor = torch.nn.Parameter(torch.randn(300, 300))
+    before, version, state = tensor.detach().clone(), tensor._version, torch.get_rng_state()
+    measure(tensor)
+    assert torch.equal(tensor, before) and tensor._version == version
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# Pooled ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(tensors([torch.float32, torch.float64, torch.int64, torch.bool]), max_size=5))
+@settings(max_examples=150, deadline=None)
+def test_pooled_statistics_are_those_of_all_elements_together(parts) -> None:
+    true = exact([float(x) if part.dtype in FLOATS else int(x) for part in parts for x in listed(part)])
+    ours = pooled([measure(part) for part in parts])
+    for name in ("count", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros"):
+        assert getattr(ours, name) == getattr(true, name), name
+    if true.mean is None:
+        assert ours.mean is ours.std is None
+    elif true.absmax < 1e307:  # beyond, sums of two leave float64
+        assert abs(ours.mean - true.mean) <= 32 * 2.0**-23 * true.absmax
+        assert abs(ours.std - true.std) <= 2.0**-20 * true.absmax
+
+
+def test_pooled_complex_statistics_have_no_extremes_and_the_spread_of_all() -> None:
+    z = torch.tensor([1 + 1j, 2 - 1j, 0j, -3 + 2j], dtype=torch.complex128)
+    ours, true = pooled([measure(z[:1]), measure(z[1:])]), measure(z)
+    assert (ours.min, ours.max, ours.count, ours.zeros) == (None, None, 4, 1)
+    assert ours.mean == pytest.approx(true.mean) and ours.std == pytest.approx(true.std)

@@ -1,0 +1,53 @@
+"""Lines of source in a trace and in tracebacks are the user's and torch's, never ours."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import fx_debug
+
+
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(3, 3))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def lines_of(error):
+    """(file, line) of every frame, without the test's and without fx_debug's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = str(Path(fxdebug.__file__).parent / "api")
+    return [(f.filename, f.lineno, f.name) for f in frames[1:] if not f.filename.startswith(ours)]
+
+
+def raised_by(run):
+    with pytest.raises(RuntimeError) as caught:
+        run()
+    return caught.value
+
+
+def test_a_traceback_has_the_lines_it_would_have_without_us():
+    model, x = Fails(), torch.ones(1, 2)
+    assert lines_of(raised_by(lambda: fx_debug(model, x))) == lines_of(raised_by(lambda: model(x)))
+
+
+def test_the_traceback_of_a_failure_begins_in_the_module():
+    raised_by(lambda: fx_debug(Fails(), torch.ones(1, 2)))
+    (where,) = fxdebug.last_failed().find(where=lambda call: call.error.here if call.error else False)
+    assert where.path == "inner.1"
+    assert where.error.traceback.count("File ") == 1 and "linear.py" in where.error.traceback
+
+
+def test_the_root_was_called_where_fx_debug_was():
+    trace = fx_debug(nn.ReLU(), torch.ones(1))
+    file, _, line = trace.root.source.rpartition(":")
+    assert file == __file__ and "fx_debug(nn.ReLU()" in Path(file).read_text().splitlines()[int(line) - 1]
