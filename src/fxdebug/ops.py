@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fxdebug.values import Group, Item, Thing
+from fxdebug.values import Group, Item, Thing, Value
 
 VERIFIED, RECORDED, OPAQUE = "verified", "recorded", "opaque"
 
@@ -76,6 +76,8 @@ class Body:
     with the constants of this run) or ``opaque`` (nothing inside can be seen); ``reason`` says why not
     more. ``guards`` are the assumptions. ``graph`` indexes ``Trace.graphs``. ``results`` has what each node
     of the graph gave in this call, ``sources`` the line it was asked for in, both in the graph's order.
+    ``calls`` are the trace's indices of the calls that its ``call_module`` nodes are, in order; ``writes``
+    pairs of (position of a node, value) say which nodes wrote to memory that was there before.
     """
 
     status: str
@@ -84,6 +86,8 @@ class Body:
     graph: int | None = None
     results: tuple[Item, ...] = ()
     sources: tuple[str | None, ...] = ()
+    calls: tuple[int, ...] = ()
+    writes: tuple[tuple[int, Value], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

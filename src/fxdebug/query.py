@@ -1,15 +1,33 @@
-"""Finding calls in a trace."""
+"""Asking a trace: which calls, which operations, what leads where.
+
+One language everywhere: globs for names (``*`` also matches dots), ``"2,*,384"`` for shapes, and a
+predicate that is a function or a line such as ``"absmax > 100 or nan > 0"`` about the statistics of
+what came out. Answers are plain lists in execution order. A name without wildcards that the trace does
+not know is an error that offers the nearest ones.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
-from fxdebug.errors import NotFound, nearest
+import networkx as nx
+
+from fxdebug.errors import NotFound, UsageError, nearest
+from fxdebug.graph import Edge, Network, Node, attributes, to_networkx
+from fxdebug.predicate import compiled
 from fxdebug.trace import Call, Trace
+from fxdebug.values import Value
 
 _MAGIC = frozenset("*?[")
+
+Where: TypeAlias = "Callable[[Any], Any] | str | None"
+Place: TypeAlias = "Node | Call | Value | str"
+
+
+# Finding -----------------------------------------------------------------------------------------
 
 
 def find(
@@ -17,18 +35,22 @@ def find(
     path: str | None = None,
     *,
     type: str | None = None,
-    where: Callable[[Call], Any] | None = None,
+    dtype: str | None = None,
+    shape: str | Sequence[int | None] | None = None,
+    status: str | None = None,
+    source: str | None = None,
+    where: Where = None,
 ) -> list[Call]:
     """Calls in execution order, narrowed down by every argument that is given.
 
-    ``path``: a glob over module paths and their aliases; ``*`` also matches dots. ``type``: a glob
-    over class names. ``where``: a predicate on the call. A ``path`` or ``type`` without wildcards
-    that this trace does not know raises :class:`~fxdebug.errors.NotFound` and offers the nearest.
+    ``path``: a glob over module paths and their aliases. ``type``: over class names. ``dtype`` and
+    ``shape``: of any tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``. ``source``:
+    a glob over ``file.py:12``. ``where``: a function of the call, or a line about its outputs' statistics.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.ones(1, 2))
-    >>> [call.path for call in find(trace, type="Linear")]
-    ['0']
+    >>> [call.path for call in find(trace, type="Linear")], [call.path for call in find(trace, where="min >= 0")]
+    (['0'], ['', '1'])
     """
     calls = list(trace.calls)
     if path is not None:
@@ -36,15 +58,113 @@ def find(
         if not calls and not _MAGIC & set(path):
             _refuse_unknown("module", path, {*trace.modules, *(call.path for call in trace.calls)})
     if type is not None:
-        kinds = {call.type for call in trace.calls} | set(trace.modules.values())
-        calls = [call for call in calls if fnmatch.fnmatchcase(call.type, type)]
-        if not calls and not _MAGIC & set(type):
-            _refuse_unknown("module type", type, kinds)
-    return [call for call in calls if where(call)] if where is not None else calls
+        calls = _by_name(calls, "module type", type, lambda call: call.type, set(trace.modules.values()))
+    if status is not None:
+        _known("status", status, ("verified", "recorded", "opaque"))
+        calls = [call for call in calls if call.status == status]
+    test = _test(dtype, shape, source, where)
+    return [call for call in calls if test(call, tuple(call.outputs or ()), call.source)]
+
+
+def ops(
+    trace: Trace,
+    op: str | None = None,
+    *,
+    path: str | None = None,
+    type: str | None = None,
+    kind: str | None = None,
+    dtype: str | None = None,
+    shape: str | Sequence[int | None] | None = None,
+    status: str | None = None,
+    source: str | None = None,
+    where: Where = None,
+) -> list[Node]:
+    """Operations in execution order: functions and methods that ran, narrowed down as in :func:`find`.
+
+    ``op``: a glob over their names (``softmax``, ``mat*``). ``path`` and ``type``: of the module whose
+    body they are in. ``kind``: one of torch.fx's, ``call_function`` or ``call_method`` when not given.
+    """
+    nodes = list(network(trace).nodes.values())
+    if kind is None:
+        nodes = [node for node in nodes if node.kind in ("call_function", "call_method")]
+    else:
+        _known("kind", kind, ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output"))
+        nodes = [node for node in nodes if node.kind == kind]
+    if op is not None:
+        nodes = _by_name(nodes, "operation", op, lambda node: node.op)
+    if path is not None:
+        nodes = [node for node in nodes if any(fnmatch.fnmatchcase(name, path) for name in _names(node.call))]
+        if not nodes and not _MAGIC & set(path):
+            _refuse_unknown("module", path, {*trace.modules, *(call.path for call in trace.calls)})
+    if type is not None:
+        kinds = set(trace.modules.values()) | {call.type for call in trace.calls}
+        nodes = _by_name(nodes, "module type", type, lambda node: node.call.type, kinds)
+    if status is not None:
+        _known("status", status, ("verified", "recorded", "opaque"))
+        nodes = [node for node in nodes if node.status == status]
+    test = _test(dtype, shape, source, where)
+    return [node for node in nodes if test(node, node.values, node.source)]
 
 
 def _names(call: Call) -> tuple[str, ...]:
     return call.aliases or (call.path,)
+
+
+def _by_name(
+    things: list[Any], what: str, pattern: str, name: Callable[[Any], str], known: set[str] | None = None
+) -> list[Any]:
+    found = [thing for thing in things if fnmatch.fnmatchcase(name(thing), pattern)]
+    if not found and not _MAGIC & set(pattern):
+        _refuse_unknown(what, pattern, (known or set()) | {name(thing) for thing in things})
+    return found
+
+
+def _test(
+    dtype: str | None, shape: str | Sequence[int | None] | None, source: str | None, where: Where
+) -> Callable[[Any, tuple[Value, ...], str | None], bool]:
+    """Everything but names: of the thing itself, its tensors and its line."""
+    wanted = None if shape is None else shape_pattern(shape)
+    holds = compiled(where) if isinstance(where, str) else None
+    short = None if dtype is None else dtype.removeprefix("torch.")
+
+    def test(thing: Any, values: tuple[Value, ...], line: str | None) -> bool:
+        if short is not None and not any(fnmatch.fnmatchcase(value.dtype, short) for value in values):
+            return False
+        if wanted is not None and not any(_fits(value.shape, wanted) for value in values):
+            return False
+        if source is not None and not fnmatch.fnmatchcase(line or "", f"*{source}"):
+            return False
+        if holds is not None:
+            return any(holds(value) for value in values)
+        return where is None or isinstance(where, str) or bool(where(thing))
+
+    return test
+
+
+def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
+    """Sizes to compare with, ``None`` for any.
+
+    >>> shape_pattern("2,*,384"), shape_pattern((2, None))
+    ((2, None, 384), (2, None))
+    """
+    if not isinstance(shape, str):
+        return tuple(shape)
+    parts = [
+        part.strip() for part in shape.strip("()[] ").replace("×", ",").replace("x", ",").split(",") if part.strip()
+    ]
+    try:
+        return tuple(None if part in ("*", "?") else int(part) for part in parts)
+    except ValueError:
+        raise UsageError(f"shape {shape!r}: write sizes and * with commas, such as '2,*,384'") from None
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(want in (None, size) for size, want in zip(shape, wanted))
+
+
+def _known(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise UsageError(f"{what}={name!r}: use one of {', '.join(map(repr, known))}")
 
 
 def _refuse_unknown(what: str, name: str, known: set[str]) -> None:
@@ -53,3 +173,170 @@ def _refuse_unknown(what: str, name: str, known: set[str]) -> None:
         shown = sorted(known - {""})
         some = ", ".join(shown[:5]) + (", …" if len(shown) > 5 else "")
         raise NotFound(f"no {what} {name!r} in this trace of {len(known)}: {some}.{nearest(name, shown)}")
+
+
+# Walking -----------------------------------------------------------------------------------------
+
+
+def network(trace: Trace) -> Network:
+    """The nodes and edges of a trace, made once."""
+    found = trace.cache.get("network")
+    if found is None:
+        found = trace.cache["network"] = Network(trace)
+    assert isinstance(found, Network)
+    return found
+
+
+def node(trace: Trace, place: Place) -> Node:
+    """The node for a node, a call, a value (the step that made it) or an id.
+
+    An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or a path that was
+    called once. Raises :class:`~fxdebug.errors.NotFound` with the nearest ids.
+    """
+    net = network(trace)
+    if isinstance(place, Node):
+        return place
+    if isinstance(place, Call):
+        return net.nodes[net.call_id(place)]
+    if isinstance(place, Value):
+        for candidate in net.nodes.values():
+            if candidate.kind != "placeholder" and place in candidate.values:
+                return candidate
+        raise NotFound(f"no step of this trace made value {place.number} ({place.label}): it came from outside")
+    for key in (place, f"{place}#0", f"{trace.model}{place}" if place.startswith("#") else place):
+        if key in net.nodes:
+            return net.nodes[key]
+    raise NotFound(f"nothing in this trace is called {place!r}.{nearest(place, net.nodes)}")
+
+
+def upstream(trace: Trace, place: Place, *, steps: int | None = None) -> list[Node]:
+    """Every node that ``place`` depends on, in execution order; at most ``steps`` edges away."""
+    net = network(trace)
+    return _reached(net, node(trace, place), lambda id: (e.source for e in net.into.get(id, ())), steps)
+
+
+def downstream(trace: Trace, place: Place, *, steps: int | None = None) -> list[Node]:
+    """Every node that depends on ``place``, in execution order; at most ``steps`` edges away."""
+    net = network(trace)
+    return _reached(net, node(trace, place), lambda id: (e.target for e in net.out_of.get(id, ())), steps)
+
+
+def producers(trace: Trace, place: Place) -> list[Node]:
+    """The nodes whose results ``place`` is given; for a call, those whose results are its arguments."""
+    net, asked = network(trace), node(trace, place)
+    entrances = [asked.id]
+    if asked.kind == "call_module":
+        inside = [n for n in net.nodes.values() if n.kind == "placeholder" and n.call is asked.call]
+        entrances = [n.id for n in inside] or entrances
+    found = {edge.source for id in entrances for edge in net.into.get(id, ())}
+    return sorted((net.nodes[id] for id in found), key=lambda n: n.position)
+
+
+def consumers(trace: Trace, place: Place) -> list[Node]:
+    """The nodes that are given the result of ``place``."""
+    return downstream(trace, place, steps=1)
+
+
+def between(trace: Trace, start: Place, end: Place) -> list[Node]:
+    """Every node on some way from ``start`` to ``end``, both included; empty if there is no way."""
+    first, last = node(trace, start), node(trace, end)
+    after = {n.id for n in downstream(trace, first)} | {first.id}
+    return [n for n in [*upstream(trace, last), last] if n.id in after] if last.id in after else []
+
+
+def paths(trace: Trace, start: Place, end: Place, *, limit: int = 100) -> list[list[Node]]:
+    """Ways from ``start`` to ``end``, the shortest first, at most ``limit`` of them."""
+    net = network(trace)
+    inside = {n.id for n in between(trace, start, end)}
+    plain = nx.DiGraph()
+    plain.add_edges_from((e.source, e.target) for e in net.edges if e.source in inside and e.target in inside)
+    first, last = node(trace, start).id, node(trace, end).id
+    if first not in plain or last not in plain:
+        return []
+    ways: list[list[Node]] = []
+    for way in nx.shortest_simple_paths(plain, first, last):
+        ways.append([net.nodes[id] for id in way])
+        if len(ways) == limit:
+            break
+    return ways
+
+
+def subgraph(trace: Trace, places: Iterable[Place]) -> nx.MultiDiGraph:
+    """The networkx graph of some nodes and the edges among them."""
+    net = network(trace)
+    chosen = {node(trace, place).id for place in places}
+    graph = nx.MultiDiGraph(model=trace.model)
+    graph.add_nodes_from((id, attributes(net.nodes[id])) for id in net.nodes if id in chosen)
+    whole = whole_graph(trace)
+    graph.add_edges_from((u, v, dict(data)) for u, v, data in whole.edges(chosen, data=True) if v in chosen)
+    return graph
+
+
+def whole_graph(trace: Trace) -> nx.MultiDiGraph:
+    """The trace as networkx, made once."""
+    found = trace.cache.get("graph")
+    if found is None:
+        found = trace.cache["graph"] = to_networkx(network(trace))
+    return found
+
+
+def pattern(trace: Trace, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
+    """Where operations of these names follow one another along the flow of data.
+
+    Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Each match
+    has one node per name; matches begin at different nodes, the nearest continuation counts.
+
+    For attention: ``pattern(trace, ["matmul", "softmax", "matmul"])``.
+    """
+    if not names:
+        raise UsageError("a pattern needs at least one operation")
+    net = network(trace)
+    matches = []
+    for start in ops(trace, names[0]):
+        match = [start]
+        for name in names[1:]:
+            following = _nearest(net, match[-1], name, within)
+            if following is None:
+                break
+            match.append(following)
+        if len(match) == len(names):
+            matches.append(tuple(match))
+    return matches
+
+
+def _nearest(net: Network, start: Node, name: str, within: int) -> Node | None:
+    """The nearest operation of that name downstream, over at most ``within`` others.
+
+    A parameter that is read, a placeholder or an output counts for nothing on the way.
+    """
+    pending = deque([(start.id, 0)])
+    seen = {start.id}
+    while pending:
+        id, distance = pending.popleft()
+        for edge in net.out_of.get(id, ()):
+            following = net.nodes[edge.target]
+            if following.id in seen:
+                continue
+            seen.add(following.id)
+            operation = following.kind in ("call_function", "call_method")
+            if operation and fnmatch.fnmatchcase(following.op, name):
+                return following
+            if distance + operation <= within:
+                pending.append((following.id, distance + operation))
+    return None
+
+
+def _reached(net: Network, start: Node, neighbours: Callable[[str], Iterable[str]], steps: int | None) -> list[Node]:
+    seen = {start.id}
+    edge = [start.id]
+    while edge and (steps is None or steps > 0):
+        edge = [id for id in dict.fromkeys(n for id in edge for n in neighbours(id)) if id not in seen]
+        seen.update(edge)
+        steps = None if steps is None else steps - 1
+    return sorted((net.nodes[id] for id in seen - {start.id}), key=lambda n: n.position)
+
+
+__all__ = [
+    "Edge", "Node", "between", "consumers", "downstream", "find", "network", "node", "ops", "paths", "pattern",
+    "producers", "shape_pattern", "subgraph", "upstream", "whole_graph",
+]  # fmt: skip

@@ -7,7 +7,7 @@ went in or out of one. Everything here is equal by value and survives ``save`` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,6 +108,12 @@ class Call:
 
     def __hash__(self) -> int:
         return hash((self.index, self.path))
+
+    def __repr__(self) -> str:
+        gave = (
+            "raised" if self.error is not None else ", ".join(value.label for value in self.outputs or ()) or "nothing"
+        )
+        return f"<call {self.id} {self.type} → {gave}>"
 
     @property
     def id(self) -> str:
@@ -244,6 +250,7 @@ class Trace:
     _output: Any = field(default=NO_OUTPUT, repr=False)
     data: Data | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
+    cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what queries derived, made once
 
     def __post_init__(self) -> None:
         children: list[list[Call]] = [[] for _ in self.calls]
@@ -311,17 +318,90 @@ class Trace:
 
     # One-line conveniences: they call the door late, so that data needs nothing above it.
 
-    def find(
-        self,
-        path: str | None = None,
-        *,
-        type: str | None = None,
-        where: Callable[[Call], Any] | None = None,
-    ) -> list[Call]:
-        """Calls by path glob, class name and predicate, in execution order: see ``query.find``."""
+    def find(self, path: str | None = None, **conditions: Any) -> list[Call]:
+        """Calls by path glob, class name, dtype, shape, status, source and predicate: see ``query.find``."""
         from fxdebug import api
 
-        return api.find(self, path, type=type, where=where)
+        return api.find(self, path, **conditions)
+
+    def ops(self, op: str | None = None, **conditions: Any) -> list[Any]:
+        """Operations by name and the same conditions, in execution order: see ``query.ops``."""
+        from fxdebug import api
+
+        return api.ask("ops", self, op, **conditions)
+
+    def node(self, place: Any) -> Any:
+        """The graph's node for a call, a value or an id: see ``query.node``."""
+        from fxdebug import api
+
+        return api.ask("node", self, place)
+
+    def upstream(self, place: Any, **options: Any) -> list[Any]:
+        """Everything ``place`` depends on: see ``query.upstream``."""
+        from fxdebug import api
+
+        return api.ask("upstream", self, place, **options)
+
+    def downstream(self, place: Any, **options: Any) -> list[Any]:
+        """Everything that depends on ``place``: see ``query.downstream``."""
+        from fxdebug import api
+
+        return api.ask("downstream", self, place, **options)
+
+    def producers(self, place: Any) -> list[Any]:
+        """What ``place`` is given: see ``query.producers``."""
+        from fxdebug import api
+
+        return api.ask("producers", self, place)
+
+    def consumers(self, place: Any) -> list[Any]:
+        """What is given the result of ``place``: see ``query.consumers``."""
+        from fxdebug import api
+
+        return api.ask("consumers", self, place)
+
+    def between(self, start: Any, end: Any) -> list[Any]:
+        """Everything on some way from ``start`` to ``end``: see ``query.between``."""
+        from fxdebug import api
+
+        return api.ask("between", self, start, end)
+
+    def paths(self, start: Any, end: Any, **options: Any) -> list[list[Any]]:
+        """The ways from ``start`` to ``end``: see ``query.paths``."""
+        from fxdebug import api
+
+        return api.ask("paths", self, start, end, **options)
+
+    def subgraph(self, places: Any) -> Any:
+        """A networkx graph of some nodes: see ``query.subgraph``."""
+        from fxdebug import api
+
+        return api.ask("subgraph", self, places)
+
+    def pattern(self, names: Any, **options: Any) -> list[Any]:
+        """Where operations follow one another: see ``query.pattern``."""
+        from fxdebug import api
+
+        return api.ask("pattern", self, names, **options)
+
+    @property
+    def graph(self) -> Any:
+        """The whole run as one ``networkx.MultiDiGraph``: see ``graph.to_networkx``."""
+        from fxdebug import api
+
+        return api.ask("whole_graph", self)
+
+    def graph_at(self, depth: int | None = None, *, ops: bool = True) -> Any:
+        """The graph with calls at ``depth`` as one node each; ``ops=False``: modules only. See ``graph.collapsed``."""
+        from fxdebug import api
+
+        return api.graph_at(self, depth, ops=ops)
+
+    def export(self, path: str | Path, **options: Any) -> Path:
+        """Write the trace as ``.dot .svg .png .pdf .graphml .json .html .txt``, by suffix: see ``api.export``."""
+        from fxdebug import api
+
+        return api.export(self, path, **options)
 
     def save(self, folder: str | Path) -> Path:
         """Write the run to a folder and return it: see ``api.save``."""
@@ -346,7 +426,10 @@ class Trace:
         return api.html(self)
 
 
-_COMPARED = (*(f.name for f in fields(Trace) if f.name not in {"_output", "data", "explain", "folder"}), "explanation")
+_COMPARED = (
+    *(f.name for f in fields(Trace) if f.name not in {"_output", "cache", "data", "explain", "folder"}),
+    "explanation",
+)
 
 
 def replaced(trace: Trace, **changes: Any) -> Trace:

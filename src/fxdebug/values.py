@@ -108,6 +108,10 @@ class Value:
     sharding: Sharding | None = None
     detail: str | None = None  # what the fields above cannot say ("quantised …", "inside vmap …")
 
+    def __repr__(self) -> str:
+        known = "" if self.stats is None or self.stats.mean is None else f" mean {self.stats.mean:.4g}"
+        return f"<value {self.number} {self.label}{known}>"
+
     @property
     def numel(self) -> int:
         """The number of elements of ``shape``."""

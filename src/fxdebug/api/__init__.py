@@ -5,6 +5,8 @@ Importing it loads neither torch nor numpy nor rich; the functions do when they 
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from fxdebug.api.dropin import model_addition_debugger_context
@@ -14,11 +16,15 @@ from fxdebug.trace import Call, Trace
 
 __all__ = [
     "arguments",
+    "ask",
+    "export",
     "find",
     "fx",
     "fx_debug",
+    "graph_at",
     "html",
     "last_failed",
+    "listing",
     "load",
     "model_addition_debugger_context",
     "save",
@@ -32,6 +38,32 @@ def find(trace: Trace, path: str | None = None, **conditions: Any) -> list[Call]
     from fxdebug import query
 
     return query.find(trace, path, **conditions)
+
+
+def ask(question: str, trace: Trace, *args: Any, **options: Any) -> Any:
+    """A function of :mod:`fxdebug.query` on a trace."""
+    from fxdebug import query
+
+    return getattr(query, question)(trace, *args, **options)
+
+
+def graph_at(trace: Trace, depth: int | None = None, *, ops: bool = True) -> Any:
+    """See :func:`fxdebug.graph.collapsed`."""
+    from fxdebug import graph, query
+
+    return graph.collapsed(query.network(trace), depth, ops=ops)
+
+
+def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> Path:
+    """Write a trace for other programs and for eyes, by suffix; return the path.
+
+    ``.dot .svg .png .pdf``: the drawn graph (``depth``, ``color``, ``fold``, ``calls`` …); ``.graphml`` and
+    ``.json``: the networkx graph; ``.html``: the tree as a page; ``.txt``: as text.
+    Raises ``UsageError`` for another suffix, ``MissingExtra`` where a picture cannot be drawn here.
+    """
+    from fxdebug.exports import registry
+
+    return registry.export(trace, Path(path), **options)
 
 
 def fx(trace: Trace, call: Call) -> Any:
@@ -51,6 +83,13 @@ def text(trace: Trace, **options: Any) -> str:
     from fxdebug.exports import text as as_text
 
     return as_text.tree(trace, **options)
+
+
+def listing(rows: list[Any]) -> str:
+    """Rows of (id, kind, status, values, source) as text: see :func:`fxdebug.exports.text.listing`."""
+    from fxdebug.exports import text as as_text
+
+    return as_text.listing(rows)
 
 
 def html(trace: Trace) -> str:

@@ -54,6 +54,33 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
+def find(options: argparse.Namespace) -> int:
+    """List the calls of a run, or with --ops its operations, that fit a question."""
+    trace = api.load(options.run, rank=options.rank)
+    chosen = {name: getattr(options, name) for name in ("type", "dtype", "shape", "status", "source", "where")}
+    conditions = {name: value for name, value in chosen.items() if value is not None}
+    if options.ops is not None:
+        found = [
+            (str(n.id), n.op, n.status, n.values, n.source)
+            for n in trace.ops(options.ops, path=options.path, **conditions)
+        ]
+    else:
+        calls = trace.find(options.path, **conditions)
+        found = [(c.id, c.type, c.status, tuple(c.outputs or ()), c.source) for c in calls]
+    print(api.listing(found))
+    return OK if found else FAILED
+
+
+def graph(options: argparse.Namespace) -> int:
+    """Draw the graph of a saved run, or write it for another program."""
+    trace = api.load(options.run, rank=options.rank)
+    chosen = {name: getattr(options, name) for name in ("depth", "color", "rankdir")}
+    chosen |= {"everything": options.everything or None, "fold": False if options.all else None}
+    path = api.export(trace, options.output, **{name: value for name, value in chosen.items() if value is not None})
+    print(f"wrote {path}")
+    return OK
+
+
 def _from_file(target: str) -> tuple[Any, Any]:
     """``FILE.py:factory`` → the model and its inputs."""
     import runpy
@@ -104,17 +131,50 @@ class Command(NamedTuple):
     arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...]
 
 
+_RUN = (("run",), {"metavar": "DIR", "help": "a folder written by fx_debug(..., save=DIR)"})
+_RANK = (("--rank",), {"type": int, "metavar": "N", "help": "of a distributed run"})
 _DEPTH = (("--depth",), {"type": int, "metavar": "N", "help": "levels below the model"})
 
 COMMANDS: tuple[Command, ...] = (
     Command(
         show,
         (
-            (("run",), {"metavar": "DIR", "help": "a folder written by fx_debug(..., save=DIR)"}),
+            _RUN,
             (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
             _DEPTH,
             (("--width",), {"type": int, "metavar": "N", "help": "columns (default: the terminal's)"}),
-            (("--rank",), {"type": int, "metavar": "N", "help": "of a distributed run"}),
+            _RANK,
+        ),
+    ),
+    Command(
+        find,
+        (
+            _RUN,
+            (("path",), {"nargs": "?", "metavar": "GLOB", "help": "over module paths, e.g. '*.attention.*'"}),
+            (("--type",), {"metavar": "GLOB", "help": "over module classes"}),
+            (("--ops",), {"metavar": "GLOB", "nargs": "?", "const": "*", "help": "operations instead of calls"}),
+            (("--dtype",), {"metavar": "GLOB", "help": "of any output"}),
+            (("--shape",), {"metavar": "SIZES", "help": "of any output, such as '2,*,384'"}),
+            (("--status",), {"metavar": "STATUS", "help": "verified, recorded or opaque"}),
+            (("--source",), {"metavar": "GLOB", "help": "over file.py:line"}),
+            (("--where",), {"metavar": "LINE", "help": "about statistics, such as 'absmax > 100 or nan > 0'"}),
+            _RANK,
+        ),
+    ),
+    Command(
+        graph,
+        (
+            _RUN,
+            (
+                ("-o", "--output"),
+                {"default": "graph.svg", "metavar": "FILE", "help": ".svg .png .pdf .dot .graphml .json"},
+            ),
+            _DEPTH,
+            (("--color",), {"metavar": "BY", "help": "status (default), absmax, std, zeros …"}),
+            (("--rankdir",), {"metavar": "DIR", "help": "TB (default) or LR"}),
+            (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
+            (("--everything",), {"action": "store_true", "help": "sizes, parameters and the inside of leaves too"}),
+            _RANK,
         ),
     ),
     Command(

@@ -219,6 +219,7 @@ def _maker(struct: Struct) -> Callable[..., Any]:
         return struct.build(list(items))
 
     make.__name__ = make.__qualname__ = f"make_{struct.type.__name__}"
+    make.__module__ = "fxdebug"
     make.struct = struct  # type: ignore[attr-defined]
     return make
 

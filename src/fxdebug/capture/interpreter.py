@@ -8,7 +8,7 @@ verified graph, with its children answered from records of their tensors or call
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +37,11 @@ class Joiner(fx.Interpreter):
 
     def results(self) -> dict[fx.Node, Item]:
         """Each node's value in this call."""
-        return {node: self.run_node(node) for node in self._built.graph.nodes if node.op != "output"}
+        self._found: dict[fx.Node, Item] = {}
+        for node in self._built.graph.nodes:
+            if node.op != "output":
+                self._found[node] = self.run_node(node)
+        return self._found
 
     def run_node(self, n: fx.Node) -> Any:
         built = self._built
@@ -58,7 +62,17 @@ class Joiner(fx.Interpreter):
             return _part(self.item(entry.out, iter(entry.values)), where)
         if n.op == "get_attr":
             return self._attribute(str(n.target))
+        struct = getattr(n.target, "struct", None)
+        if struct is not None:
+            return _struct_item(struct, tuple([self._operand(arg) for arg in n.args]))
         return None
+
+    def _operand(self, arg: Any) -> Item:
+        if isinstance(arg, fx.Node):
+            return self._found.get(arg)
+        if isinstance(arg, (tuple, list)):
+            return Group("sequence", type(arg).__name__, tuple([self._operand(item) for item in arg]))
+        return plain_item(arg)
 
     def item(self, code: Any, values: Iterator[Value]) -> Item:
         """The item for a code, its tensors being ``values`` in order."""
@@ -67,15 +81,9 @@ class Joiner(fx.Interpreter):
         if isinstance(code, (tuple, list)):
             return Group("sequence", type(code).__name__, tuple([self.item(x, values) for x in code]))
         if isinstance(code, dict):
-            return Group("mapping", "dict", tuple([self.item(x, values) for x in code.values()]), tuple(code))
+            return Group("mapping", "dict", tuple([self.item(x, values) for x in code.values()]), keys_of(code))
         if type(code) is Struct:
-            items = tuple([self.item(x, values) for x in code.items])
-            if issubclass(code.type, dict):
-                return Group("mapping", type_name(code.type), items, code.keys)
-            kind = "sequence" if code.keys is None else "object"
-            return Group(
-                kind, type_name(code.type), items, code.keys, None if code.keys is None else code.type.__name__
-            )
+            return _struct_item(code, tuple([self.item(x, values) for x in code.items]))
         return plain_item(code)
 
     def _attribute(self, target: str) -> Item:
@@ -100,6 +108,14 @@ class Joiner(fx.Interpreter):
         return int(self._body.entries[index].out)
 
 
+def _struct_item(struct: Struct, items: tuple[Item, ...]) -> Group:
+    if issubclass(struct.type, dict):
+        return Group("mapping", type_name(struct.type), items, struct.keys)
+    if struct.keys is None:
+        return Group("sequence", type_name(struct.type), items)
+    return Group("object", type_name(struct.type), items, struct.keys, type_name(struct.type))
+
+
 def _part(item: Item, where: tuple[Any, ...]) -> Item:
     for key in where:
         if not isinstance(item, Group):
@@ -111,6 +127,11 @@ def _part(item: Item, where: tuple[Any, ...]) -> Item:
         else:
             return None
     return item
+
+
+def keys_of(mapping: Mapping[Any, Any]) -> tuple[Item, ...]:
+    """The keys of a mapping as plain data: a tuple's or an object's text stands for it."""
+    return tuple([Thing("tuple", repr(key)) if isinstance(key, tuple) else plain_item(key) for key in mapping])
 
 
 def plain_item(thing: Any) -> Item:

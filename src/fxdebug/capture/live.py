@@ -10,20 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import fx, nn
+import torch.fx
+from torch import nn
 
 from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.explain import Explained, Explainer
 from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.interpreter import Joiner, plain_item
+from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
 from fxdebug.capture.runnable import GraphOfCall
 from fxdebug.capture.sizes import Size, plain
 from fxdebug.capture.values import Values
 from fxdebug.errors import UsageError
 from fxdebug.ops import OPAQUE, VERIFIED, Body, Explanation, Graph, Guard, Op, Operand, Ref
 from fxdebug.trace import Call
-from fxdebug.values import Group, Item
+from fxdebug.values import Group, Item, Value
 
 
 class Live:
@@ -105,10 +106,25 @@ class Live:
         guards = tuple(Guard(guard.what, guard.answer, guard.source) for guard in explained.pattern.guards)
         items = tuple([results.get(node) for node in nodes[:-1]])
         returned = joiner.item(explained.body.out, iter(()))
-        return Body(explained.status, explained.reason, guards, number, (*items, returned), tuple(lines))
+        calls, writes = self._calls_and_writes(explained, built, nodes)
+        return Body(explained.status, explained.reason, guards, number, (*items, returned), tuple(lines), calls, writes)
+
+    def _calls_and_writes(
+        self, explained: Explained, built: Built, nodes: list[torch.fx.Node]
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, Value], ...]]:
+        calls: list[int] = []
+        writes: list[tuple[int, Value]] = []
+        for position, node in enumerate(nodes):
+            index = built.of_node.get(node)
+            if index is not None:
+                entry = explained.body.entries[index]
+                if entry.body is not None:
+                    calls.append(entry.body.index + self._shift)
+                writes += [(position, value) for _, value in entry.writes]
+        return tuple(calls), tuple(writes)
 
     @staticmethod
-    def _line(explained: Explained, built: Built, node: fx.Node) -> str | None:
+    def _line(explained: Explained, built: Built, node: torch.fx.Node) -> str | None:
         index = built.of_node.get(node)
         line = None if index is None else explained.body.entries[index].line
         return None if line is None else line.text()
@@ -132,23 +148,33 @@ class _Switches:
         self._contexts = {node: built.pattern.nodes[index].context for node, index in built.of_node.items()}
         self._start = built.pattern.context
 
-    def of(self, node: fx.Node) -> tuple[bool, str | None]:
+    def of(self, node: torch.fx.Node) -> tuple[bool, str | None]:
         gradients, _, autocast = self._contexts.get(node, self._start)
         return gradients, ", ".join(f"{device} {str(dtype)[6:]}" for device, dtype in autocast) if autocast else None
 
 
-def _op(node: fx.Node, built: Built, module: nn.Module, switches: _Switches) -> Op:
+def _op(node: torch.fx.Node, built: Built, module: nn.Module, switches: _Switches) -> Op:
     grad, autocast = switches.of(node)
     args = tuple([operand(arg, built) for arg in node.args])
     kwargs: Mapping[str, Operand] = {name: operand(arg, built) for name, arg in node.kwargs.items()}
     return Op(node.name, node.op, _short_name(node, built, module), _target(node), args, kwargs, grad, autocast)
 
 
-def _short_name(node: fx.Node, built: Built, module: nn.Module) -> str:
+def _registered(module: nn.Module, path: str) -> nn.Module | None:
+    """A submodule by its path; an attribute of the same name (``forward``) does not hide it."""
+    for name in path.split("."):
+        found = module._modules.get(name)
+        if found is None:
+            return None
+        module = found
+    return module
+
+
+def _short_name(node: torch.fx.Node, built: Built, module: nn.Module) -> str:
     if node.op == "call_module":
         child = built.objects.get(str(node.target))
         if child is None:
-            child = module.get_submodule(str(node.target))
+            child = _registered(module, str(node.target))
         return type_name(type(child))
     if node.op == "call_function":
         function = getattr(node.target, "__wrapped__", node.target)
@@ -158,7 +184,7 @@ def _short_name(node: fx.Node, built: Built, module: nn.Module) -> str:
     return str(node.target).strip("_") if node.op == "call_method" else node.op
 
 
-def _target(node: fx.Node) -> str:
+def _target(node: torch.fx.Node) -> str:
     if node.op != "call_function":
         return str(node.target)
     function: Any = getattr(node.target, "__wrapped__", node.target)
@@ -169,7 +195,7 @@ def _target(node: fx.Node) -> str:
 
 def operand(thing: Any, built: Built) -> Operand:
     """An argument of a torch.fx node as plain data."""
-    if isinstance(thing, fx.Node):
+    if isinstance(thing, torch.fx.Node):
         held = built.objects.get(str(thing.target)) if thing.op == "get_attr" else None
         if isinstance(held, (Absent, type, torch.Generator)):
             return plain_item(held.type if isinstance(held, Absent) else held)
@@ -181,7 +207,7 @@ def operand(thing: Any, built: Built) -> Operand:
         return Group("sequence", kind, tuple([operand(item, built) for item in thing]))  # type: ignore[misc]
     if isinstance(thing, dict):
         items: tuple[Item, ...] = tuple([operand(item, built) for item in thing.values()])  # type: ignore[misc]
-        return Group("mapping", "dict", items, tuple(thing))
+        return Group("mapping", "dict", items, keys_of(thing))
     if isinstance(thing, slice):
         bounds = (thing.start, thing.stop, thing.step)
         return Group("sequence", "slice", tuple([operand(bound, built) for bound in bounds]))  # type: ignore[misc]

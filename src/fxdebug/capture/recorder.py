@@ -193,6 +193,12 @@ class Recorder:
         stack = self._stacks.get(threading.get_ident())
         return stack[-1] if stack else threads.origin(self)
 
+    def not_again(self, frame: Frame, why: str) -> None:
+        """The body of this call must not be run once more to explain it: it would wait for other threads."""
+        body = None if self.bodies is None else self.bodies.by_index.get(frame.index)
+        if body is not None:
+            body.hazard = body.hazard or why
+
     def _enter(
         self, stack: list[Frame], site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Frame:
@@ -235,6 +241,8 @@ class Recorder:
         self._pop(stack, frame)
         previous, self._here.subject = self._here.subject, frame
         try:
+            if frame.thread is not None:
+                self.not_again(frame, "it ran in a thread of its own")
             frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
             with self._lock:
                 for listener in self._listeners:
@@ -477,7 +485,7 @@ def _called_as(frames: list[Frame], frame: Frame) -> str | None:
     parent = frame.parent
     if parent is None:
         return None
-    homes = parent.site.aliases or (parent.site.path,)
+    homes = (parent.called_as,) if parent.called_as is not None else parent.site.aliases or (parent.site.path,)
     here = [alias for alias in frame.site.aliases if alias.rpartition(".")[0] in homes]
     if len(here) < 2:
         return here[0] if here else None

@@ -43,7 +43,7 @@ class Copies:
         if kind is tuple:
             made = tuple([self._copied(item) for item in thing])
         elif kind is list or kind is deque:
-            made = self._remember(thing, kind())
+            made = self._remember(thing, [] if kind is list else deque())
             made.extend([self._copied(item) for item in thing])
         elif kind is dict or kind is OrderedDict:
             made = self._remember(thing, kind())

@@ -6,14 +6,16 @@ everything else is shown by its ``repr``. Cycles end in a :class:`~fxdebug.trace
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import Any, cast
 
 import torch
@@ -32,6 +34,8 @@ _CLOSED = (
     torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType,
     torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format, functools.partial,
 )  # fmt: skip
+# Not lists or tuples, but what is in them can be looked at without using it up.
+_LISTED = (collections.deque, KeysView, ValuesView, ItemsView)
 
 
 def without_addresses(text: str) -> str:
@@ -124,7 +128,11 @@ class Structure:
     def _members(self, thing: Any, kind: type) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
         """What an object holds: (names, members), with no names for a set; ``None`` if it is not to be opened."""
         if isinstance(thing, (set, frozenset)):
-            return None, sorted(thing, key=repr)
+            return None, sorted(thing, key=self._text)
+        if isinstance(thing, _LISTED):
+            return None, list(thing)
+        if isinstance(thing, types.MappingProxyType):
+            return tuple(self._key(key) for key in thing), list(thing.values())
         if isinstance(thing, _CLOSED) or kind.__module__ == "builtins":
             return None
         if dataclasses.is_dataclass(thing):
@@ -141,7 +149,9 @@ class Structure:
             return True
         if depth > 3 or type(member) in _ATOMS or isinstance(member, _CLOSED):
             return False
-        if isinstance(member, dict):
+        if isinstance(member, (set, frozenset, *_LISTED)):
+            member = list(itertools.islice(member, 64))
+        if isinstance(member, (dict, types.MappingProxyType)):
             return any(self._worth(inner, depth + 1) for inner in list(member.values())[:64])
         if isinstance(member, (list, tuple)):
             return any(self._worth(inner, depth + 1) for inner in member[:64])

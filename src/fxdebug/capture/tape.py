@@ -49,8 +49,8 @@ class Body:
     """What one call did: its arguments and results as codes, and its tape."""
 
     __slots__ = (
-        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module", "opaque",
-        "out", "outermost", "suspended",
+        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module",
+        "opaque", "out", "outermost", "suspended",
     )  # fmt: skip
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any]) -> None:

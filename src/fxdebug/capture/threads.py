@@ -36,8 +36,13 @@ def origin(recorder: Recorder) -> Frame | None:
 
 
 def _here() -> _Origins:
-    found = {recorder: recorder.innermost() for recorder in _recorders}
-    return {recorder: frame for recorder, frame in found.items() if frame is not None}
+    origins = {}
+    for recorder in _recorders:
+        frame = recorder.innermost()
+        if frame is not None:
+            origins[recorder] = frame
+            recorder.not_again(frame, "it starts threads")
+    return origins
 
 
 def _noting_start(start: Callable[..., None]) -> Callable[..., None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 
 from fxdebug.exports.text import headline, not_finite, number, remarks, shapes
 from fxdebug.prune import Row, folded, main_output
@@ -41,6 +42,13 @@ def tree(trace: Trace) -> str:
         f'<div class="fxd"><style>{_STYLE}</style><div class="head">{escape(headline(trace).plain)}</div>'
         f"{header}{_rows(folded(trace))}{notes}</div>"
     )
+
+
+def write_page(trace: Trace, path: Path) -> Path:
+    """The tree as a page of its own."""
+    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(trace.model)}</title></head>'
+    path.write_text(f'{head}<body style="margin:1em;color-scheme:light dark">{tree(trace)}</body></html>', "utf-8")
+    return path
 
 
 def _rows(root: Row) -> str:

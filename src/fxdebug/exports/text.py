@@ -8,7 +8,8 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -204,3 +205,24 @@ def remarks(trace: Trace) -> list[Text]:
     if len(trace.notes) > 5:
         remarks.append(Text(f"and {len(trace.notes) - 5} more notes in trace.notes", "yellow"))
     return remarks
+
+
+def listing(rows: Sequence[tuple[str, str, str | None, tuple[Value, ...], str | None]]) -> str:
+    """One line each for (id, kind, status, values, source), in columns; the number of lines last."""
+    cells = []
+    for id, kind, status, values, source in rows:
+        first = values[0] if values else None
+        stats = None if first is None else first.stats
+        bad = stats is not None and stats.finite < stats.count
+        numbers = not_finite(stats) if stats is not None and bad else " ".join(_numbers(stats)[:2])
+        line = "" if source is None else source.rpartition("/")[2]
+        cells.append((id, kind, "" if first is None else first.label, numbers, status or "", line))
+    widths = [max((len(row[i]) for row in cells), default=0) for i in range(6)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
+    return "\n".join([*lines, f"{len(rows)} found"])
+
+
+def write_text(trace: Trace, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:
+    """The tree as a text file."""
+    path.write_text(tree(trace, width=width, color=False, fold=fold, depth=depth) + "\n", encoding="utf-8")
+    return path

@@ -66,26 +66,29 @@ def body_row(body: Body, item_to_json: ToJson) -> list[Any]:
     """A body as a list in the order of its columns."""
     guards = [[guard.what, guard.answer, guard.source] for guard in body.guards]
     results = [item_to_json(item) for item in body.results]
-    return [body.status, body.reason, guards, body.graph, results, list(body.sources)]
+    writes = [[position, value.number] for position, value in body.writes]
+    return [body.status, body.reason, guards, body.graph, results, list(body.sources), list(body.calls), writes]
 
 
-def body_from_row(record: dict[str, Any], item_from_json: Callable[[Any], Item]) -> Body:
+def body_from_row(record: dict[str, Any], item_from_json: Callable[[Any], Item], values: tuple[Value, ...]) -> Body:
     """The body again."""
     record["guards"] = tuple([Guard(*row) for row in record["guards"]])
     record["results"] = tuple([item_from_json(item) for item in record["results"]])
-    record["sources"] = tuple(record["sources"])
+    record["sources"], record["calls"] = tuple(record["sources"]), tuple(record["calls"])
+    record["writes"] = tuple([(position, values[number]) for position, number in record["writes"]])
     return Body(**record)
 
 
 def explanation_of(
-    graphs: list[dict[str, Any]], bodies: list[dict[str, Any]], item_from_json: Callable[[Any, tuple[Value, ...]], Item],
+    graphs: list[dict[str, Any]],
+    bodies: list[dict[str, Any]],
+    item_from_json: Callable[[Any, tuple[Value, ...]], Item],
     values: tuple[Value, ...],
-) -> Explanation:  # fmt: skip
+) -> Explanation:
     """The graphs and bodies of a file."""
 
     def item(coded: Any) -> Item:
         return item_from_json(coded, values)
 
-    return Explanation(
-        tuple([graph_from_json(coded, item) for coded in graphs]), tuple([body_from_row(row, item) for row in bodies])
-    )
+    made = tuple([body_from_row(row, item, values) for row in bodies])
+    return Explanation(tuple([graph_from_json(coded, item) for coded in graphs]), made)

@@ -104,10 +104,10 @@ def recovered(folder: Path) -> Trace:
                 values.append(load.value_from_row(dict(zip(load._VALUE, content))))
             elif event == "began":
                 index, place, kind, number, parent, depth, inputs = content
-                given = load.inputs_from_json(inputs, tuple(values)) or Inputs()
+                given = load.inputs_from_json(inputs, tuple(values))
                 calls[index] = {
                     "index": index, "path": place, "type": kind, "number": number, "parent_index": parent,
-                    "depth": depth, "inputs": given,
+                    "depth": depth, "inputs": Inputs() if given is None else given,
                 }  # fmt: skip
             elif event == "ended":
                 index, duration, outputs, error = content

@@ -99,7 +99,10 @@ def _json(item: Item, entry: Entry, path: str) -> Any:
         return [_json(inner, entry, f"{path}_{i}") for i, inner in enumerate(item.items)]
     if isinstance(item, Group) and item.kind == "mapping":
         assert item.keys is not None
-        return {key_of(key): _json(inner, entry, f"{path}_{_word(key)}") for key, inner in zip(item.keys, item.items)}
+        made: Node = {}
+        for key, inner in zip(item.keys, item.items):
+            made[_free(key, made)] = _json(inner, entry, f"{path}_{_word(key)}")
+        return made
     if isinstance(item, (Group, Thing)):
         return _ADDRESS.sub("object at 0xXXXXXXXX", item.text or "")
     return _ADDRESS.sub("object at 0xXXXXXXXX", repr(item))
@@ -110,6 +113,15 @@ def key_of(key: Any) -> Any:
     if isinstance(key, Thing):
         return key.text
     return key if key is None or isinstance(key, (str, int, float)) else repr(key)
+
+
+def _free(key: Any, taken: Node) -> Any:
+    """The key in JSON; a number is appended to a text that stands for several keys."""
+    name, number = key_of(key), 1
+    while name in taken:
+        number += 1
+        name = f"{key_of(key)}-{number}"
+    return name
 
 
 def _word(key: Any) -> str:

@@ -175,7 +175,8 @@ def call_row(call: Call) -> list[Any]:
 
 def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
     """The call again."""
-    record["inputs"] = inputs_from_json(record["inputs"], values) or Inputs()
+    inputs = inputs_from_json(record["inputs"], values)  # without a tensor in them they count as empty
+    record["inputs"] = Inputs() if inputs is None else inputs
     record["given"] = inputs_from_json(record["given"], values)
     record["outputs"] = _outputs_from_json(record["outputs"], values)
     record["returned"] = _outputs_from_json(record["returned"], values)

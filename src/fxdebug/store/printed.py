@@ -139,7 +139,8 @@ _printers = 0  # how many are at it, in all threads
 def options_of_this_thread(options: dict[str, Any]) -> Iterator[None]:
     """Let torch print under ``options`` in this thread; nothing changes for the others or afterwards."""
     global _printers
-    before, _options.now = _options.now, dict(options)
+    before = _options.now
+    _options.now = {**tensor_str.get_printoptions(), **options}  # all of them: what a repr sets is not for others
     with _printing:
         _printers += 1
         if _printers == 1:

@@ -26,6 +26,15 @@ from fxdebug.values import Value
 BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
 SHARD = 64 * 1024 * 1024  # bytes after which a shard is written
 
+_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_STORED = frozenset(
+    (
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+        torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+        torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+    )
+)  # fmt: skip
+
 
 def encoded(tensor: Tensor) -> dict[str, Tensor]:
     """The dense, real, contiguous tensors that make up any tensor, by part; the part ``""`` is a plain one.
@@ -68,10 +77,14 @@ def _plain(tensor: Tensor) -> Tensor:
     tensor = tensor.resolve_conj().resolve_neg()
     if tensor.dtype.is_complex:
         tensor = torch.view_as_real(tensor)
-    if tensor.dtype is getattr(torch, "float4_e2m1fn_x2", None):
-        tensor = tensor.view(torch.uint8)
+    tensor = _carried(tensor)
     copy = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
+
+
+def _carried(tensor: Tensor) -> Tensor:
+    """The bits of a dtype that safetensors has no name for, or cannot read back, as integers of that size."""
+    return tensor if tensor.dtype in _STORED else tensor.view(_CARRIERS[tensor.element_size()])
 
 
 def _quantised(tensor: Tensor) -> dict[str, Tensor]:
@@ -253,7 +266,7 @@ class Files:
             data = data.resolve_conj().resolve_neg()
             if data.dtype in (torch.complex128, torch.complex32):
                 data = torch.view_as_real(data)  # safetensors knows complex64 only
-            parts = {"data": data.contiguous().cpu()}
+            parts = {"data": _carried(data).contiguous().cpu()}
         try:
             save_file(parts, self.path(value))
         except OSError as error:

@@ -1,0 +1,39 @@
+"""The graph of a run as GraphML and as node-link JSON, for networkx, Gephi, yEd, d3 and the like."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import networkx as nx
+
+from fxdebug.graph import collapsed
+from fxdebug.query import network, whole_graph
+from fxdebug.trace import Trace
+
+_NOT_IN_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+
+
+def _graph(trace: Trace, depth: int | None, ops: bool) -> nx.MultiDiGraph:
+    return whole_graph(trace) if depth is None and ops else collapsed(network(trace), depth, ops=ops)
+
+
+def write_graphml(trace: Trace, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
+    """GraphML; characters that XML cannot hold (in a module's name, say) become ``\ufffd``."""
+    graph = nx.relabel_nodes(_graph(trace, depth, ops), lambda id: _xml(id))
+    for _, data in graph.nodes(data=True):
+        data.update({key: _xml(text) for key, text in data.items() if isinstance(text, str)})
+    nx.write_graphml(graph, path)
+    return path
+
+
+def _xml(text: str) -> str:
+    return _NOT_IN_XML.sub("\ufffd", text)
+
+
+def write_json(trace: Trace, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
+    """Node-link JSON, as ``networkx.node_link_graph(data, edges="edges")`` reads it."""
+    data = nx.node_link_data(_graph(trace, depth, ops), edges="edges")
+    path.write_text(json.dumps(data, indent=1, allow_nan=False), encoding="utf-8")
+    return path

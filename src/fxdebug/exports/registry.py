@@ -1,0 +1,50 @@
+"""Which suffix is written by which function. An exporter is ``(trace, path, **options) → Path``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fxdebug.errors import SaveError, UsageError
+from fxdebug.trace import Trace
+
+EXPORTERS = {
+    ".dot": "fxdebug.exports.dot:write_dot",
+    ".gv": "fxdebug.exports.dot:write_dot",
+    ".svg": "fxdebug.exports.dot:write_picture",
+    ".png": "fxdebug.exports.dot:write_picture",
+    ".pdf": "fxdebug.exports.dot:write_picture",
+    ".graphml": "fxdebug.exports.networks:write_graphml",
+    ".json": "fxdebug.exports.networks:write_json",
+    ".html": "fxdebug.exports.html:write_page",
+    ".txt": "fxdebug.exports.text:write_text",
+}
+
+
+def exporter(suffix: str) -> Callable[..., Path]:
+    """The function for a suffix. Raises ``UsageError`` naming the ones there are."""
+    where = EXPORTERS.get(suffix.lower())
+    if where is None:
+        raise UsageError(f"nothing exports to {suffix or 'a file without suffix'!r}: use {', '.join(EXPORTERS)}")
+    module, _, name = where.partition(":")
+    found: Callable[..., Path] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def export(trace: Trace, path: Path, **options: Any) -> Path:
+    """Write ``path`` by its suffix; raises ``UsageError`` for an option its exporter does not have."""
+    write = exporter(path.suffix)
+    known = [name for name in inspect.signature(write).parameters if name not in ("trace", "path")]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise UsageError(f"{path.suffix} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return write(trace, path, **options)
+    except OSError as error:
+        if isinstance(error, SaveError):
+            raise
+        raise SaveError(f"cannot write {path}: {error.strerror or error}") from error

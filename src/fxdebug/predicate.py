@@ -1,0 +1,114 @@
+"""Lines such as ``absmax > 100 or nan > 0`` as predicates on values, for the shell and for saved questions.
+
+Only comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and the names below; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from fxdebug.errors import UsageError, nearest
+from fxdebug.values import Value
+
+STATISTICS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros", "finite")
+
+
+def _statistic(name: str) -> Callable[[Value], Any]:
+    return lambda value: None if value.stats is None else getattr(value.stats, name)
+
+
+FACTS: dict[str, Callable[[Value], Any]] = {
+    **{name: _statistic(name) for name in STATISTICS},
+    "inf": lambda value: None if value.stats is None else value.stats.posinf + value.stats.neginf,
+    "numel": lambda value: value.numel,
+    "ndim": lambda value: len(value.shape),
+    "requires_grad": lambda value: value.requires_grad,
+}
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}  # fmt: skip
+_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
+
+
+def compiled(line: str) -> Callable[[Value], bool]:
+    """The predicate a line describes. A fact that is not known of a value makes its comparison false.
+
+    Raises :class:`~fxdebug.errors.UsageError` for anything else than comparisons of known names and numbers.
+
+    >>> from fxdebug.values import Stats
+    >>> holds = compiled("absmax > 100 or nan > 0")
+    >>> holds(Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0)))
+    True
+    """
+    try:
+        tree = ast.parse(line.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise UsageError(f"where={line!r} is not an expression: {error.msg}") from None
+    evaluate = _node(tree, line)
+    return lambda value: bool(evaluate(value))
+
+
+def _node(tree: ast.expr, line: str) -> Callable[[Value], Any]:
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, (int, float)):
+        number = tree.value
+        return lambda value: number
+    if isinstance(tree, ast.Name):
+        return _fact(tree.id, line)
+    if isinstance(tree, ast.BoolOp):
+        parts = [_node(part, line) for part in tree.values]
+        both = isinstance(tree.op, ast.And)
+        return lambda value: (all if both else any)(part(value) for part in parts)
+    if isinstance(tree, ast.UnaryOp):
+        inner = _node(tree.operand, line)
+        if isinstance(tree.op, ast.Not):
+            return lambda value: not inner(value)
+        if isinstance(tree.op, ast.USub):
+            return lambda value: _unless_missing(operator.neg, inner(value))
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
+        function, left, right = _BINARY[type(tree.op)], _node(tree.left, line), _node(tree.right, line)
+        return lambda value: _unless_missing(function, left(value), right(value))
+    if isinstance(tree, ast.Compare) and all(type(op) in _COMPARE for op in tree.ops):
+        return _comparison(tree, line)
+    raise UsageError(f"where={line!r}: use comparisons of {', '.join(FACTS)} with numbers, and/or/not")
+
+
+def _comparison(tree: ast.Compare, line: str) -> Callable[[Value], bool]:
+    operands = [_node(part, line) for part in (tree.left, *tree.comparators)]
+    signs = [_COMPARE[type(op)] for op in tree.ops]
+
+    def holds(value: Value) -> bool:
+        found = [operand(value) for operand in operands]
+        pairs = zip(signs, found, found[1:])
+        return all(a is not None and b is not None and _compare(sign, a, b) for sign, a, b in pairs)
+
+    return holds
+
+
+def _compare(sign: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
+    """Complex means are compared by magnitude."""
+    a, b = (abs(x) if isinstance(x, complex) else x for x in (a, b))
+    return bool(sign(a, b))
+
+
+def _unless_missing(function: Callable[..., Any], *operands: Any) -> Any:
+    if any(operand is None for operand in operands):
+        return None
+    try:
+        return function(*operands)
+    except (ZeroDivisionError, OverflowError):
+        return None
+
+
+def _fact(name: str, line: str) -> Callable[[Value], Any]:
+    fact = FACTS.get(name)
+    if fact is None:
+        raise UsageError(f"where={line!r}: no {name!r}; there is {', '.join(FACTS)}.{nearest(name, FACTS)}")
+    return fact

@@ -1,0 +1,82 @@
+"""``make bench`` and ``make zoo`` on one small model each: they measure, tell, and fail when they should."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import parity
+import pytest
+
+import fxdebug
+
+TOOLS = Path(__file__).parent.parent / "tools"
+
+
+@pytest.fixture
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The tool that the test's first word names, as a module under a name of its own."""
+    name = request.function.__name__.split("_")[1]
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location(f"{name}_tool", TOOLS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_bench_writes_what_it_measured(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "BARS", [tool.Bar("tiny-gpt2", "stats", "reference, repr", 1e6)])
+    path = tmp_path / "new" / "bench.json"
+    modes = ["stats", "drop-in, files", "reference, repr"]
+    assert tool.main(["--models", "tiny-gpt2", "--modes", *modes, "--rounds", "2", "--json", str(path)]) == 0
+    written = json.loads(path.read_text())
+    found = written["models"]["tiny-gpt2"]["modes"]
+    assert list(found) == modes
+    for cost in found.values():
+        assert cost["rounds"] == 2
+        assert cost["quartiles_s"][0] <= cost["median_s"] <= cost["quartiles_s"][1]
+        assert cost["ratio_to_plain"] > 1
+        assert cost["added_of"]["reference, repr"] == pytest.approx(cost["added_s"] / found[modes[2]]["added_s"])
+    assert written["bars"][0]["met"]
+    assert written["versions"]["fxdebug"] == fxdebug.__version__
+    shown = capsys.readouterr().out
+    assert all(mode in shown for mode in modes)
+    assert "met: stats on tiny-gpt2 adds" in shown
+
+
+def test_bench_fails_when_a_bar_is_missed(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "BARS", [tool.Bar("tiny-gpt2", "stats", "reference, repr", 1e-6)])
+    options = ["--models", "tiny-gpt2", "--modes", "stats", "reference, repr", "--rounds", "1"]
+    assert tool.main([*options, "--json", str(tmp_path / "bench.json")]) == 1
+    assert "MISSED: stats on tiny-gpt2 adds" in capsys.readouterr().out
+
+
+def test_zoo_tells_what_is_equal(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool.main(["flow/early-exit"]) == 0
+    shown = capsys.readouterr().out
+    assert "1/1 flow/early-exit" in shown
+    assert "1 models; the reference runs 1, the drop-in all: 4 of 4 runs that both finish wrote the same files" in shown
+
+
+def test_zoo_fails_on_a_difference_nobody_explained(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(parity.KNOWN, "flow/caught-exception")
+    assert tool.main(["flow/caught-exception"]) == 1
+    shown = capsys.readouterr().out
+    assert "DIFFERS" in shown
+    assert "NOT EXPLAINED: flow/caught-exception" in shown
+
+
+def test_zoo_names_the_defects_it_knows(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool.main(["flow/caught-exception"]) == 0
+    assert "defects of the reference (flow/caught-exception)" in capsys.readouterr().out
