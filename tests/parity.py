@@ -11,6 +11,7 @@ MODES = tuple((prune, use_repr) for prune in (False, True) for use_repr in (True
 FEW_MODES = ((False, False), (True, True))  # each value of each, once
 
 DROP_IN, TENSORS, FX_DEBUG, NUMBERS = "drop-in", "tensor bytes", "fx_debug", "numbers"
+NEITHER = "neither runs it"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ KNOWN = {
     "flow/caught-exception": Known("the reference hangs what follows a caught exception below the call that failed"),
     "call/threads": Known("the reference has one call stack and one redirected stdout for all threads", sometimes=True),
     "tensors/conjugate-view": Known("the reference saves a lazily conjugated tensor unconjugated", (TENSORS,)),
+    "call/grad-in-forward": Known("it needs gradients, which the context switches off", (NEITHER,)),
     "modes/enable-grad": Known("fx_debug leaves the gradient mode alone, so the text says requires_grad", (FX_DEBUG,)),
     "call/vmap": Known("the reference has a mean per sample inside vmap; our numbers are over the batch", (NUMBERS,)),
     "tensors/subclass": Known("our numbers do not know that a mean of this class prints its name", (NUMBERS,)),
@@ -57,9 +59,10 @@ class Report:
     def unexplained(self) -> list[str]:
         """Every difference that nothing explains."""
         known = self.known.where if self.known is not None else ()
+        neither = [NEITHER] if self.both_stopped and NEITHER not in known else []
         drop_in = [what for what in self.drop_in if (TENSORS if what.endswith("other bytes") else DROP_IN) not in known]
         fx_debug = [] if FX_DEBUG in known else self.fx_debug
-        return [*drop_in, *fx_debug, *([] if NUMBERS in known else self.digits.unexplained)]
+        return [*neither, *drop_in, *fx_debug, *([] if NUMBERS in known else self.digits.unexplained)]
 
 
 def compared(name: str, build: Build, modes: tuple[tuple[bool, bool], ...] = MODES) -> Report:

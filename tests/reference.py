@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -96,7 +97,9 @@ def _written(build: Build, call: Callable[[Any, dict[str, Any], str], None]) -> 
             with torch.no_grad():
                 call(model, inputs, path)
         except Exception as error:
-            found.error = error
+            traceback.clear_frames(error.__traceback__)  # printing a tensor holds a guard that vmap must not meet
+            found.error = error.with_traceback(None)
+            found.error.__context__ = None
         found.files = {file.name: file.read_bytes() for file in sorted(Path(path).iterdir()) if file.is_file()}
     return found
 

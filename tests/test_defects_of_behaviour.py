@@ -711,6 +711,7 @@ def test_sparse_coo(tmp_path: Path) -> None:
     assert torch.equal(trace.tensor(_emitted(trace)).to_dense(), value.to_dense())
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_sparse_csr(tmp_path: Path) -> None:
     """Compressed sparse tensors are measured, printed and saved, by row, by column and in blocks."""
     dense = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
@@ -761,6 +762,7 @@ def test_quantized_files(tmp_path: Path) -> None:
         assert torch.equal(again.int_repr(), value.int_repr()) and torch.equal(again.dequantize(), dense)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_complex128_files(tmp_path: Path) -> None:
     """Complex numbers of every width are saved to the last bit."""
     value = torch.tensor([1 / 3 + 2j, -1j], dtype=torch.complex128)

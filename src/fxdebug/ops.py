@@ -115,8 +115,8 @@ def refs_in(operand: Any) -> list[tuple[str, str]]:
 def text_of(operand: Operand) -> str:
     """An operand as people read it: a node's name, a number, a list of those.
 
-    >>> text_of(Group("sequence", "tuple", (Ref("size"), -1)))
-    '(size, -1)'
+    >>> text_of(Group("sequence", "tuple", (Ref("size"), -1, Group("sequence", "slice", (None, 8, None)))))
+    '(size, -1, :8)'
     """
     if isinstance(operand, Ref):
         return operand.node
@@ -126,6 +126,9 @@ def text_of(operand: Operand) -> str:
         if operand.kind == "mapping":
             keys = operand.keys or ()
             return "{" + ", ".join(f"{key!r}: {text_of(item)}" for key, item in zip(keys, operand.items)) + "}"
+        if operand.type == "slice":
+            start, stop, step = ("" if item is None else text_of(item) for item in operand.items)
+            return f"{start}:{stop}" + (f":{step}" if step else "")
         inside = ", ".join(map(text_of, operand.items))
         left, right = ("[", "]") if operand.type == "list" else ("(", ")")
         return f"{'' if operand.type in ('list', 'tuple') else operand.type}{left}{inside}{right}"

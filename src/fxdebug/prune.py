@@ -7,6 +7,7 @@ calls below, and not one of them with a NaN, an infinity or an exception that th
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fxdebug.trace import Call, Trace
@@ -57,10 +58,15 @@ def main_output(call: Call):  # type: ignore[no-untyped-def]
     return None if call.outputs is None else next(iter(call.outputs), None)
 
 
-def folded(trace: Trace, *, fold: bool = True, depth: int | None = None) -> Row:
-    """The rows of a drawing of the call tree, repetitions folded, down to ``depth`` levels below the root."""
-    alike = _Signatures(trace) if fold else None
-    return _row((trace.root,), alike, depth)
+def folded(
+    trace: Trace, *, fold: bool = True, depth: int | None = None, alike: Callable[[Call], object] | None = None
+) -> Row:
+    """The rows of a drawing of the call tree, repetitions folded, down to ``depth`` levels below the root.
+
+    ``alike`` gives what else must be equal for calls to be folded.
+    """
+    signatures = _Signatures(trace, alike) if fold else None
+    return _row((trace.root,), signatures, depth)
 
 
 def _row(calls: tuple[Call, ...], alike: _Signatures | None, depth: int | None) -> Row:
@@ -113,12 +119,14 @@ def _repetition(keys: list[object], start: int) -> tuple[int, int]:
 class _Signatures:
     """What each call does, as numbers: equal for calls that do the same all the way down."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, alike: Callable[[Call], object] | None) -> None:
         self._numbers: dict[object, int] = {}
         self._of: dict[int, int] = {}
         for call in reversed(trace.calls):  # children come after their parents: seen first here
             inside = tuple(self._of[child.index] for child in call.children)
-            what = (call.type, _labels(call.inputs), _labels(call.outputs), bool(call.error), _odd(call), inside)
+            more = None if alike is None else alike(call)
+            labels = _labels(call.inputs), _labels(call.outputs)
+            what = (call.type, labels, bool(call.error), _odd(call), more, inside)
             self._of[call.index] = self._numbers.setdefault(what, len(self._numbers))
 
     def key(self, group: tuple[Call, ...]) -> object:

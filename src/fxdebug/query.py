@@ -188,7 +188,7 @@ def network(trace: Trace) -> Network:
 
 
 def node(trace: Trace, place: Place) -> Node:
-    """The node for a node, a call, a value (the step that made it) or an id.
+    """The node for a node, a call, a value (the step that made it, or the input it is) or an id.
 
     An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or a path that was
     called once. Raises :class:`~fxdebug.errors.NotFound` with the nearest ids.
@@ -199,10 +199,10 @@ def node(trace: Trace, place: Place) -> Node:
     if isinstance(place, Call):
         return net.nodes[net.call_id(place)]
     if isinstance(place, Value):
-        for candidate in net.nodes.values():
-            if candidate.kind != "placeholder" and place in candidate.values:
-                return candidate
-        raise NotFound(f"no step of this trace made value {place.number} ({place.label}): it came from outside")
+        id = net.made.get(place.number) or net.given.get(place.number)
+        if id is None:
+            raise NotFound(f"no step of this trace made value {place.number} ({place.label}): it came from outside")
+        return net.nodes[id]
     for key in (place, f"{place}#0", f"{trace.model}{place}" if place.startswith("#") else place):
         if key in net.nodes:
             return net.nodes[key]

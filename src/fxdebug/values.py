@@ -15,7 +15,21 @@ from typing import Any, TypeAlias
 
 from fxdebug.errors import NotFound, nearest
 
-NAN = math.nan  # the one NaN in plain values: `is` makes it equal to itself inside tuples
+LONGEST = 2_000  # bits of an integer: Python refuses to read very long ones from decimals
+
+_NANS: dict[str, Any] = {}
+
+
+def settled(number: Any) -> Any:
+    """A float or complex; of those with NaN in them always the same object: ``is`` makes them equal inside tuples.
+
+    >>> (settled(float("nan")),) == (settled(-float("nan")),)
+    True
+    """
+    return number if number == number else _NANS.setdefault(repr(number), number)
+
+
+NAN = settled(math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +152,17 @@ class Thing:
     type: str
     text: str
     number: int | None = None
+
+
+def plain(thing: Any) -> Any:
+    """The item for a plain value: itself, but for an integer too long to be read from decimals again.
+
+    >>> plain(2), plain(1 << 4000).text[:6]
+    (2, '0x1000')
+    """
+    if type(thing) is int and thing.bit_length() > LONGEST:
+        return Thing("int", hex(thing))
+    return settled(thing) if type(thing) in (float, complex) else thing
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.state import References
+from fxdebug.capture.coding import opaque_in, uids_in
+from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
-from fxdebug.capture.values import Uid, Values
+from fxdebug.capture.values import Uid, Values, first_line
 
 
 class Bodies:
@@ -43,6 +44,7 @@ class Bodies:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
         elif not makes_no_difference(module):
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
+        containers = _containers(args, kwargs)
         stack.append(body)
         try:
             with self._mode(first=parent is None, off=body.suspended is not None):
@@ -53,6 +55,9 @@ class Bodies:
         finally:
             while stack and stack.pop() is not body:
                 pass
+        for container, before in containers:
+            if _items(container) != before:
+                body.hazard = body.hazard or f"it changes a {type(container).__name__} that it was given"
         self._guarded(body, self.tape.ended, body, None if body.suspended == "inside" else parent, output)
         return output
 
@@ -68,7 +73,7 @@ class Bodies:
         try:
             step(*args)
         except Exception as error:
-            body.hazard = body.hazard or f"it could not be noted ({type(error).__name__}: {error})"
+            body.hazard = body.hazard or f"it could not be noted ({type(error).__name__}: {first_line(error)})"
 
     def _stack(self) -> list[Body]:
         thread = threading.get_ident()
@@ -77,37 +82,56 @@ class Bodies:
             stack = self._stacks[thread] = []
         return stack
 
-    def close(self, output: Any, model: nn.Module, output_kept: bool) -> None:
-        """The run is over: find the tensors that the program's own state keeps."""
-        produced: set[Uid] = set()
+    def close(self, output: Any, references: int, model: nn.Module, passed: Passed) -> None:
+        """The run is over: find the tensors that the program keeps where a trace would leave stand-ins.
+
+        ``references``: how many there are to the output itself, if it is a tensor.
+        """
+        met: set[Uid] = set()
         opaque: list[Any] = []
-        given = {uid for body in self.by_index.values() if body.outermost for uid in body.before}
         for body in self.by_index.values():
+            codes = [body.args, body.kwargs]
             for entry in body.entries:
-                produced |= set(_uids(entry.out)) - given
-                opaque += _things(entry.args) + _things(entry.kwargs) + _things(entry.out)
+                codes += [entry.args, entry.kwargs, entry.out]
+                met.update(uids_in(entry.out))
+            met.update(uids_in(body.args))
+            met.update(uids_in(body.kwargs))
+            opaque += [thing for code in codes for thing in opaque_in(code)]
             if body.copies is not None:
                 opaque.append(body.copies.copy)
-        references = References([output, *opaque], model)
-        held = [(u, t) for u, t in self._values.alive() if u in produced and not self._values.is_named(t)]
+        more = passed.more()
+        known = References([output, *opaque], passed.things, model)
+        held = [(u, t) for u, t in self._values.alive() if u in met and not self._values.is_named(t)]
         kept = set()
         while held:
             uid, tensor = held.pop()
-            if output_kept if tensor is output else references.kept_elsewhere(tensor):
+            grown = more.get(id(tensor))
+            if grown is None and tensor is output:
+                grown = references
+            count = references_to(tensor) - 1 if grown is None else grown  # 1: this variable
+            if known.unknown(tensor, count, passed=id(tensor) in more):
                 kept.add(uid)
         self.kept = frozenset(kept)
 
 
-def _uids(code: Any) -> Iterator[Uid]:
-    from fxdebug.capture.coding import uids_in
+def _containers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, list[int]]]:
+    """The lists and dicts among the arguments, each with the ids of what is in it: they keep nothing alive."""
+    found: list[tuple[Any, list[int]]] = []
+    pending = [thing for thing in (*args, *kwargs.values()) if type(thing) in _FILLED]
+    while pending and len(found) < 1000:
+        container = pending.pop()
+        if type(container) is not tuple:
+            found.append((container, _items(container)))
+        inside = container.values() if type(container) is dict else container
+        pending.extend([thing for thing in inside if type(thing) in _FILLED])
+    return found
 
-    return uids_in(code)
+
+def _items(container: Any) -> list[int]:
+    return list(map(id, (*container, *container.values()) if type(container) is dict else container))
 
 
-def _things(code: Any) -> list[Any]:
-    from fxdebug.capture.coding import opaque_in
-
-    return list(opaque_in(code))
+_FILLED = (list, dict, tuple)
 
 
 # torch.compile'd functions -----------------------------------------------------------------------
@@ -117,33 +141,57 @@ class CompiledRegions:
     """Takes a tape off while compiled code runs, wherever it is called from.
 
     A mode would make ``torch.compile`` run its functions eagerly. Dynamo announces the beginning and end
-    of each region to ``_maybe_set_eval_frame``; that name is pointed here for the length of a recording.
+    of each region to ``_maybe_set_eval_frame``; that name is pointed here while recordings are on.
     """
+
+    _lock = threading.Lock()
+    _on: tuple[CompiledRegions, ...] = ()
+    _put_back: Callable[[], None] | None = None
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._above = threading.local()
-        self._dynamo: Any = None
-        self._original: Any = None
 
     def begin(self) -> None:
         """From now on, if dynamo is loaded at all."""
-        self._dynamo = sys.modules.get("torch._dynamo.eval_frame")
-        if self._dynamo is not None:
-            self._original = self._dynamo._maybe_set_eval_frame
-            self._dynamo._maybe_set_eval_frame = self._changed
+        dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
+        with CompiledRegions._lock:
+            CompiledRegions._on = (*CompiledRegions._on, self)
+            if dynamo is not None and CompiledRegions._put_back is None:
+                CompiledRegions._put_back = _announced(dynamo)
 
     def end(self) -> None:
-        """No longer."""
-        if self._dynamo is not None and self._dynamo._maybe_set_eval_frame == self._changed:
-            self._dynamo._maybe_set_eval_frame = self._original
+        """No longer; recordings may end in any order."""
+        with CompiledRegions._lock:
+            CompiledRegions._on = tuple([other for other in CompiledRegions._on if other is not self])
+            put_back = CompiledRegions._put_back
+            if not CompiledRegions._on and put_back is not None:
+                CompiledRegions._put_back = None
+                put_back()
 
-    def _changed(self, callback: Any) -> Any:
-        inside = callable(callback)
+    def changed(self, inside: bool) -> None:
+        """Compiled code begins, or ends."""
         above = getattr(self._above, "value", None)
         if inside and above is None:
             self._above.value = take_off(self._tape)
         elif not inside and above is not None:
             put_on(self._tape, above)
             self._above.value = None
-        return self._original(callback)
+
+
+def _announced(dynamo: Any) -> Callable[[], None]:
+    """Hear of compiled regions; what is returned puts dynamo's own function back."""
+    original = dynamo._maybe_set_eval_frame
+
+    def ours(callback: Any) -> Any:
+        inside = callable(callback)
+        for regions in CompiledRegions._on if inside else reversed(CompiledRegions._on):
+            regions.changed(inside)
+        return original(callback)
+
+    def put_back() -> None:
+        if dynamo._maybe_set_eval_frame is ours:
+            dynamo._maybe_set_eval_frame = original
+
+    dynamo._maybe_set_eval_frame = ours
+    return put_back

@@ -58,11 +58,11 @@ class Struct:
 def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
     """Names and members of an object that is coded as a :class:`Struct`, or ``None`` if it is not one."""
     kind = type(thing)
-    if isinstance(thing, tuple):
+    if issubclass(kind, tuple):
         return None, list(thing)
     if not dataclasses.is_dataclass(kind):
         return None
-    if isinstance(thing, dict):  # ModelOutput: a dataclass whose items are its members that are not None
+    if issubclass(kind, dict):  # ModelOutput: a dataclass whose items are its members that are not None
         return tuple(thing.keys()), [thing[key] for key in thing]
     attributes = getattr(thing, "__dict__", None)
     return None if attributes is None else (tuple(attributes), list(attributes.values()))

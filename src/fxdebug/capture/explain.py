@@ -8,6 +8,7 @@ comes out as what ran, the tape itself is the graph, with the reason in words.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,12 +18,13 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture import wrap
+from fxdebug.capture.coding import uids_in
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.recorded import pattern_of_tape
 from fxdebug.capture.source import short
-from fxdebug.capture.standin import Mismatch
+from fxdebug.capture.standin import Mismatch, taken_back
 from fxdebug.capture.state import State
 from fxdebug.capture.tape import Body
 from fxdebug.capture.tracer import ModuleTracer
@@ -77,49 +79,57 @@ class Explainer:
                 found = match(pattern, body, self._values)
                 if found is not None:
                     return Explained(body, "verified", _why(pattern), pattern, found.uids, reused=True)
-        try:
-            pattern = self._traced(body)
-            found = match(pattern, body, self._values)
+        traced, reason = self._attempt(body)
+        if traced is not None:
+            found = match(traced, body, self._values)
             if found is not None:
-                _remember(body, pattern)
-                return Explained(body, "verified", _why(pattern), pattern, found.uids)
-            reason = "the symbolic graph did not match the tape"
-        except Mismatch as error:
-            reason = str(error)
-        except RecursionError:
-            reason = "the body nests too deep to run it again"
-        except Exception as error:  # whatever the body's Python does with stand-ins
-            reason = f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
-        pattern, uids = pattern_of_tape(body, self._values)
-        return Explained(body, "recorded", reason, pattern, uids)
+                _remember(body, traced)
+                return Explained(body, "verified", _why(traced), traced, found.uids)
+            reason = "its graph does not match what ran"
+        recorded, uids = pattern_of_tape(body, self._values)
+        return Explained(body, "recorded", reason, recorded, uids)
 
-    def _traced(self, body: Body) -> Pattern:
+    def _attempt(self, body: Body) -> tuple[Pattern | None, str]:
+        """The pattern of a body that is run again symbolically; without one, the reason."""
         if body.hazard is not None:
-            raise Mismatch(body.hazard)
-        if self._kept and any(uid in self._kept for entry in body.entries for uid in _results(entry.out)):
-            raise Mismatch("a tensor it made is kept by the program's own state")
+            return None, body.hazard
+        if self._kept and not self._kept.isdisjoint(_met(body)) and not _is_torch(body.forward):
+            return None, "the program keeps a tensor of it in a place of its own"
         tracer = ModuleTracer(body, self._values)
+        pattern, reason = self._traced(tracer, body)
+        tracer.forget()
+        if taken_back(tracer.made, self._values.tensor):
+            return None, "the program keeps a tensor of it in a place of its own"
+        return pattern, reason
+
+    def _traced(self, tracer: ModuleTracer, body: Body) -> tuple[Pattern | None, str]:
         if self._tracing is None:
             self._tracing = _Tracing(self._modules)
         if self._state is None:  # with the wrappers on: what is put back between two traces keeps them
             self._state = State(self._model)
         try:
-            with self._tracing.of(tracer), hushed():
-                return tracer.pattern_of(body.forward)
-        except Exception as error:
+            with self._state.kept(), self._tracing.of(tracer), hushed():
+                return contextvars.copy_context().run(tracer.pattern_of, body.forward), ""
+        except Mismatch as error:
             line = tracer.line()
-            if line is not None and isinstance(error, Mismatch):
-                raise Mismatch(f"{error} ({short(line)})") from None
-            raise
-        finally:
-            tracer.forget()
-            self._state.put_back_attributes()
+            return None, str(error) if line is None else f"{error} ({short(line)})"
+        except RecursionError:
+            return None, "the body nests too deep to run it again"
+        except Exception as error:  # whatever the body's Python does with stand-ins
+            return None, f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
 
 
-def _results(code: Any) -> Iterator[Uid]:
-    from fxdebug.capture.coding import uids_in
+def _is_torch(forward: Callable[..., Any]) -> bool:
+    """Is this forward torch's own? It keeps no tensor outside its module."""
+    return str(getattr(forward, "__module__", "")).startswith("torch.nn.")
 
-    return uids_in(code)
+
+def _met(body: Body) -> Iterator[Uid]:
+    """The tensors for which a trace of the body would need stand-ins."""
+    yield from uids_in(body.args)
+    yield from uids_in(body.kwargs)
+    for entry in body.entries:
+        yield from uids_in(entry.out)
 
 
 def _why(pattern: Pattern) -> str:

@@ -35,11 +35,10 @@ class no_gradients:
 
     def __exit__(self, *error: object) -> None:
         blocks = _open.blocks
-        if self not in blocks:
-            return  # it ends in another thread than it began in: the mode is a thread's own
-        later = blocks[blocks.index(self) + 1 :]
-        blocks.remove(self)
-        if later:
-            later[0]._before = self._before
-        else:
+        if blocks and blocks[-1] is self:
+            blocks.pop()
             torch._C._set_grad_enabled(self._before)
+        elif self in blocks:  # otherwise it ends in another thread than it began in: the mode is a thread's own
+            later = blocks[blocks.index(self) + 1]
+            blocks.remove(self)
+            later._before = self._before

@@ -21,7 +21,7 @@ from fxdebug.capture.pattern import Pattern, member
 from fxdebug.capture.sizes import evaluate
 from fxdebug.capture.tape import Body, Context
 from fxdebug.capture.values import Uid, Values
-from fxdebug.values import NAN, Group, Item, Thing, Value
+from fxdebug.values import Group, Item, Thing, Value, plain
 
 
 class Joiner(fx.Interpreter):
@@ -136,10 +136,8 @@ def keys_of(mapping: Mapping[Any, Any]) -> tuple[Item, ...]:
 
 def plain_item(thing: Any) -> Item:
     """The item for something that is not a tensor: itself, or how it is shown."""
-    if thing is None or type(thing) in (bool, int, str, complex, bytes):
-        return thing  # type: ignore[no-any-return]
-    if type(thing) is float:
-        return thing if thing == thing else NAN
+    if thing is None or type(thing) in (bool, int, float, str, complex, bytes):
+        return plain(thing)  # type: ignore[no-any-return]
     if isinstance(thing, slice):
         return Thing("slice", f"{_bound(thing.start)}:{_bound(thing.stop)}" + (f":{thing.step}" if thing.step else ""))
     if type(thing) is Opaque:

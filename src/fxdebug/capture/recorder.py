@@ -6,6 +6,7 @@ thread. Nothing raised in here reaches the model: what fails becomes a note.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import traceback
@@ -19,7 +20,9 @@ from torch import nn
 from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
+from fxdebug.capture.coding import Opaque
 from fxdebug.capture.describe import type_name
+from fxdebug.capture.gradients import no_gradients
 from fxdebug.capture.source import Line, caller_line, without_our_frames
 from fxdebug.capture.structure import Structure
 from fxdebug.capture.values import Keeper, Values, first_line
@@ -163,8 +166,10 @@ class Recorder:
         try:
             if self.bodies is not None:
                 output = self.bodies.run(frame.index, module, run, args, kwargs)
+                if any(hasattr(type(given), "__next__") for given in (*args, *kwargs.values())):
+                    self.not_again(frame, "it was given an iterator, which would be used up")
             elif self._no_grad:
-                with torch.no_grad():
+                with no_gradients():
                     output = run(*args, **kwargs)
             else:
                 output = run(*args, **kwargs)
@@ -172,8 +177,10 @@ class Recorder:
             self._fail(stack, frame, error)
             raise
         self._leave(stack, frame, output)
-        if isinstance(output, resumable.KINDS) and (frame.parent is not None or site.path):
-            return resumable.relayed(output, Steps(self, frame, module))
+        if type(output) in resumable.KINDS and (frame.parent is not None or site.path):
+            noted = self.bodies is not None and isinstance(self.bodies.by_index[frame.index].out, Opaque)
+            if sys.getrefcount(output) <= 2 + noted:  # the forward's own: one that somebody keeps stays itself
+                return resumable.relayed(output, Steps(self, frame, module))
         return output
 
     def stack(self) -> list[Frame]:
@@ -194,7 +201,7 @@ class Recorder:
         return stack[-1] if stack else threads.origin(self)
 
     def not_again(self, frame: Frame, why: str) -> None:
-        """The body of this call must not be run once more to explain it: it would wait for other threads."""
+        """The body of this call must not be run once more to explain it."""
         body = None if self.bodies is None else self.bodies.by_index.get(frame.index)
         if body is not None:
             body.hazard = body.hazard or why
@@ -243,6 +250,8 @@ class Recorder:
         try:
             if frame.thread is not None:
                 self.not_again(frame, "it ran in a thread of its own")
+            if type(output) in resumable.KINDS:
+                self.not_again(frame, "its forward goes on after it has returned")
             frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
             with self._lock:
                 for listener in self._listeners:

@@ -23,7 +23,7 @@ from fxdebug.capture.parameters import Parameters
 from fxdebug.capture.recorder import Listener, Recorder, Site, Steps, failure, to_call
 from fxdebug.capture.sites import Sites
 from fxdebug.capture.source import without_our_frames
-from fxdebug.capture.state import referred_to_elsewhere
+from fxdebug.capture.state import Passed, references_to
 from fxdebug.capture.values import Keeper, first_line
 from fxdebug.trace import NO_OUTPUT, Call, Failure, Note, Parameter, Trace
 from fxdebug.values import Inputs, Outputs, Value
@@ -176,24 +176,24 @@ class OneRun:
         """Note what it returned."""
         self._recording.returned = self._recorder.returned(output)
 
-    def close(self, output: Any, kept: bool) -> None:
-        """The run is over. ``kept``: somebody besides the caller refers to ``output`` itself."""
+    def close(self, output: Any, references: int, passed: Passed) -> None:
+        """The run is over; ``references``: how many there are to ``output``, if it is a tensor."""
         bodies = self._recorder.bodies
         if bodies is not None:
             try:
-                bodies.close(output, self._sites.model, kept)
+                bodies.close(output, references, self._sites.model, passed)
             except Exception as error:
                 self._recorder.say(f"what the program keeps was not found out: {type(error).__name__}: {error}")
 
     def _is_unrelated(self, site: Site) -> bool:
         """Another thread that calls the model for itself, or traces a model of which this is a part too?
 
-        It has nothing open here and was not started in a call of ours.
+        It has nothing open here and was not started in a call of ours. The model's own workers call parts of it.
         """
         thread = threading.get_ident()
-        if thread == self._owner or not self._recorder.idle() or (site is not self._root and thread not in _tracing):
+        if thread == self._owner or not self._recorder.idle() or threads.origin(self._recorder) is not None:
             return False
-        return threads.origin(self._recorder) is None
+        return site is self._root or thread in _tracing or threads.is_calling(self._sites.model)
 
     def __enter__(self) -> OneRun:
         self._attached = _Attached(self, self._sites)
@@ -237,6 +237,7 @@ class EveryForward:
         self._begin = begin
         self._done = done
         self._settings = settings
+        self._owner = threading.get_ident()
         self._lock = threading.RLock()
         self._local = threading.local()
         self._open: list[_Started] = []  # forwards of the root that are running, oldest first
@@ -254,13 +255,16 @@ class EveryForward:
             return run(*args, **kwargs)
         self._local.recording = started.recording
         output: Any = None
+        goes_on = False
         try:
             output = started.recording.recorder.run(site, module, run, args, kwargs)
+            # A generator that somebody keeps stays itself: of the forward's own there is this one reference.
+            goes_on = started.root and type(output) in resumable.KINDS and sys.getrefcount(output) <= 2
         finally:
             self._local.recording = None
-            if not (started.root and isinstance(output, resumable.KINDS)):
+            if not goes_on:
                 self._left(started)
-        if started.root and isinstance(output, resumable.KINDS):
+        if goes_on:
             return resumable.relayed(output, _Inside(self._local, started, module, self._left))
         return output
 
@@ -280,6 +284,8 @@ class EveryForward:
         It is the one in which the thread was started. Otherwise the root begins a forward, and a part
         of it belongs to a forward that is running in another thread, or else to no forward.
         """
+        if threading.get_ident() != self._owner and site is not self._root and threads.is_calling(self._sites.model):
+            return None  # a forward that began before us
         with self._lock:
             running = [started for started in self._open if not started.recording.recorder.idle(everywhere=True)]
             found = next((started for started in running if threads.origin(started.recording.recorder)), None)
@@ -439,6 +445,7 @@ def run_once(
     """Call ``target(*args, **kwargs)`` once, recorded; return the trace and what it raised, if anything."""
     output: Any = NO_OUTPUT
     raised: BaseException | None = None
+    passed = Passed((args, kwargs))
     with OneRun(model, options) as run:
         if target is not model:
             run.given(args, kwargs)
@@ -448,7 +455,9 @@ def run_once(
             raised = error
         if target is not model and raised is None:
             run.returned(output)
-        run.close(output, referred_to_elsewhere(output))
+        # on a line of its own: the arguments of a call that is being prepared are references, too
+        references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
+        run.close(output, references, passed)
     if raised is not None:
         raised.__traceback__ = without_our_frames(raised.__traceback__)
     return run.trace(settings, output, raised), raised

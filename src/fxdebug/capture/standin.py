@@ -7,7 +7,11 @@ past the tracing mode has nothing to compute with and ends the trace.
 
 from __future__ import annotations
 
+import gc
+import types
 import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,3 +69,35 @@ class Standin(Tensor):
 def count_alive() -> int:
     """How many stand-ins exist: none, once nothing is being traced."""
     return len(_alive)
+
+
+def taken_back(made: list[weakref.ref[Standin]], real: Callable[[Uid], Tensor | None]) -> bool:
+    """Does somebody keep one of these stand-ins? Where it stands, the tensor it stood for is put, or nothing."""
+    for generation in range(4):
+        if not any(reference() is not None for reference in made):
+            return False
+        if generation < 3:  # what is only in a cycle of references goes away
+            gc.collect(generation)
+    for reference in made:
+        standin = reference()
+        if standin is not None:
+            tensor = real(standin.uid)
+            for holder in gc.get_referrers(standin):
+                _replace(holder, standin, tensor)
+    return True
+
+
+def _replace(holder: Any, standin: Standin, tensor: Tensor | None) -> None:
+    if isinstance(holder, dict):
+        for key in [key for key, held in holder.items() if held is standin]:
+            if tensor is None:
+                del holder[key]
+            else:
+                holder[key] = tensor
+    elif isinstance(holder, (list, deque)):
+        for position in reversed([i for i, held in enumerate(holder) if held is standin]):
+            del holder[position]  # the run itself put the tensor there already
+    elif isinstance(holder, set):
+        holder.discard(standin)
+    elif isinstance(holder, types.CellType):
+        holder.cell_contents = tensor

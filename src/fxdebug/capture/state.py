@@ -1,30 +1,51 @@
-"""What running a body's Python a second time may touch, taken down before and put back after."""
+"""What running a body's Python a second time may touch: taken down before, put back after.
+
+A place that holds things (a module's attributes, a container, a variable) is compared by the identity
+of what it holds. What cannot be put back (an iterator, an open file) is kept out of reach meanwhile:
+a body that uses it ends its trace.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
+import os
 import random
 import sys
-from collections import OrderedDict, defaultdict, deque
+import threading
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-_CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque)
-_OWN = ("_parameters", "_buffers", "_modules")
+from fxdebug.capture.reach import Reach, contents_of, slots_of
+from fxdebug.capture.standin import Mismatch
+
+_MISSING = object()
 
 
 class State:
-    """The attributes of every module of a model, the containers among them, and all random generators."""
+    """Everything the modules of a model can reach, and all random generators."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._attributes = [(module, dict(module.__dict__)) for module in model.modules()]
-        self._containers = [
-            (held, _contents(held))
-            for _, attributes in self._attributes
-            for held in attributes.values()
-            if type(held) in _CONTAINERS
+        found = Reach(model)
+        self._places: list[_Place] = [
+            *[_Mapping(mapping) for mapping in found.mappings],
+            *[_Sequence(sequence) for sequence in found.sequences],
+            *[_Variable(_Cell(cell)) for cell in found.cells],
+            *[_Variable(_Global(place, name)) for place, name in found.globals],
+            *[_Members(thing) for thing in found.slotted],
+            *[_Class(kind) for kind in found.classes],
         ]
+        self._empty = found.empty
+        self._rewinds = [rewind for thing in found.others if (rewind := _rewind(thing)) is not None]
+        stubs = {id(thing): stub for thing in found.others if (stub := _stub(thing)) is not None}
+        self._swaps = [swap for place in self._places for swap in place.swaps(stubs)] if stubs else []
+        self._environment = dict(os.environ)
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
         numpy = sys.modules.get("numpy")
@@ -32,20 +53,32 @@ class State:
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
         self._cuda = torch.cuda.get_rng_state_all() if cuda else None
 
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """A block after which everything that is reached through the modules is as it was before."""
+        for swap in self._swaps:
+            swap()
+        try:
+            yield
+        finally:
+            self.put_back_attributes()
+
     def put_back_attributes(self) -> None:
-        """The modules' attributes and containers as they were, wherever they are not."""
-        for container, contents in self._containers:
-            if not _same(_contents(container), contents):
-                _refill(container, contents)
-        for module, attributes in self._attributes:
-            now = module.__dict__
-            if now.keys() != attributes.keys() or any(now[name] is not held for name, held in attributes.items()):
-                now.clear()
-                now.update(attributes)
+        """What the places hold, wherever it is something else now."""
+        for container in self._empty:
+            if container:
+                container.clear()
+        for place in self._places:
+            place.put_back()
+        for rewind in self._rewinds:
+            rewind()
 
     def put_back(self) -> None:
         """Everything as it was."""
         self.put_back_attributes()
+        if dict(os.environ) != self._environment:
+            os.environ.clear()
+            os.environ.update(self._environment)
         if not torch.equal(torch.get_rng_state(), self._torch):
             torch.set_rng_state(self._torch)
         random.setstate(self._python)
@@ -55,71 +88,319 @@ class State:
             torch.cuda.set_rng_state_all(self._cuda)
 
 
-def _contents(container: Any) -> list[Any]:
-    return list(container.items()) if isinstance(container, dict) else list(container)
+# Places ------------------------------------------------------------------------------------------
 
 
-def _same(now: list[Any], before: list[Any]) -> bool:
-    return len(now) == len(before) and all(
-        x is y or (type(x) is tuple and type(y) is tuple and all(a is b for a, b in zip(x, y)))
-        for x, y in zip(now, before)
-    )
+class _Place:
+    """Somewhere that holds things; ``swaps`` are the calls that put a stub where one of some things is."""
+
+    def put_back(self) -> None:
+        raise NotImplementedError
+
+    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        return []
 
 
-def _refill(container: Any, contents: list[Any]) -> None:
-    container.clear()
-    if isinstance(container, (dict, set)):
-        container.update(contents)
-    else:
-        container.extend(contents)
+class _Mapping(_Place):
+    """A dict: a container's, an object's or a module's. Compared by identity, as no ``==`` may be asked."""
+
+    def __init__(self, held: dict[Any, Any]) -> None:
+        self._held = held
+        self._kind: Any = OrderedDict if isinstance(held, OrderedDict) else dict  # not what a subclass makes of it
+        self._contents = list(self._kind.items(held))
+        self._ids = self._now()
+
+    def _now(self) -> tuple[list[int], list[int]]:
+        return list(map(id, self._kind.keys(self._held))), list(map(id, self._kind.values(self._held)))
+
+    def put_back(self) -> None:
+        names, things = self._now()
+        if names == self._ids[0] and things == self._ids[1]:
+            return
+        held, kind = self._held, self._kind  # other threads may be reading: what did not change stays
+        for name in [name for name, key in zip(list(kind.keys(held)), names) if key not in self._ids[0]]:
+            kind.__delitem__(held, name)
+        for name, thing in self._contents:
+            if kind.get(held, name, _MISSING) is not thing:
+                kind.__setitem__(held, name, thing)
+        if self._now()[0] != self._ids[0]:  # in another order
+            kind.clear(held)
+            for name, thing in self._contents:
+                kind.__setitem__(held, name, thing)
+
+    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        put, held = self._kind.__setitem__, self._held
+        return [functools.partial(put, held, name, stubs[id(x)]) for name, x in self._contents if id(x) in stubs]
 
 
-def referred_to_elsewhere(thing: Any) -> bool:
-    """Is a tensor referred to by more than one variable of the caller?"""
-    if not isinstance(thing, Tensor):
-        return False
-    return sys.getrefcount(thing) - 3 - (thing._use_count() > 1) > 0
+class _Sequence(_Place):
+    """A list, a deque or a set."""
+
+    def __init__(self, held: Any) -> None:
+        self._held = held
+        self._contents = list(held)
+        self._ids = list(map(id, held))
+
+    def put_back(self) -> None:
+        held, contents = self._held, self._contents
+        if list(map(id, held)) == self._ids:
+            return
+        kind: Any = next(base for base in type(held).__mro__ if base.__module__ in ("builtins", "collections"))
+        kind.clear(held)
+        (kind.update if isinstance(held, set) else kind.extend)(held, contents)
+
+    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        if not isinstance(self._held, list):
+            return []
+        put = functools.partial(list.__setitem__, self._held)
+        return [functools.partial(put, i, stubs[id(t)]) for i, t in enumerate(self._contents) if id(t) in stubs]
+
+
+class _Cell:
+    """A variable that functions close over."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def get(self) -> Any:
+        return next(iter(contents_of(self._cell)), _MISSING)
+
+    def set(self, thing: Any) -> None:
+        self._cell.cell_contents = thing
+
+    def delete(self) -> None:
+        with contextlib.suppress(ValueError):
+            del self._cell.cell_contents
+
+
+class _Global:
+    """A global variable of the program."""
+
+    def __init__(self, place: dict[str, Any], name: str) -> None:
+        self._place = place
+        self._name = name
+
+    def get(self) -> Any:
+        return self._place.get(self._name, _MISSING)
+
+    def set(self, thing: Any) -> None:
+        self._place[self._name] = thing
+
+    def delete(self) -> None:
+        self._place.pop(self._name, None)
+
+
+class _Member:
+    """An attribute of an object or a class."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    def get(self) -> Any:
+        return getattr(self._owner, self._name, _MISSING)
+
+    def set(self, thing: Any) -> None:
+        object.__setattr__(self._owner, self._name, thing)
+
+    def delete(self) -> None:
+        object.__delattr__(self._owner, self._name)
+
+
+class _Variable(_Place):
+    def __init__(self, variable: Any) -> None:
+        self._variable = variable
+        self._held = variable.get()
+
+    def put_back(self) -> None:
+        if self._variable.get() is not self._held:
+            if self._held is _MISSING:
+                self._variable.delete()
+            else:
+                self._variable.set(self._held)
+
+    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        stub = stubs.get(id(self._held))
+        return [] if stub is None else [functools.partial(self._variable.set, stub)]
+
+
+class _Members(_Place):
+    """What an object keeps in slots."""
+
+    def __init__(self, thing: Any) -> None:
+        self._variables = [_Variable(_Member(thing, name)) for name in slots_of(type(thing))]
+
+    def put_back(self) -> None:
+        for variable in self._variables:
+            variable.put_back()
+
+    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        return [swap for variable in self._variables for swap in variable.swaps(stubs)]
+
+
+class _Class(_Place):
+    """The attributes of a class."""
+
+    def __init__(self, kind: type) -> None:
+        self._class = kind
+        self._contents = dict(kind.__dict__)
+
+    def put_back(self) -> None:
+        now, contents = self._class.__dict__, self._contents
+        if len(now) == len(contents) and all(now.get(name, _MISSING) is thing for name, thing in contents.items()):
+            return
+        for name in [name for name in now if name not in contents]:
+            type.__delattr__(self._class, name)
+        for name, thing in contents.items():
+            if now.get(name, _MISSING) is not thing:
+                type.__setattr__(self._class, name, thing)
+
+    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        return [
+            functools.partial(type.__setattr__, self._class, name, stubs[id(thing)])
+            for name, thing in self._contents.items()
+            if id(thing) in stubs
+        ]
+
+
+# Objects with a state of their own kind ----------------------------------------------------------
+
+
+def _rewind(thing: Any) -> Callable[[], None] | None:
+    """A call that gives a random generator or an array the state it has now."""
+    if isinstance(thing, random.Random):
+        return functools.partial(thing.setstate, thing.getstate())
+    if isinstance(thing, torch.Generator):
+        return functools.partial(thing.set_state, thing.get_state())
+    if isinstance(thing, bytearray):
+        return functools.partial(thing.__setitem__, slice(None), bytes(thing))
+    home = type(thing).__module__
+    if home.startswith("numpy"):
+        numpy = sys.modules["numpy"]
+        if isinstance(thing, numpy.random.RandomState):
+            return functools.partial(thing.set_state, thing.get_state())
+        if isinstance(thing, numpy.random.Generator):
+            return functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
+        if isinstance(thing, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
+            return functools.partial(_refill, thing, thing.copy())
+    return None
+
+
+_LARGE = 1 << 24
+
+
+def _refill(array: Any, contents: Any) -> None:
+    if array.tobytes() != contents.tobytes():
+        array[...] = contents
+
+
+def _stub(thing: Any) -> Any:
+    """What stands in for something whose use cannot be undone."""
+    if isinstance(thing, functools._lru_cache_wrapper):
+        return thing.__wrapped__  # what is computed with stand-ins must not be remembered
+    if isinstance(thing, io.IOBase):
+        return _OutOfReach(thing, "it uses a file that the program holds open")
+    if hasattr(type(thing), "__next__"):
+        return _OutOfReach(thing, "it takes from an iterator that the program holds")
+    return None
+
+
+class _OutOfReach:
+    """Stands in front of an object while bodies are traced: in the tracing thread, using it ends the trace."""
+
+    def __init__(self, thing: Any, why: str) -> None:
+        self.__dict__.update(_thing=thing, _why=why, _thread=threading.get_ident())
+
+    def _use(self) -> Any:
+        if threading.get_ident() == self._thread:
+            raise Mismatch(self._why)
+        return self._thing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._use(), name)
+
+    def __next__(self) -> Any:
+        return next(self._use())
+
+    def __iter__(self) -> Any:
+        return iter(self._use())
+
+    def __enter__(self) -> Any:
+        return self._use().__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._use().__exit__(*error)
+
+
+# Who keeps a tensor ------------------------------------------------------------------------------
+
+
+def references_to(tensor: Tensor) -> int:
+    """How many references to it the caller's side has: C++'s own one, if there is one, does not count."""
+    return sys.getrefcount(tensor) - 2 - (tensor._use_count() > 1)  # 2: the argument, and that of getrefcount
+
+
+class Passed:
+    """What a run was given, and how many references the program had to each tensor in it."""
+
+    def __init__(self, things: Any) -> None:
+        from torch.utils._pytree import tree_leaves
+
+        self.things = things
+        self._tensors = [leaf for leaf in tree_leaves(things) if issubclass(type(leaf), Tensor)]
+        self._before = [references_to(tensor) for tensor in self._tensors]
+
+    def more(self) -> dict[int, int]:
+        """How many more references there are now, by the ``id`` of the tensor."""
+        now = [references_to(tensor) for tensor in self._tensors]
+        return {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
 
 
 class References:
-    """How many references the results of a run should have; a tensor with more is kept by somebody's Python.
+    """How many references to a tensor are known; one with more is kept by somebody's Python.
 
-    Tracing such a body again would put stand-ins where the program keeps its tensors. What a module
-    keeps in its attributes does not count: :class:`State` puts those back.
+    Tracing such a body again would put stand-ins where the program keeps its tensors. What the run was
+    ``given`` and what is reached through the modules does not count: a trace gets other containers than the
+    program's, and :class:`State` puts the rest back.
     """
 
     MOST = 200_000  # objects looked at
 
-    def __init__(self, roots: list[Any], model: nn.Module) -> None:
-        self._count: dict[int, int] = {}
+    def __init__(self, roots: list[Any], given: Any, model: nn.Module) -> None:
+        self._model = model
         self._seen: set[int] = set()
-        kept = [held for module in model.modules() for held in module.__dict__.values()]
-        self._walk(roots)
-        self._walk([held for held in kept if isinstance(held, Tensor)])
-        for container in kept:
-            if type(container) in _CONTAINERS:
-                items = list(container.values()) if isinstance(container, dict) else list(container)
-                self._walk([item for item in items if isinstance(item, Tensor)])
+        self._in_results = self._walk(roots)
+        self._in_arguments = self._walk([given])
+        self._reached: dict[int, int] | None = None
 
-    def kept_elsewhere(self, tensor: Tensor) -> bool:
-        """Is the tensor referred to from a place that is not known? The caller may have one variable for it."""
-        count = sys.getrefcount(tensor) - 3 - self._count.get(id(tensor), 0)  # 3: its variable, the argument twice
-        return count - (tensor._use_count() > 1) > 0
+    def unknown(self, tensor: Tensor, count: int, *, passed: bool) -> bool:
+        """Is there one among ``count`` references that is not known? ``passed``: the run was given this tensor."""
+        count -= self._in_results.get(id(tensor), 0)
+        if not passed:
+            count -= self._in_arguments.get(id(tensor), 0)
+        if count > 0:
+            if self._reached is None:  # only now: most runs keep nothing
+                self._reached = Reach(self._model, counted=self._seen).tensors
+            count -= self._reached.get(id(tensor), 0)
+        return count > 0
 
-    def _walk(self, roots: list[Any]) -> None:
+    def _walk(self, roots: list[Any]) -> dict[int, int]:
+        counts: dict[int, int] = {}
         pending = list(roots)
         while pending and len(self._seen) < self.MOST:
             thing = pending.pop()
-            if isinstance(thing, Tensor):
-                self._count[id(thing)] = self._count.get(id(thing), 0) + 1
+            kind = type(thing)
+            if issubclass(kind, Tensor):
+                counts[id(thing)] = counts.get(id(thing), 0) + 1
                 continue
-            if id(thing) in self._seen or isinstance(thing, (str, bytes, int, float, type, nn.Module)):
+            if id(thing) in self._seen or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
                 continue
             self._seen.add(id(thing))
-            if isinstance(thing, dict):
+            if issubclass(kind, dict):
                 pending.extend(thing.values())
-            elif isinstance(thing, (list, tuple, set, frozenset, deque)):
+            elif issubclass(kind, (list, tuple, set, frozenset, deque)):
                 pending.extend(thing)
             attributes = getattr(thing, "__dict__", None)
-            if isinstance(attributes, dict):
+            if type(attributes) is dict:
                 pending.extend(attributes.values())
+        return counts

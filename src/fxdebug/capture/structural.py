@@ -37,7 +37,7 @@ class Copies:
         if known is not None:
             return known[0]
         kind = type(thing)
-        if kind in ATOMS or isinstance(thing, _SHARED) or "onfig" in kind.__name__:
+        if kind in ATOMS or issubclass(kind, _SHARED) or "onfig" in kind.__name__:
             return thing
         made: Any = thing
         if kind is tuple:
@@ -50,7 +50,7 @@ class Copies:
             made.update({key: self._copied(item) for key, item in thing.items()})
         elif kind is set:
             made = set(thing)
-        elif hasattr(thing, "__dict__") and not isinstance(thing, (dict, tuple, list)):
+        elif hasattr(thing, "__dict__") and not issubclass(kind, (dict, tuple, list)):
             made = self._object(thing, kind)
         self._remember(thing, made)
         return made

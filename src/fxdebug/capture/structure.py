@@ -16,18 +16,19 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from fxdebug.capture.describe import PLAIN, type_name
 from fxdebug.capture.values import Say, Values, first_line
-from fxdebug.values import NAN, Group, Item, Thing
+from fxdebug.values import Group, Item, Thing, plain
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
-WIDEST = 100_000  # items of one container
+MOST = 100_000  # items in all, a container counting for eight: lists of one and the same list are endless to walk
+NEAR = 2_000  # objects looked at for whether there is a tensor near
 
-_ATOMS = frozenset((type(None), bool, int, str, complex, bytes))
+_ATOMS = frozenset((type(None), bool, int, float, str, complex, bytes))
 _ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]+")
 # Opening these finds no activations, only the model or the interpreter.
 _CLOSED = (
@@ -52,6 +53,8 @@ class _How(threading.local):
 
     keep = True
     reopen = True
+    left = MOST  # items that may still be looked at
+    too_deep = False  # was there an object whose repr runs too deep?
 
 
 class Structure:
@@ -73,6 +76,7 @@ class Structure:
         """The item for any object. ``keep``: store the tensors' data too. ``reopen``: look again inside
         objects met before (they may have changed); without it they are opened at first sight only."""
         self._how.keep, self._how.reopen = keep, reopen
+        self._how.left, self._how.too_deep = MOST, False
         return self._item(thing, ())
 
     def _item(self, thing: Any, above: tuple[int, ...]) -> Item:
@@ -80,10 +84,8 @@ class Structure:
         if kind in PLAIN:
             return self._values.see(thing, self._how.keep)
         if kind in _ATOMS:
-            return cast(Item, thing)
-        if kind is float:
-            return cast(float, thing) if thing == thing else NAN
-        if isinstance(thing, torch.Tensor) or hasattr_quietly(thing, "_local_tensor"):
+            return plain(thing)
+        if issubclass(kind, torch.Tensor) or _has_local_part(thing):
             return self._tensor(thing)
         if id(thing) in above:
             return Thing(type_name(kind), f"<cycle: the {type_name(kind)} {len(above) - above.index(id(thing))} up>")
@@ -106,10 +108,10 @@ class Structure:
             return Thing(type_name(type(thing)), f"<{type_name(type(thing))} that cannot be described>")
 
     def _opened(self, thing: Any, kind: type, above: tuple[int, ...]) -> Item:
-        if isinstance(thing, (list, tuple)):
+        if issubclass(kind, (list, tuple)):
             return Group("sequence", type_name(kind), self._items(thing, above), _field_names(thing, kind))
-        if isinstance(thing, dict):
-            keys = tuple(self._key(key) for key in thing)
+        if issubclass(kind, dict):
+            keys = self._keys(thing)
             return Group("mapping", type_name(kind), self._items(thing.values(), above), keys)
         text = self._text(thing)
         number = self._number(thing)
@@ -120,42 +122,34 @@ class Structure:
         return Group("object", type_name(kind), self._items(inside, above), names, text, abs(number) - 1)
 
     def _items(self, things: Any, above: tuple[int, ...]) -> tuple[Item, ...]:
-        if len(things) > WIDEST:
-            self._say(f"a container of {len(things)} items: only the first {WIDEST} are recorded")
-            things = [thing for thing, _ in zip(things, range(WIDEST))]
+        room = self._how.left
+        things = list(itertools.islice(things, room + 1))
+        if len(things) > room:
+            things.pop()
+            self._say(f"containers of more than {MOST} items in all: what comes after them is not recorded")
+        self._how.left -= min(len(things) + 8, room)
         return tuple([self._item(thing, above) for thing in things])
 
-    def _members(self, thing: Any, kind: type) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
+    def _keys(self, mapping: Any) -> tuple[Any, ...]:
+        return tuple([self._key(key) for key in itertools.islice(mapping, self._how.left)])
+
+    def _members(self, thing: Any, kind: type) -> tuple[tuple[Any, ...] | None, Any] | None:
         """What an object holds: (names, members), with no names for a set; ``None`` if it is not to be opened."""
-        if isinstance(thing, (set, frozenset)):
-            return None, sorted(thing, key=self._text)
-        if isinstance(thing, _LISTED):
-            return None, list(thing)
-        if isinstance(thing, types.MappingProxyType):
-            return tuple(self._key(key) for key in thing), list(thing.values())
-        if isinstance(thing, _CLOSED) or kind.__module__ == "builtins":
+        if issubclass(kind, (set, frozenset)):
+            return None, sorted(itertools.islice(thing, self._how.left + 1), key=self._order)
+        if issubclass(kind, _LISTED):
+            return None, thing
+        if kind is types.MappingProxyType:
+            return self._keys(thing), thing.values()
+        if issubclass(kind, _CLOSED) or kind.__module__ == "builtins":
             return None
-        if dataclasses.is_dataclass(thing):
+        if dataclasses.is_dataclass(kind):
             pairs = [(f.name, getattr(thing, f.name)) for f in dataclasses.fields(thing) if hasattr(thing, f.name)]
         else:
             pairs = [(name, member) for name, member in _attributes(thing, kind)]
-        if not any(self._worth(member) for _, member in pairs):
+        if not _tensor_near([member for _, member in pairs]):
             return None
         return tuple(name for name, _ in pairs), [member for _, member in pairs]
-
-    def _worth(self, member: Any, depth: int = 0) -> bool:
-        """Does anything near hold a tensor? Objects without one are shown, not opened."""
-        if isinstance(member, torch.Tensor):
-            return True
-        if depth > 3 or type(member) in _ATOMS or isinstance(member, _CLOSED):
-            return False
-        if isinstance(member, (set, frozenset, *_LISTED)):
-            member = list(itertools.islice(member, 64))
-        if isinstance(member, (dict, types.MappingProxyType)):
-            return any(self._worth(inner, depth + 1) for inner in list(member.values())[:64])
-        if isinstance(member, (list, tuple)):
-            return any(self._worth(inner, depth + 1) for inner in member[:64])
-        return any(self._worth(inner, depth + 1) for _, inner in _attributes(member, type(member)))
 
     def _number(self, thing: Any) -> int:
         """One more than the object's number, negative when it was opened before and need not be again."""
@@ -171,29 +165,57 @@ class Structure:
 
     def _key(self, key: Any) -> Any:
         if type(key) in _ATOMS:
-            return key
-        if type(key) is float:
-            return key if key == key else NAN
+            return plain(key)
         if isinstance(key, str):
             return str.__str__(key)
         return Thing(type_name(type(key)), self._text(key))
 
+    def _order(self, thing: Any) -> str:
+        return repr(thing) if type(thing) in _ATOMS else self._text(thing)
+
     def _text(self, thing: Any) -> str:
+        if self._how.too_deep:
+            return f"<{type_name(type(thing))} inside an object whose repr runs too deep>"
         try:
             return without_addresses(self._shown(thing))
-        except RecursionError:
-            raise
         except Exception as error:
+            self._how.too_deep = isinstance(error, RecursionError)
             self._say(f"the repr of a {type_name(type(thing))} raised {type(error).__name__}: {first_line(error)}")
             return f"<{type_name(type(thing))} object whose repr raised {type(error).__name__}: {first_line(error)}>"
 
 
-def hasattr_quietly(thing: Any, name: str) -> bool:
-    """``hasattr`` for objects whose ``__getattr__`` may raise anything."""
+def _has_local_part(thing: Any) -> bool:
+    """Is it like a DTensor? Objects whose ``__getattr__`` raises, or knows every name, are not."""
     try:
-        return hasattr(thing, name)
+        return issubclass(type(getattr(thing, "_local_tensor", None)), torch.Tensor)
     except Exception:
         return False
+
+
+def _tensor_near(members: list[Any]) -> bool:
+    """Does any of an object's members hold a tensor, or anything near? Objects without one are shown, not opened."""
+    pending = collections.deque((member, 0) for member in members)
+    seen: set[int] = set()
+    while pending and len(seen) < NEAR:
+        thing, depth = pending.popleft()
+        kind = type(thing)
+        if issubclass(kind, torch.Tensor):
+            return True
+        if depth < 4 and kind not in _ATOMS and not issubclass(kind, _CLOSED) and id(thing) not in seen:
+            seen.add(id(thing))
+            pending.extend((inner, depth + 1) for inner in _inside(thing, kind))
+    return False
+
+
+def _inside(thing: Any, kind: type) -> list[Any]:
+    try:
+        if issubclass(kind, (dict, types.MappingProxyType)):
+            return list(itertools.islice(thing.values(), 64))
+        if issubclass(kind, (list, tuple, set, frozenset, *_LISTED)):
+            return list(itertools.islice(thing, 64))
+        return [member for _, member in _attributes(thing, kind)]
+    except Exception:
+        return []  # it cannot be looked at
 
 
 def _field_names(thing: Any, kind: type) -> tuple[str, ...] | None:

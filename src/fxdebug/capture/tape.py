@@ -45,6 +45,27 @@ class Entry(NamedTuple):
     body: Body | None = None
 
 
+class Met(list[_Seen]):
+    """The tensors met in the arguments or results of one operation, and how much more of those is looked at."""
+
+    MOST = 10_000  # items of containers: a list of lists that are one and the same is small, and endless to walk
+    DEEPEST = 24
+
+    left = MOST
+
+    def room_for(self, container: Any, depth: int) -> bool:
+        """May this container be walked? Otherwise it is known as an object only, and :attr:`full` says so."""
+        self.left -= len(container)
+        if depth > self.DEEPEST:
+            self.left = -1
+        return self.left >= 0
+
+    @property
+    def full(self) -> str | None:
+        """What makes the body untrustworthy, if something was left out."""
+        return "it passes containers too large to be followed" if self.left < 0 else None
+
+
 class Body:
     """What one call did: its arguments and results as codes, and its tape."""
 
@@ -134,11 +155,12 @@ class Tape(TorchFunctionMode):
         if not bodies or func in METADATA:
             return func(*args, **kwargs)
         body = bodies[-1]
-        met: list[_Seen] = []
+        met = Met()
         coded: tuple[Any, Any] | None = None
         try:
             coded = tuple([self._code(arg, met) for arg in args]), {k: self._code(v, met) for k, v in kwargs.items()}
             self._check_gradients(body, met)
+            body.hazard = body.hazard or met.full
         except Exception as error:
             body.hazard = body.hazard or f"an argument could not be noted ({type(error).__name__})"
         if func is _iterate and args and args[0].dim():  # iterating calls unbind unseen: note its results
@@ -152,7 +174,7 @@ class Tape(TorchFunctionMode):
                 body.hazard = body.hazard or f"an operation could not be noted ({type(error).__name__})"
         return iter(result) if func is _iterate and type(result) is tuple else result
 
-    def _note(self, body: Body, func: Any, coded: tuple[Any, Any], met: list[_Seen], result: Any) -> None:
+    def _note(self, body: Body, func: Any, coded: tuple[Any, Any], met: Met, result: Any) -> None:
         if getattr(func, "__name__", "") in ESCAPES:
             body.hazard = body.hazard or f"memory escapes through {func.__name__}()"
         writes: list[tuple[Uid, Value]] = []
@@ -165,17 +187,18 @@ class Tape(TorchFunctionMode):
                     writes.append((entry.uid, self.values.see(tensor, keep=False)))
                 entry.gradient = tensor.requires_grad
             changed = None
-            if isinstance(result, Tensor):
+            if issubclass(type(result), Tensor):
                 known = self.values.seen(result)
                 if known is not None:
                     changed = self._changed(known, result)
-            results: list[_Seen] = []
+            results = Met()
             out = self._code(result, results)
+            body.hazard = body.hazard or results.full
             values = tuple([entry.value for entry in results])
         line = user_line(sys._getframe(2))
         body.entries.append(Entry(func, coded[0], coded[1], out, context_now(), line, changed, tuple(writes), values))
 
-    def _check_gradients(self, body: Body, met: list[_Seen]) -> None:
+    def _check_gradients(self, body: Body, met: Met) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
         if body.hazard is None and torch.is_grad_enabled():
             for entry in met:
@@ -193,12 +216,12 @@ class Tape(TorchFunctionMode):
 
     # Codes ---------------------------------------------------------------------------------------
 
-    def _code(self, thing: Any, met: list[_Seen]) -> Any:
+    def _code(self, thing: Any, met: Met, depth: int = 0) -> Any:
         """The code of any argument or result; ``met`` collects the tensors in it."""
         kind = type(thing)
         if kind in ATOMS:
             return thing
-        if isinstance(thing, Tensor):
+        if issubclass(kind, Tensor):  # isinstance would ask the object, which may say anything
             entry = self.values.seen(thing)
             if entry is None:
                 with aside():
@@ -207,19 +230,24 @@ class Tape(TorchFunctionMode):
                 assert entry is not None
             met.append(entry)
             return entry.uid
+        below = depth + 1
         if kind is tuple or kind is torch.Size:
-            return tuple([self._code(item, met) for item in thing])
-        if kind is list:
-            return [self._code(item, met) for item in thing]
-        if kind is dict:
-            return {key: self._code(item, met) for key, item in thing.items()}
-        if kind is slice:
-            return slice(self._code(thing.start, met), self._code(thing.stop, met), self._code(thing.step, met))
-        members = members_of(thing)
-        if members is not None:
-            return Struct(kind, members[0], [self._code(item, met) for item in members[1]])
-        if isinstance(thing, (int, float, complex, str)):
-            return thing
+            if met.room_for(thing, depth):
+                return tuple([self._code(item, met, below) for item in thing])
+        elif kind is list:
+            if met.room_for(thing, depth):
+                return [self._code(item, met, below) for item in thing]
+        elif kind is dict:
+            if met.room_for(thing, depth):
+                return {key: self._code(item, met, below) for key, item in thing.items()}
+        elif kind is slice:
+            return slice(*[self._code(bound, met, below) for bound in (thing.start, thing.stop, thing.step)])
+        else:
+            members = members_of(thing)
+            if members is not None and met.room_for(members[1], depth):
+                return Struct(kind, members[0], [self._code(item, met, below) for item in members[1]])
+            if issubclass(kind, (int, float, complex, str)):
+                return thing
         self._opaque = True
         return Opaque(thing)
 
@@ -229,11 +257,12 @@ class Tape(TorchFunctionMode):
         """A call begins: note what it was given, and what that looked like."""
         self._opaque = False
         body.context = context_now()
-        met: list[_Seen] = []
+        met = Met()
         with aside():
             body.args = tuple([self._code(arg, met) for arg in args])
             body.kwargs = {name: self._code(arg, met) for name, arg in kwargs.items()}
             body.opaque = self._opaque
+            body.hazard = met.full
             for entry in met:
                 tensor = entry.reference()
                 if tensor is not None and not tensor.is_nested:
@@ -244,9 +273,13 @@ class Tape(TorchFunctionMode):
 
     def ended(self, body: Body, parent: Body | None, output: Any) -> None:
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
-        met: list[_Seen] = []
-        with aside():
-            body.out = self._code(output, met)
+        met = Met()
+        try:
+            with aside():
+                body.out = self._code(output, met)
+            body.hazard = body.hazard or met.full
+        except Exception as error:  # the caller's tape has the call all the same
+            body.out, body.hazard = Opaque(output), f"what it returned could not be noted ({type(error).__name__})"
         self._check_gradients(body, met)
         if parent is not None:
             line = user_line(sys._getframe(2))

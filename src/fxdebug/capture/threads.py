@@ -8,11 +8,15 @@ them changes, and both are put back.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 if TYPE_CHECKING:
     from fxdebug.capture.recorder import Frame, Recorder
@@ -33,6 +37,19 @@ def origin(recorder: Recorder) -> Frame | None:
     if origins is None:
         origins = _of_thread.get(threading.current_thread())
     return None if origins is None else origins.get(recorder)
+
+
+def is_calling(module: nn.Module) -> bool:
+    """Is this thread inside a call of the module, whether that was recorded or not?"""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _called and frame.f_locals.get("self") is module:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_called = nn.Module.__call__.__code__
 
 
 def _here() -> _Origins:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,6 +58,7 @@ class ModuleTracer(fx.Tracer):
         self.pattern = Pattern(args=(), kwargs={}, context=body.context, proven=True)
         self._position = 0
         self._standins: dict[Uid, Standin] = {}
+        self.made: list[weakref.ref[Standin]] = []
         self._real: dict[Uid, Tensor] = {}
         self._facts = dict(body.before)  # uid → shape, dtype, requires_grad as they are now
         self._held: list[tuple[Any, Any]] = []  # (object in the trace, object on the tape), by number
@@ -276,6 +278,7 @@ class ModuleTracer(fx.Tracer):
         standin = Standin(uid, self.pattern.slots, shape, stride, dtype, torch.device(first.device), gradient)
         self.pattern.slots += 1
         self._standins[uid] = standin
+        self.made.append(weakref.ref(standin))
         return standin
 
     def _template_of(self, code: Any) -> Any:

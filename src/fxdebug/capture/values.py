@@ -104,6 +104,10 @@ class Values:
         """Is it a parameter or buffer of the model?"""
         return id(tensor) in self._names
 
+    def tensor(self, uid: Uid) -> Tensor | None:
+        """The tensor object of a uid, if it still exists."""
+        return next((entry.reference() for entry in list(self._seen.values()) if entry.uid == uid), None)
+
     def alive(self) -> list[tuple[Uid, Tensor]]:
         """Every tensor object that was met and still exists, with its uid."""
         found = [(entry.uid, entry.reference()) for entry in list(self._seen.values())]

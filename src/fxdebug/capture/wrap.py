@@ -39,13 +39,15 @@ class Observer(Protocol):
 class _Wrapped:
     """The wrapper on one module: what stood there before, and who is watching."""
 
-    __slots__ = ("had_own", "method", "module", "observers", "original", "visitors", "visits")
+    __slots__ = ("bypassed", "found", "had_own", "method", "module", "observers", "original", "visitors", "visits")
 
     def __init__(self, module: nn.Module) -> None:
         _clean(module)
         self.module = module
         self.had_own = "forward" in module.__dict__
+        self.found = None if self.had_own else getattr(type(module), "forward", None)
         self.original = module.forward
+        self.bypassed = False  # has the program put another forward in our place?
         self.observers: tuple[Observer, ...] = ()
         self.visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
         self.visits = 0  # such calls that are on
@@ -59,18 +61,21 @@ _observers: tuple[Observer, ...] = ()
 
 def _forward_of(wrapped: _Wrapped) -> Callable[..., Any]:
     """The function that stands in as ``module.forward``, bound to the module as a method is."""
-    original, module = wrapped.original, wrapped.module
+    original, module, found = wrapped.original, wrapped.module, wrapped.found
 
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        run = original
         if self is not module:  # a deep copy made meanwhile took this along: it runs its own code
             function = getattr(original, "__func__", None)
             return original(*args, **kwargs) if function is None else function(self, *args, **kwargs)
-        if _compiling():  # inside torch.compile: be as if not there
-            return original(*args, **kwargs)
+        if found is not None and getattr(type(self), "forward", None) is not found:
+            run = _of_class(self)  # the class was patched meanwhile
+        if _compiling() or (wrapped.bypassed and _whole.modules[-1:] == (module,)):
+            return run(*args, **kwargs)  # inside torch.compile, or recorded already: be as if not there
         observers = wrapped.observers
         if len(observers) == 1:
-            return observers[0].call(module, original, args, kwargs)
-        return _nested(observers, module, original)(*args, **kwargs)
+            return observers[0].call(module, run, args, kwargs)
+        return _nested(observers, module, run)(*args, **kwargs)
 
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         value = getattr(original, name, None)
@@ -81,6 +86,16 @@ def _forward_of(wrapped: _Wrapped) -> Callable[..., Any]:
     if not hasattr(original, "__func__"):  # a static forward, or a plain function set on the instance
         forward.__signature__ = _signature(original)  # type: ignore[attr-defined]
     return forward
+
+
+def _of_class(module: nn.Module) -> Callable[..., Any]:
+    """The forward that a module has from its class, bound."""
+    for base in type(module).__mro__:
+        if "forward" in base.__dict__:
+            found = base.__dict__["forward"]
+            bound: Callable[..., Any] = found.__get__(module, type(module)) if hasattr(found, "__get__") else found
+            return bound
+    raise AttributeError(f"{type(module).__name__!r} object has no attribute 'forward'")
 
 
 def _signature(function: Callable[..., Any]) -> Any:
@@ -161,6 +176,7 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     wrapped = _table.get(id(self))
     if (
         wrapped is not None
+        and self.__dict__.get("forward") is wrapped.method
         and len(wrapped.observers) - len(wrapped.visitors) == len(_observers)
         and not (
             self._forward_hooks
@@ -182,8 +198,9 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def _watched(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     new, visited = _visit(self)
     run: Callable[..., Any] = types.MethodType(_original_call_impl, self)
-    if new and id(self) not in _table:  # it carries no wrapper: the whole call stands for its forward
-        run = _nested(new, self, run)
+    unmet = _unmet(self, new)
+    if unmet:
+        run = _nested(unmet, self, _as_a_whole(self, run))
     for observer in reversed(_observers):
         run = _around(observer.outer, self, run)
     try:
@@ -191,6 +208,41 @@ def _watched(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     finally:
         if visited is not None:
             _end_visit(visited)
+
+
+# Modules whose forward we are not in front of: the whole call is recorded in its stead -------------
+
+
+class _Whole(threading.local):
+    """The modules that this thread is calling in this way, outermost first."""
+
+    modules: tuple[nn.Module, ...] = ()
+
+
+_whole = _Whole()
+
+
+def _unmet(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, ...]:
+    """Who would not hear of a call: it carries no wrapper, or the program has put another forward there."""
+    wrapped = _table.get(id(module))
+    if wrapped is None:
+        return new
+    if module.__dict__.get("forward") is wrapped.method:
+        return ()
+    wrapped.bypassed = True
+    return wrapped.observers
+
+
+def _as_a_whole(module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        before = _whole.modules
+        _whole.modules = (*before, module)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            _whole.modules = before
+
+    return whole
 
 
 _class_call_impl = nn.Module._call_impl

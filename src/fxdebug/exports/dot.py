@@ -1,31 +1,38 @@
-"""The graph of a run as DOT, and as a picture where something here can draw it.
+"""The graph of a run as DOT: boxes are modules, nested as they called one another; nodes are operations and
+closed calls, coloured by how far their graph can be trusted or by a statistic; NaN and Inf are red.
 
-Boxes are modules, nested as they called one another; nodes are operations and closed calls, coloured
-by how far their graph can be trusted or by a statistic; NaN and Inf are red. SVGs have tooltips.
+What is drawn is decided in ``drawn``; ``pictures`` has it drawn.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
-import subprocess
+import textwrap
+from html import escape
 from pathlib import Path
 
 import graphviz
 
-from fxdebug.errors import MissingExtra, SaveError, UsageError
-from fxdebug.exports import pygraphviz_dot
-from fxdebug.exports.drawn import Box, Drawing, Step, drawing
+from fxdebug.errors import UsageError, nearest
+from fxdebug.exports.drawn import Arrow, Box, Drawing, Step, drawing
 from fxdebug.exports.text import not_finite, number
+from fxdebug.graph import Node
+from fxdebug.ops import refs_in, text_of
 from fxdebug.trace import Trace
-from fxdebug.values import Stats, Value, shape_text
+from fxdebug.values import Stats, shape_text
 
-MOST = 3_000  # nodes that dot lays out in a minute or so
 COLORS = ("status", "mean", "std", "min", "max", "absmax", "zeros", "none")
 
-_STATUS = {"verified": "#e3f1e5", "recorded": "#fdf0d5", "opaque": "#e6e6ea", None: "#f4f4f6"}
-_SCALE = ("#f7fbff", "#deebf7", "#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5")
+_STATUS = {"verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", None: "#f1f1f4"}
+_MEANING = {
+    "verified": "verified", "recorded": "recorded: as it ran", "opaque": "opaque: nothing inside can be seen",
+}  # fmt: skip
+_RED, _RED_LINE = "#f7c6c5", "#c62828"
+_SCALE = ("#f7fbff", "#e3eef9", "#cfe1f2", "#b5d4e9", "#9fcae3", "#88bcdc", "#6daed5")
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}
+_LINE, _GREY = "#8a8a94", "#5f5f68"
+_LONGEST = 48  # letters of a title; names may be of any length
+_WIDEST = 30  # letters of a line
 
 
 def write_dot(
@@ -34,72 +41,23 @@ def write_dot(
     *,
     depth: int | None = None,
     fold: bool = True,
+    leaves: bool = False,
     color: str = "status",
     everything: bool = False,
     rankdir: str = "TB",
 ) -> Path:
-    """The DOT text. ``depth`` and ``everything`` as in ``drawn.drawing``; ``color`` is one of :data:`COLORS`."""
-    path.write_text(source(trace, depth=depth, fold=fold, color=color, everything=everything, rankdir=rankdir), "utf-8")
+    """The DOT text. What is drawn: see ``drawn.drawing``; ``color`` is one of :data:`COLORS`."""
+    drawn = drawing(trace, depth=depth, fold=fold, leaves=leaves, everything=everything)
+    path.write_text(source(trace, drawn, color=color, rankdir=rankdir), "utf-8")
     return path
 
 
-def write_picture(
-    trace: Trace,
-    path: Path,
-    *,
-    depth: int | None = None,
-    fold: bool = True,
-    color: str = "status",
-    everything: bool = False,
-    rankdir: str = "TB",
-) -> Path:
-    """The drawn picture, by ``dot`` on the PATH or by the Graphviz inside pygraphviz's wheel.
-
-    Where neither is there, the ``.dot`` file is written beside it and ``MissingExtra`` says both remedies.
-    """
-    options = {"depth": depth, "fold": fold, "color": color, "everything": everything, "rankdir": rankdir}
-    text = source(trace, **options, most=MOST, suffix=path.suffix)  # type: ignore[arg-type]
-    arguments = _command(path)
-    if arguments is None:
-        beside = path.with_suffix(".dot")
-        beside.write_text(text, "utf-8")
-        raise MissingExtra(
-            f"drawing {path.name} needs Graphviz: pip install 'fxdebug[draw]', or install graphviz with your system's "
-            f"package manager. The graph was written to {beside}; any Graphviz can draw it"
-        )
-    done = subprocess.run(arguments, input=text.encode(), capture_output=True, check=False)
-    if done.returncode != 0 or not path.exists():
-        raise SaveError(f"dot could not draw {path}: {done.stderr.decode(errors='replace').strip()[-300:]}")
-    return path
-
-
-def _command(path: Path) -> list[str] | None:
-    """What draws a picture here: ``dot`` on the PATH, or the Graphviz in pygraphviz's wheel."""
-    format = path.suffix[1:].lower()
-    dot = shutil.which("dot")
-    return [dot, f"-T{format}", "-o", str(path)] if dot is not None else pygraphviz_dot.command(format, str(path))
-
-
-def source(
-    trace: Trace,
-    *,
-    depth: int | None = None,
-    fold: bool = True,
-    color: str = "status",
-    everything: bool = False,
-    rankdir: str = "TB",
-    most: int | None = None,
-    suffix: str = "",
-) -> str:
-    """The DOT text of a trace. Raises ``UsageError`` where the drawing would have more than ``most`` nodes."""
+def source(trace: Trace, drawn: Drawing, *, color: str = "status", rankdir: str = "TB") -> str:
+    """The DOT text of a drawing."""
     if color not in COLORS:
-        raise UsageError(f"color={color!r}: use one of {', '.join(COLORS)}")
-    drawn = drawing(trace, depth=depth, fold=fold, everything=everything)
-    if most is not None and len(drawn.steps) > most:
-        raise UsageError(
-            f"{len(drawn.steps)} nodes are too many for dot to lay out as {suffix}: give a smaller depth "
-            f"(depth=2 shows {len(drawing(trace, depth=2, fold=fold).steps)} nodes), or write .dot or .graphml"
-        )
+        raise UsageError(f"color={color!r}: use one of {', '.join(COLORS)}.{nearest(color, COLORS)}")
+    if rankdir not in ("TB", "LR", "BT", "RL"):
+        raise UsageError(f"rankdir={rankdir!r}: use TB (downwards) or LR (to the right)")
     return _Writer(trace, drawn, color).text(rankdir)
 
 
@@ -109,32 +67,44 @@ class _Writer:
         self._drawn = drawn
         self._names: dict[str, str] = {}
         self._color = color
-        self._range = self._extent() if color not in ("status", "none") else (0.0, 1.0)
+        self._stats = {id: step.stats for id, step in drawn.steps.items()}
+        amounts = [a for stats in self._stats.values() if (a := _amount(stats, color)) is not None]
+        self._range = (min(amounts), max(amounts)) if amounts else (0.0, 0.0)
 
     def text(self, rankdir: str) -> str:
         """The whole graph."""
-        graph = graphviz.Digraph(self._trace.model)
-        graph.attr(rankdir=rankdir, dpi="110", compound="true", newrank="true", nodesep="0.25", ranksep="0.35", **_FONT)
+        graph = graphviz.Digraph(_plain(self._trace.model, 100))
         graph.attr(
-            "node", shape="box", style="rounded,filled", fontsize="10", margin="0.12,0.06", color="#8a8a94", **_FONT
-        )
-        graph.attr("edge", fontsize="8", color="#70707a", fontcolor="#70707a", arrowsize="0.6", **_FONT)
-        for step in self._drawn.inputs:
-            label = self._label(step.node.id.rpartition("/")[2], step, None)
-            graph.node(
-                self._name(step.node.id), label, shape="cds", fillcolor="#ffffff", tooltip=_escaped(str(step.node))
-            )
-        self._boxes(graph)
+            label=self._legend(), labelloc="t", labeljust="l", rankdir=rankdir, dpi="110", compound="true",
+            newrank="true", nodesep="0.22", ranksep="0.3", pad="0.2", tooltip=_plain(self._trace.model), **_FONT,
+        )  # fmt: skip
+        graph.attr("node", shape="box", style="filled", fontsize="10", margin="0.1,0.05", color=_LINE, **_FONT)
+        graph.attr("edge", fontsize="7.5", color="#7c7c86", fontcolor="#8a8a94", arrowsize="0.55", **_FONT)
+        steps = self._drawn.steps.values()
+        for step in steps:
+            if step.kind == "input":
+                self._end(graph, step)
+        with graph.subgraph() as last:
+            last.attr(rank="sink")
+            for step in steps:
+                if step.kind == "output":
+                    self._end(last, step)
+        if self._drawn.root is None:
+            for step in steps:
+                if step.kind == "call":
+                    self._step(graph, step)
+        else:
+            self._boxes(graph, self._drawn.root)
         for arrow in self._drawn.arrows:
-            label = "" if arrow.value is None else shape_text(arrow.value.shape)
-            style = "dashed" if arrow.memory else "solid"
-            graph.edge(self._name(arrow.source), self._name(arrow.target), label=_escaped(f" {label}"), style=style)
+            self._arrow(graph, arrow)
         return str(graph.source)
 
-    def _boxes(self, graph: graphviz.Digraph) -> None:
+    # Boxes ---------------------------------------------------------------------------------------
+
+    def _boxes(self, graph: graphviz.Digraph, root: Box) -> None:
         """Clusters in clusters, written from the innermost out."""
         order: list[Box] = []
-        pending = [self._drawn.root]
+        pending = [root]
         while pending:
             box = pending.pop()
             order.append(box)
@@ -142,73 +112,200 @@ class _Writer:
         made: dict[int, graphviz.Digraph] = {}
         for box in reversed(order):
             cluster = graphviz.Digraph(f"cluster_{len(made)}")
-            call = box.row.first
-            title = box.row.name if box.row.name == call.type else f"{box.row.name}  {call.type}"
-            tooltip = f"{call.path or call.type} {call.status or ''} {call.reason}"
+            call, failed = box.row.first, box.row.first.error is not None
+            repeated = box.row.repeats > 1
             cluster.attr(
-                label=_escaped(title), style="rounded,filled", color="#c9c9d2", fillcolor="#fafafc", fontsize="11",
-                labeljust="l", tooltip=_escaped(tooltip), **_FONT,
+                label=_box_title(box), labeljust="l", labelloc="t", style="rounded,filled", margin="10",
+                color=_RED_LINE if failed else "#7f93b2" if repeated else "#c9c9d2",
+                fillcolor="#eef2f9" if repeated else "#fafafc", penwidth="1.4" if repeated or failed else "0.8",
+                fontsize="10.5", tooltip=_tip([call.id, call.source, _trust(box.status, call.reason)]), **_FONT,
             )  # fmt: skip
             for step in box.steps:
                 self._step(cluster, step)
             for inner in box.boxes:
                 cluster.subgraph(made[id(inner)])
             made[id(box)] = cluster
-        graph.subgraph(made[id(self._drawn.root)])
+        graph.subgraph(made[id(root)])
+
+    # Nodes ---------------------------------------------------------------------------------------
 
     def _step(self, cluster: graphviz.Digraph, step: Step) -> None:
-        node = step.node
-        closed = node.kind == "call_module"
-        name = node.call.path.rpartition(".")[2] if closed and node.call.path else node.op
-        title = f"{name}  {node.op}" if closed and name != node.op else node.op
-        cluster.node(
-            self._name(node.id), self._label(title, step, node.status),
-            fillcolor=self._fill(step), penwidth="1.4" if closed else "0.8",
-            shape="box" if closed else "ellipse", color="#d33333" if _is_bad(step.stats) else "#8a8a94",
-            tooltip=_escaped(_tooltip(step)),
+        stats, call = self._stats[step.id], step.kind == "call"
+        bad = _is_bad(stats) or step.failed
+        options = {
+            "label": self._label(step), "fillcolor": self._fill(step), "tooltip": _step_tip(step, stats),
+            "color": _RED_LINE if bad else _LINE, "penwidth": "1.3" if call else "0.6",
+        }  # fmt: skip
+        if call:
+            options["style"] = "rounded,filled"
+            options["peripheries"] = "2" if step.repeats > 1 else "1"
+        elif step.kind == "arranging" and not bad:
+            options |= {"fillcolor": "#ffffff", "color": "#c9c9d2"}
+        cluster.node(self._name(step.id), **options)
+
+    def _end(self, graph: graphviz.Digraph, step: Step) -> None:
+        """An input or an output of the whole run."""
+        stats = self._stats[step.id]
+        color = _RED_LINE if _is_bad(stats) else "#44546a"
+        tip = _tip([step.title, *_facts(step, stats)])
+        graph.node(
+            self._name(step.id), label=self._label(step), style="filled", fillcolor="#ffffff", color=color,
+            shape="note" if step.kind == "input" else "box", penwidth="1.1", tooltip=tip,
         )  # fmt: skip
 
-    def _label(self, title: str, step: Step, status: str | None) -> str:
-        lines = [title]
-        value = step.values[0] if step.values else None
-        if value is not None:
-            lines.append(f"{value.dtype} {shape_text(value.shape)}")
-            lines += _numbers(step.stats)
-        return "\\n".join(_escaped(line) for line in lines)
+    def _label(self, step: Step) -> str:
+        """The title, and in small letters what came out."""
+        call = step.node.call
+        title = _short(step.title) if step.kind != "arranging" else step.title
+        if step.kind == "call" and step.title != call.type:
+            head = f"<B>{_html(title)}</B>  {_html(_short(call.type))}"
+        elif step.kind == "arranging":
+            head = f'<FONT COLOR="{_GREY}">' + "<BR/>".join(map(_html, textwrap.wrap(title, _WIDEST))) + "</FONT>"
+        else:
+            head = f"<B>{_html(title)}</B>" + _html(_index(step.node))
+        lines = []
+        if step.failed:
+            lines.append(f'<FONT COLOR="{_RED_LINE}">raised {_html(str(call.error and call.error.type))}</FONT>')
+        if step.values:
+            lines.append(_html(f"{step.values[0].dtype} {_shape(step.values[0].shape)}"))
+        if step.kind != "arranging" or _is_bad(self._stats[step.id]):
+            lines += map(_html, _numbers(self._stats[step.id]))
+        small = "<BR/>".join(lines)
+        if not small:
+            return f"<{head}>"
+        return f'<{head}<BR/><FONT POINT-SIZE="3"> </FONT><BR/><FONT POINT-SIZE="8" COLOR="#4a4a52">{small}</FONT>>'
 
     def _fill(self, step: Step) -> str:
-        if _is_bad(step.stats):
-            return "#f8d0d0"
+        stats = self._stats[step.id]
+        if _is_bad(stats) or step.failed:
+            return _RED
         if self._color == "status":
-            return _STATUS.get(step.node.status, _STATUS[None])
-        amount = _amount(step.stats, self._color)
+            return _STATUS.get(step.status, _STATUS[None])
+        amount = _amount(stats, self._color)
         if amount is None:
             return "#ffffff"
         low, high = self._range
         share = 0.0 if high <= low else (amount - low) / (high - low)
         return _SCALE[min(int(share * len(_SCALE)), len(_SCALE) - 1)]
 
-    def _extent(self) -> tuple[float, float]:
-        amounts = [a for step in self._drawn.steps.values() if (a := _amount(step.stats, self._color)) is not None]
-        return (min(amounts), max(amounts)) if amounts else (0.0, 1.0)
+    def _arrow(self, graph: graphviz.Digraph, arrow: Arrow) -> None:
+        known = "" if arrow.value is None else _shape(arrow.value.shape)
+        options = {"style": {"data": "solid", "memory": "dashed", "order": "dotted"}[arrow.kind]}
+        if arrow.kind == "order":
+            options |= {"arrowhead": "open", "color": "#b0b0b8"}
+        elif self._drawn.steps[arrow.target].kind != "output":  # it says its shape itself
+            options["label"] = graphviz.nohtml(f" {known}")
+        steps = self._drawn.steps
+        ends = [_plain(steps[id].title, 60) for id in (arrow.source, arrow.target)]
+        options["tooltip"] = options["labeltooltip"] = _tip([f"{ends[0]} → {ends[1]}", arrow.value and arrow.value.label])
+        graph.edge(self._name(arrow.source), self._name(arrow.target), **options)
 
     def _name(self, id: str) -> str:
         """DOT reads a colon in a node's name as a port: nodes are numbered instead."""
         return self._names.setdefault(id, f"n{len(self._names)}")
 
+    # The legend ----------------------------------------------------------------------------------
 
-def _amount(stats: Stats | None, name: str) -> float | None:
-    """How strongly to colour: magnitudes on a logarithmic scale."""
-    if stats is None or name == "none":
-        return None
-    if name == "zeros":
-        return stats.zeros / stats.count if stats.count else None
-    found = getattr(stats, name)
-    return None if found is None else math.copysign(math.log1p(abs(found)), 1 if name != "min" else -1)
+    def _legend(self) -> str:
+        """Above the picture: the model, what of it is drawn, and what the colours mean."""
+        trace, drawn = self._trace, self._drawn
+        deepest = max(call.depth for call in trace.calls) + 1
+        facts = [f"{len(trace.calls)} calls", f"{len(drawn.steps)} nodes drawn"]
+        if drawn.depth is not None and drawn.depth < deepest:
+            facts.append(f"calls {drawn.depth} levels down are closed")
+        title = f'<B><FONT POINT-SIZE="15">{_html(_short(trace.model))}</FONT></B>'
+        small = f'<FONT POINT-SIZE="9" COLOR="{_GREY}">{" · ".join(facts)}</FONT>'
+        cells = "".join(
+            (f'<TD BGCOLOR="{color}" BORDER="1" COLOR="{_LINE}" WIDTH="14" HEIGHT="10"></TD>' if color else "")
+            + (f'<TD ALIGN="LEFT"><FONT POINT-SIZE="9" COLOR="{_GREY}">{_html(text)}</FONT></TD>' if text else "")
+            for color, text in self._meanings()
+        )
+        rows = f'<TR><TD ALIGN="LEFT">{title}</TD></TR><TR><TD ALIGN="LEFT">{small}</TD></TR>'
+        if cells:
+            table = f'<TABLE ALIGN="LEFT" BORDER="0" CELLSPACING="3" CELLPADDING="1"><TR>{cells}</TR></TABLE>'
+            rows += f'<TR><TD ALIGN="LEFT">{table}</TD></TR>'
+        return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2">{rows}</TABLE>>'
+
+    def _meanings(self) -> list[tuple[str, str]]:
+        """Colours that occur, and what they say."""
+        found: list[tuple[str, str]] = []
+        steps = self._drawn.steps.values()
+        if self._color == "status":
+            here = {step.status for step in steps if step.kind in ("op", "call")}
+            found = [(_STATUS[status], _MEANING[status]) for status in _MEANING if status in here]
+        elif self._color != "none" and self._range[1] > self._range[0]:
+            low, high = (number(_undone(end, self._color)) for end in self._range)
+            found = [("", f"{self._color} from {low}"), *((color, "") for color in _SCALE), ("", f"to {high}")]
+        if any(_is_bad(stats) for stats in self._stats.values()):
+            found.append((_RED, "NaN or Inf"))
+        if any(step.failed for step in steps):
+            found.append((_RED, "raised"))
+        kinds = {arrow.kind for arrow in self._drawn.arrows}
+        if "memory" in kinds:
+            found.append(("", "dashed: through memory or an object"))
+        if "order" in kinds:
+            found.append(("", "dotted: ran next, its input is not known"))
+        return found
 
 
-def _is_bad(stats: Stats | None) -> bool:
-    return stats is not None and stats.finite < stats.count
+# What is said of a step --------------------------------------------------------------------------
+
+
+def _box_title(box: Box) -> str:
+    name, kind = _short(box.row.name), _short(box.row.first.type)
+    text = f"<B>{_html(name)}</B>" + ("" if box.row.name == box.row.first.type else f"  {_html(kind)}")
+    if box.status in ("recorded", "opaque"):
+        text += f'  <FONT COLOR="#9a6700">{box.status}</FONT>'
+    if box.row.first.error is not None:
+        text += f'  <FONT COLOR="{_RED_LINE}">raised {_html(box.row.first.error.type)}</FONT>'
+    return f"<{text}>"
+
+
+def _index(node: Node) -> str:
+    """What ``x[...]`` takes, where that is short and not a tensor."""
+    if node.op != "getitem" or node.step is None or len(node.step.args) < 2 or refs_in(node.step.args[1]):
+        return ""
+    text = text_of(node.step.args[1])
+    text = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+    return f" [{text}]" if len(text) <= 24 else ""
+
+
+def _step_tip(step: Step, stats: Stats | None) -> str:
+    node = step.node
+    inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
+    lines = [node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it", _expression(step)]
+    lines += [node.source, _trust(node.status, node.call.reason), inside]
+    return _tip([*lines, *_facts(step, stats)])
+
+
+def _expression(step: Step) -> str:
+    """The operation with its arguments."""
+    lines = []
+    for node in (step.node, *step.merged):
+        if node.step is not None:
+            arguments = [text_of(arg) for arg in node.step.args]
+            arguments += [f"{name}={text_of(arg)}" for name, arg in node.step.kwargs.items()]
+            lines.append(f"{node.step.name} = {node.op}({', '.join(arguments)})")
+    return "\n".join(line if len(line) < 200 else f"{line[:199]}…" for line in lines)
+
+
+def _facts(step: Step, stats: Stats | None) -> list[str]:
+    lines = [f"{step.values[0].label} on {step.values[0].device}"] if step.values else []
+    if stats is not None:
+        parts = [f"{name} {number(getattr(stats, name))}" for name in ("mean", "std", "min", "max")]
+        lines += [", ".join(parts), f"{stats.zeros} zeros of {stats.count}", not_finite(stats)]
+    if len(step.values) > 1:
+        lines.append(f"over {len(step.values)} repetitions")
+    return lines
+
+
+def _trust(status: str | None, reason: str) -> str:
+    return f"{status}: {reason}" if status and reason else status or ""
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    """Brackets where there is no × to show that it is a shape."""
+    return shape_text(shape) if len(shape) > 1 else f"[{shape_text(shape)}]" if shape else "scalar"
 
 
 def _numbers(stats: Stats | None) -> list[str]:
@@ -219,22 +316,51 @@ def _numbers(stats: Stats | None) -> list[str]:
     return [f"{number(stats.mean)} ± {number(stats.std)}"] if stats.mean is not None else []
 
 
-def _tooltip(step: Step) -> str:
-    node, stats = step.node, step.stats
-    lines = [node.id + (f" and {step.repeats - 1} like it" if step.repeats > 1 else "")]
-    if node.source:
-        lines.append(node.source)
-    if node.status:
-        lines.append(f"{node.status} {node.call.reason}".strip())
-    value: Value | None = step.values[0] if step.values else None
-    if value is not None:
-        lines.append(f"{value.label} on {value.device}")
-    if stats is not None:
-        lines.append(f"min {number(stats.min)} max {number(stats.max)} zeros {stats.zeros} of {stats.count}")
-    return "\n".join(lines)
+def _is_bad(stats: Stats | None) -> bool:
+    return stats is not None and stats.finite < stats.count
 
 
-def _escaped(text: str) -> str:
-    """Text as DOT takes it literally: backslashes doubled, control characters shown."""
-    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    return shown.replace("\\", "\\\\").replace("\n", "\\n")
+def _amount(stats: Stats | None, name: str) -> float | None:
+    """How strongly to colour: magnitudes on a logarithmic scale, signs kept."""
+    if stats is None or name in ("none", "status"):
+        return None
+    if name == "zeros":
+        return stats.zeros / stats.count if stats.count else None
+    found = getattr(stats, name)
+    if found is None:
+        return None
+    found = abs(found) if isinstance(found, complex) else found
+    return math.copysign(math.log1p(abs(found) * 1e3), found)
+
+
+def _undone(amount: float, name: str) -> float:
+    """The number behind an amount."""
+    return amount if name == "zeros" else math.copysign(math.expm1(abs(amount)) / 1e3, amount)
+
+
+# Text that DOT and SVG can hold ------------------------------------------------------------------
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+
+
+def _shown(text: str) -> str:
+    """Control characters, and halves of surrogate pairs, as their escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _html(text: str) -> str:
+    return escape(_shown(text)).replace("\\", "&#92;")
+
+
+def _plain(text: str, longest: int = 1000) -> str:
+    """Text outside HTML labels: backslashes and ampersands would be read as escapes."""
+    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return str(graphviz.nohtml(_shown(text).replace("&", "&amp;").replace("\\", "\\\\")))
+
+
+def _tip(lines: list[str | None]) -> str:
+    """A tooltip of several lines."""
+    shown = [_plain(part) for line in lines if line for part in line.split("\n")]
+    return graphviz.nohtml("\\n".join(shown) or " ")  # type: ignore[no-any-return]

@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from fxdebug.graph import Network, Node
+from fxdebug.ops import OPAQUE, RECORDED, VERIFIED
 from fxdebug.prune import Row, folded
 from fxdebug.query import network
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Group, Stats, Value, pooled
 
-READABLE = 70  # boxes that a person takes in at a glance
+READABLE = 60  # steps that a person takes in at a glance
+DEEPEST = 12  # levels that are opened unasked
+OUTPUTS = 8  # results of the model that get a node of their own
+
+# Operations that give the same elements in another arrangement: a row of them is one step.
+REARRANGING = frozenset(
+    (
+        "view reshape transpose permute contiguous expand expand_as view_as unsqueeze squeeze flatten unflatten "
+        "movedim swapaxes swapdims t T mT adjoint detach clone broadcast_to"
+    ).split()
+)
+_BAD_TO_GOOD = (OPAQUE, RECORDED, VERIFIED)
 
 
 @dataclass
@@ -22,17 +35,27 @@ class Box:
     """A call that is drawn open: a cluster with boxes and steps in it."""
 
     row: Row
+    status: str | None = None
     boxes: list[Box] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
 
 @dataclass
 class Step:
-    """One drawn node: an operation, or a call that stays closed; for repeated layers it stands for all."""
+    """One drawn node: an operation, a closed call, an input or output; for repeated layers it stands for all.
 
+    ``kind`` is ``op``, ``arranging``, ``call``, ``input`` or ``output``. ``repeats`` is how often a closed
+    call is repeated where it stands, ``values`` has its first result in every repetition of its box.
+    """
+
+    id: str
+    kind: str
     node: Node
-    repeats: int
+    title: str
     values: tuple[Value, ...]
+    status: str | None = None
+    repeats: int = 1
+    merged: list[Node] = field(default_factory=list)  # arranging steps that follow and are drawn with it
 
     @property
     def stats(self) -> Stats | None:
@@ -40,75 +63,96 @@ class Step:
         known = [value.stats for value in self.values if value.stats is not None]
         return pooled(known) if known else None
 
+    @property
+    def failed(self) -> bool:
+        """Is it a call that raised?"""
+        return self.kind == "call" and self.node.call.error is not None
+
 
 @dataclass
 class Arrow:
-    """Data that flows between two drawn nodes."""
+    """What leads from one drawn node to another.
+
+    ``kind`` is ``data``; ``memory`` where the target sees what the source wrote into memory or an object; or
+    ``order`` where the target only ran next, and nobody knows where its input came from.
+    """
 
     source: str
     target: str
     value: Value | None
-    memory: bool = False
+    kind: str = "data"
 
 
 @dataclass
 class Drawing:
-    """Boxes, steps and arrows, by the ids of the nodes that are drawn."""
+    """Boxes, steps and arrows, by the ids of the nodes that are drawn. ``root`` is absent where it is closed."""
 
-    root: Box
+    root: Box | None
     steps: dict[str, Step]
     arrows: list[Arrow]
-    inputs: list[Step]
-    result: Node
-    hidden: int = 0  # steps that were left out: sizes, reads of parameters, what is inside closed calls
+    depth: int | None
 
 
-def drawing(trace: Trace, *, depth: int | None = None, fold: bool = True, everything: bool = False) -> Drawing:
+def drawing(
+    trace: Trace, *, depth: int | None = None, fold: bool = True, leaves: bool = False, everything: bool = False
+) -> Drawing:
     """Decide what is drawn.
 
-    ``depth``: calls deeper than this stay closed; ``None`` opens as many levels as stay readable. Calls
-    without calls in them stay closed too (a Linear is one box), and steps that give no tensor (sizes) or
-    only read one are left out, unless ``everything``.
+    ``depth``: calls at this depth stay closed; ``None`` opens as many levels as stay readable. Calls
+    without calls in them stay closed too (a Linear is one box), unless ``leaves``. Steps that give no tensor
+    (sizes) or only take or read one are left out, and rearranging ones joined, unless ``everything``.
     """
     net = network(trace)
     if depth is None and not everything:
-        depth = _readable_depth(trace, net, fold)
-    return _Draughtsman(trace, net, depth, fold, everything).drawing()
+        depth = _readable_depth(trace, net, fold, leaves)
+    return _Draughtsman(trace, net, depth, fold, leaves, everything).drawing()
 
 
-def count(trace: Trace, depth: int | None, fold: bool, everything: bool) -> int:
-    """How many nodes a drawing would have."""
-    return len(_Draughtsman(trace, network(trace), depth, fold, everything).drawing().steps)
+def size(trace: Trace, *, depth: int | None, fold: bool = True, leaves: bool = False, everything: bool = False) -> int:
+    """How many steps a drawing would have, about: rearranging ones do not count."""
+    return _Draughtsman(trace, network(trace), depth, fold, leaves, everything).count()
 
 
-def _readable_depth(trace: Trace, net: Network, fold: bool) -> int:
+def _readable_depth(trace: Trace, net: Network, fold: bool, leaves: bool) -> int:
     deepest = max(call.depth for call in trace.calls)
     best = 1
-    for depth in range(1, min(deepest, 12) + 1):
-        if len(_Draughtsman(trace, net, depth, fold, False).drawing().steps) > READABLE:
+    for depth in range(1, min(deepest + 1, DEEPEST) + 1):
+        if _Draughtsman(trace, net, depth, fold, leaves, False).count() > READABLE:
             break
         best = depth
     return best
 
 
-def _takes_a_part(net: Network, node: Node) -> bool:
-    """Does the node only take an item out of a tuple, list or dict that another one returned?"""
-    if node.op not in ("getitem", "getattr") or node.kind != "call_function":
-        return False
-    whole = next((net.nodes[edge.source] for edge in net.into.get(node.id, ())), None)
-    return whole is not None and isinstance(whole.item, Group)
+def worst(statuses: Iterator[str | None]) -> str | None:
+    """The status that says least."""
+    found = set(statuses)
+    return next((status for status in _BAD_TO_GOOD if status in found), None)
+
+
+class _Origin(NamedTuple):
+    """A drawn node whose result arrives somewhere; an empty ``step`` is not known."""
+
+    step: str
+    value: Value | None
+    memory: bool = False
+
+
+_Key: TypeAlias = tuple[str, str, tuple[int, ...] | None]  # from, to, shape
 
 
 class _Draughtsman:
-    def __init__(self, trace: Trace, net: Network, depth: int | None, fold: bool, everything: bool) -> None:
+    def __init__(
+        self, trace: Trace, net: Network, depth: int | None, fold: bool, leaves: bool, everything: bool
+    ) -> None:
         self._trace = trace
         self._net = net
         self._depth = depth
+        self._leaves = leaves or everything
         self._everything = everything
-        self._rows = folded(trace, fold=fold, depth=depth)
+        self._shapes = _Shapes(net)
+        self._rows = folded(trace, fold=fold, depth=depth, alike=self._shapes.of)
         self._steps: dict[str, Step] = {}
         self._stands_for: dict[str, str] = {}  # every node's id → the drawn node that stands for it
-        self._turn: dict[str, int] = {}  # node's id → which repetition it belongs to
         self._by_call: dict[int, list[Node]] = {}
         for node in net.nodes.values():
             if node.kind != "call_module":
@@ -116,103 +160,230 @@ class _Draughtsman:
 
     def drawing(self) -> Drawing:
         """Boxes first, then the arrows between what is drawn."""
-        root = self._box(self._rows)
-        inputs = [self._steps[id] for id in self._inputs()]
-        arrows, hidden = self._arrows()
-        result = self._net.nodes[self._net.call_id(self._trace.root)]
-        return Drawing(root, self._steps, arrows, inputs, result, hidden)
-
-    def _inputs(self) -> Iterator[str]:
+        root = self._boxes()
         for node in self._by_call.get(0, ()):
-            if node.kind == "placeholder":
-                self._steps[node.id] = Step(node, 1, node.values[:1])
-                self._stands_for[node.id] = node.id
-                yield node.id
+            if node.kind == "placeholder" and (node.values or self._everything):
+                self._add(Step(node.id, "input", node, node.target, node.values[:1]), (node.id,))
+        arrows = self._arrows()
+        if not self._everything and root is not None:
+            arrows = _joined(root, self._steps, arrows)
+        return Drawing(root, self._steps, arrows, self._depth)
 
-    def _box(self, row: Row) -> Box:
-        box = Box(row)
-        stack = [box]
+    def count(self) -> int:
+        """How many steps that do more than rearrange would be drawn."""
+        self._boxes()
+        return sum(step.kind != "arranging" for step in self._steps.values())
+
+    # Boxes and steps -----------------------------------------------------------------------------
+
+    def _boxes(self) -> Box | None:
+        if self._depth == 0:
+            self._closed(self._rows)
+            return None
+        root = Box(self._rows, _status(self._rows.calls))
+        stack = [root]
         while stack:  # models may be nested deeper than Python may call
             current = stack.pop()
             self._open(current)
             for child in current.row.children:
                 if self._is_open(child):
-                    current.boxes.append(Box(child))
+                    current.boxes.append(Box(child, _status(child.calls)))
                 else:
                     current.steps.append(self._closed(child))
             stack.extend(current.boxes)
-        return box
+        return root
 
     def _is_open(self, row: Row) -> bool:
         if self._depth is not None and row.first.depth >= self._depth:
             return False
-        return bool(row.children) or (self._everything and self._by_call.get(row.first.index) is not None)
+        return bool(row.children) or (self._leaves and len(self._net.steps(row.first)) > 2)
 
     def _open(self, box: Box) -> None:
         """Draw a call's own operations; those of its repetitions are stood for by the first one's."""
-        first = box.row.first
+        first, calls = box.row.first, box.row.calls
         for node in self._by_call.get(first.index, ()):
-            if self._is_drawn(node):
-                alike = [self._same_step(call, node) for call in box.row.calls]
-                values = tuple(twin.values[0] for twin in alike if twin is not None and twin.values)
-                step = self._steps[node.id] = Step(node, len(box.row.calls), values)
-                box.steps.append(step)
-        for turn, call in enumerate(box.row.calls):
-            for node in self._by_call.get(call.index, ()):
-                twin = self._same_step(first, node)
-                if twin is not None and twin.id in self._steps:
-                    self._stands_for[node.id] = twin.id
-                    self._turn[node.id] = turn
+            if not self._is_drawn(node):
+                continue
+            alike = [twin for call in calls if (twin := self._twin(call, node)) is not None]
+            kind = "arranging" if node.op in REARRANGING and not self._everything else "op"
+            values = tuple([twin.values[0] for twin in alike if twin.values])
+            status = worst(twin.status for twin in alike)
+            box.steps.append(
+                self._add(Step(node.id, kind, node, node.op, values, status), [twin.id for twin in alike])
+            )
 
-    def _same_step(self, call: Call, node: Node) -> Node | None:
+    def _twin(self, call: Call, node: Node) -> Node | None:
+        """The same node of another repetition: their graphs are alike, so its name is the same."""
         return self._net.nodes.get(f"{self._net.call_id(call)}/{node.id.rpartition('/')[2]}")
 
     def _closed(self, row: Row) -> Step:
         """A call as one node, with everything inside it going into it."""
         node = self._net.nodes[self._net.call_id(row.first)]
-        values = tuple(v for call in row.calls if (v := next(iter(call.outputs or ()), None)) is not None)
-        step = self._steps[node.id] = Step(node, len(row.calls), values)
-        for turn, call in enumerate(row.calls):
-            for inner in call.walk():
-                for id in (self._net.call_id(inner), *(n.id for n in self._by_call.get(inner.index, ()))):
-                    self._stands_for[id] = node.id
-                    self._turn[id] = turn
+        values = tuple([v for call in row.calls if (v := next(iter(call.outputs or ()), None)) is not None])
+        inner = [call for repeated in row.calls for call in repeated.walk()]
+        ids = [self._net.call_id(call) for call in inner]
+        ids += [n.id for call in inner for n in self._by_call.get(call.index, ())]
+        step = Step(node.id, "call", node, row.name, values, _status(inner), row.repeats)
+        return self._add(step, ids)
+
+    def _add(self, step: Step, ids: list[str] | tuple[str, ...]) -> Step:
+        self._steps[step.id] = step
+        self._stands_for.update(dict.fromkeys(ids, step.id))
         return step
 
     def _is_drawn(self, node: Node) -> bool:
         if node.kind in ("placeholder", "output"):
             return False
-        if self._everything:
+        if self._everything or node.id in self._net.writers:
             return True
         if node.kind == "get_attr" or node.value is None or ".make_" in node.target:
             return False
-        return not _takes_a_part(self._net, node)
+        return not self._takes_a_part(node)
 
-    def _arrows(self) -> tuple[list[Arrow], int]:
+    def _takes_a_part(self, node: Node) -> bool:
+        """Does the node only take an item out of a tuple, list or dict that another one returned?"""
+        if node.target.rpartition(".")[2] not in ("getitem", "getattr") or node.kind != "call_function":
+            return False
+        whole = next((self._net.nodes[edge.source] for edge in self._net.into.get(node.id, ())), None)
+        return whole is not None and isinstance(whole.item, Group)
+
+    # Arrows --------------------------------------------------------------------------------------
+
+    def _arrows(self) -> list[Arrow]:
         """Flows between drawn nodes, through whatever is not drawn between them."""
-        origins: dict[str, dict[str, tuple[Value | None, int]]] = {}
-        found: dict[tuple[str, str], Arrow] = {}
-        hidden = 0
-        for node in sorted(self._net.nodes.values(), key=lambda node: node.position):
+        origins: dict[str, list[_Origin]] = {}
+        found: dict[_Key, Arrow] = {}
+        lost: dict[str, None] = {}  # steps that were given something of which nobody knows where it came from
+        root = self._net.call_id(self._trace.root)
+        for node in self._net.nodes.values():
             drawn = self._stands_for.get(node.id)
-            hidden += drawn is None
-            arriving: dict[str, tuple[Value | None, int]] = {}
-            for edge in self._net.into.get(node.id, ()):
-                if edge.kind == "memory" and not self._everything:
-                    continue
-                turn = self._turn.get(edge.source, 0)
-                source = self._stands_for.get(edge.source)
-                sources = {source: (edge.value, turn)} if source is not None else origins.get(edge.source, {})
-                arriving |= sources
+            arriving: dict[tuple[str, int | None], _Origin] = {}
+            for origin in self._arriving(node, origins):
+                arriving.setdefault((origin.step, _number(origin.value)), origin)
+            if not arriving and self._was_given(node):
+                arriving["", None] = _Origin("", node.value)
             if drawn is None:
                 if node.kind in ("placeholder", "output") or node.value is not None:  # a size is not data
-                    origins[node.id] = arriving
+                    origins[node.id] = _passed_on(node, list(arriving.values()))
+                if node.id == root and not self._everything:
+                    self._outputs(node, origins.get(root, []), found)
                 continue
-            for source, (value, turn) in arriving.items():
-                backwards = turn != self._turn.get(node.id, 0) and self._order(source) >= self._order(drawn)
-                if source != drawn and not backwards:
-                    found.setdefault((source, drawn), Arrow(source, drawn, value))
-        return list(found.values()), hidden
+            for origin in arriving.values():
+                if not origin.step:
+                    lost[drawn] = None
+                elif self._order(origin.step) < self._order(drawn):  # what one repetition hands to the next is not
+                    label = None if origin.value is None else origin.value.shape
+                    found.setdefault((origin.step, drawn, label), _arrow(origin, drawn))
+        return [*found.values(), *self._in_order(lost, {target for _, target, _ in found})]
+
+    def _was_given(self, node: Node) -> bool:
+        """Is it something in which a tensor arrives, other than the model's inputs?"""
+        if node.kind == "placeholder":
+            return node.call.parent is not None and node.value is not None
+        return node.kind == "call_module" and not self._net.steps(node.call) and len(node.call.inputs) > 0
+
+    def _in_order(self, lost: dict[str, None], reached: set[str]) -> Iterator[Arrow]:
+        """Arrows from the step that ran before, to those that no data is known to reach."""
+        ran = sorted((step for step in self._steps.values() if step.kind != "output"), key=lambda s: s.node.position)
+        for before, step in zip(ran, ran[1:]):
+            if step.id in lost and step.id not in reached:
+                yield Arrow(before.id, step.id, None, "order")
+
+    def _arriving(self, node: Node, origins: dict[str, list[_Origin]]) -> Iterator[_Origin]:
+        for edge in self._net.into.get(node.id, ()):
+            memory = edge.kind == "memory"
+            source = self._stands_for.get(edge.source)
+            if source is not None:
+                yield _Origin(source, edge.value, memory)
+            else:
+                yield from (origin._replace(memory=memory or origin.memory) for origin in origins.get(edge.source, ()))
+
+    def _outputs(
+        self, root: Node, arriving: list[_Origin], found: dict[_Key, Arrow]
+    ) -> None:
+        """A node for each tensor that the model returned by itself or in a field; none for those in caches."""
+        slots = () if root.call.outputs is None else list(root.call.outputs.named())
+        named = [(slot, value) for slot, value in slots if slot.count(".") + slot.count("[") <= slot.startswith("[")]
+        for slot, value in named[:OUTPUTS]:
+            id = f"{root.id}→{slot}"
+            sources = [origin for origin in arriving if _number(origin.value) == value.number]
+            if sources:
+                self._steps[id] = Step(id, "output", root, slot or "output", (value,))
+                for origin in sources:
+                    if origin.step:
+                        found[origin.step, id, None] = _arrow(origin, id)
 
     def _order(self, id: str) -> int:
-        return self._net.nodes[id].position
+        return self._steps[id].node.position
+
+
+def _arrow(origin: _Origin, target: str) -> Arrow:
+    return Arrow(origin.step, target, origin.value, "memory" if origin.memory else "data")
+
+
+def _number(value: Value | None) -> int | None:
+    return None if value is None else value.number
+
+
+def _status(calls: tuple[Call, ...] | list[Call]) -> str | None:
+    return worst(call.status for call in calls)
+
+
+def _passed_on(node: Node, arriving: list[_Origin]) -> list[_Origin]:
+    """Of what arrives at a node that only passes things on, what it passes on: its own values."""
+    numbers = {value.number for value in node.values}
+    arrived = {_number(origin.value) for origin in arriving}
+    written = {value.storage for value in node.values if value.number not in arrived and value.storage is not None}
+    kept = [o for o in arriving if o.value is None or o.value.number in numbers or o.value.storage in written]
+    return kept or arriving
+
+
+def _joined(root: Box, steps: dict[str, Step], arrows: list[Arrow]) -> list[Arrow]:
+    """Rows of rearranging steps in one box become one step each; returns the arrows that are left."""
+    into: dict[str, list[Arrow]] = {}
+    out_of: dict[str, list[Arrow]] = {}
+    for arrow in arrows:
+        into.setdefault(arrow.target, []).append(arrow)
+        out_of.setdefault(arrow.source, []).append(arrow)
+    gone: dict[str, str] = {}  # step → the one it was joined to
+    pending = [root]
+    while pending:
+        box = pending.pop()
+        pending.extend(box.boxes)
+        here = {step.id for step in box.steps}
+        for step in box.steps:
+            before = into.get(step.id, [])
+            if step.kind != "arranging" or len(before) != 1 or before[0].kind != "data":
+                continue
+            first = gone.get(before[0].source, before[0].source)
+            if first not in here or steps[first].kind != "arranging" or len(out_of[before[0].source]) != 1:
+                continue
+            steps[first].merged.append(step.node)
+            steps[first].title += f" · {step.title}"
+            steps[first].values = step.values
+            gone[step.id] = first
+            del steps[step.id]
+        box.steps = [step for step in box.steps if step.id not in gone]
+    left = [arrow for arrow in arrows if arrow.target not in gone]
+    for arrow in left:
+        arrow.source = gone.get(arrow.source, arrow.source)
+    return left
+
+
+class _Shapes:
+    """What the graphs of calls look like, as numbers: equal where the same operations follow one another."""
+
+    def __init__(self, net: Network) -> None:
+        self._net = net
+        self._graphs: dict[int, int] = {}
+        self._numbers: dict[tuple[str, ...], int] = {}
+
+    def of(self, call: Call) -> int:
+        """The number of a call's graph; -1 where it has none."""
+        body = self._net.bodies[call.index]
+        if body is None or body.graph is None:
+            return -1
+        if body.graph not in self._graphs:
+            names = tuple([f"{step.kind} {step.name}" for step in self._net.steps(call)])
+            self._graphs[body.graph] = self._numbers.setdefault(names, len(self._numbers))
+        return self._graphs[body.graph]

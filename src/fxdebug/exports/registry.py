@@ -14,9 +14,9 @@ from fxdebug.trace import Trace
 EXPORTERS = {
     ".dot": "fxdebug.exports.dot:write_dot",
     ".gv": "fxdebug.exports.dot:write_dot",
-    ".svg": "fxdebug.exports.dot:write_picture",
-    ".png": "fxdebug.exports.dot:write_picture",
-    ".pdf": "fxdebug.exports.dot:write_picture",
+    ".svg": "fxdebug.exports.pictures:write_picture",
+    ".png": "fxdebug.exports.pictures:write_picture",
+    ".pdf": "fxdebug.exports.pictures:write_picture",
     ".graphml": "fxdebug.exports.networks:write_graphml",
     ".json": "fxdebug.exports.networks:write_json",
     ".html": "fxdebug.exports.html:write_page",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +42,8 @@ class Kept:
         self.words: dict[int, Words] = {}
         self._spans: dict[int, tuple[int, int]] = {}
         self._spool = (place.path / "text.spool").open("w+b", buffering=1 << 20) if text else None
+        if self._spool is not None:
+            weakref.finalize(self, self._spool.close)
         self._end = 0
         self._broken: OSError | None = None
 

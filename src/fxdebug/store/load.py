@@ -20,7 +20,7 @@ from fxdebug.ops import Explanation
 from fxdebug.store import graphs
 from fxdebug.store.json_tree import deeply
 from fxdebug.trace import Call, Failure, Note, Parameter, Trace
-from fxdebug.values import NAN, Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value
+from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, settled
 
 FORMAT = "fxdebug-trace"
 VERSION = 1
@@ -80,10 +80,10 @@ def item_from_json(coded: Any, values: list[Value] | tuple[Value, ...]) -> Item:
     if "thing" in coded:
         return Thing(coded["thing"], coded["text"], coded["number"])
     if "float" in coded:
-        return NAN if coded["float"] == "nan" else float(coded["float"])
+        return settled(float(coded["float"]))
     if "complex" in coded:
         real, imag = (item_from_json(part, values) for part in coded["complex"])
-        return complex(real, imag)  # type: ignore[arg-type]
+        return settled(complex(real, imag))  # type: ignore[arg-type]
     return bytes.fromhex(coded["bytes"])
 
 

@@ -1,0 +1,204 @@
+"""What the Python of a model can get at: the things its modules, their classes and their functions hold.
+
+Running a body a second time may change any of it (``state`` puts it back), and a tensor that is kept there
+is accounted for. The walk goes from the modules through attributes, containers and objects, and through
+the variables that the program's own functions close over or name. It stops at what belongs to Python and
+to installed libraries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import sys
+import sysconfig
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+MOST = 50_000  # things looked at
+MOST_ITEMS = 5_000  # of one container
+
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), range, torch.dtype, torch.device, torch.Size)
+_ATOMS = frozenset(_PLAIN)
+_CONTAINERS = (dict, list, deque, set)
+_USUAL = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
+# Objects of Python's own classes are not entered: locks, loggers, sockets, frames. But these hold what is put in them:
+_ENTERED = frozenset(("builtins", "collections", "types", "weakref", "random", "functools", "array", "_thread"))
+
+
+class Reach:
+    """Everything found from a model: the places that hold things, and the objects with a state of their own kind.
+
+    ``counted``: ids of objects whose contents were counted before.
+    """
+
+    def __init__(self, model: nn.Module, counted: Iterable[int] = ()) -> None:
+        self.mappings: list[dict[Any, Any]] = []
+        self.empty: list[Any] = []  # containers with nothing in them: most of what modules have
+        self.sequences: list[Any] = []  # lists, deques and sets
+        self.cells: list[types.CellType] = []
+        self.slotted: list[Any] = []
+        self.classes: list[type] = []
+        self.globals: list[tuple[dict[str, Any], str]] = []  # a module's names, and one of them that code names
+        self.others: list[Any] = []
+        self.tensors: dict[int, int] = {}  # id → how many references the places above have to it
+        self._seen: set[int] = set(counted)
+        self._named: set[tuple[int, str]] = set()
+        tables = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
+        roots = [model, *(hook for table in tables for hook in table.values()), *contextvars.copy_context().values()]
+        self._pending: deque[Any] = deque(roots)
+        while self._pending and len(self._seen) < MOST:
+            with contextlib.suppress(Exception):  # an object that cannot be looked at is passed over
+                self._look(self._pending.popleft())
+
+    def _look(self, thing: Any) -> None:
+        kind = type(thing)  # not isinstance: it asks the object, which may say anything
+        if issubclass(kind, Tensor):
+            self.tensors[id(thing)] = self.tensors.get(id(thing), 0) + 1
+        elif not issubclass(kind, _PLAIN) and id(thing) not in self._seen:
+            self._seen.add(id(thing))
+            self._enter(thing)
+
+    def _enter(self, thing: Any) -> None:
+        kind = type(thing)
+        if issubclass(kind, nn.Module):
+            self.mappings.append(thing.__dict__)
+            self._pending.extend([held for held in thing.__dict__.values() if type(held) not in _ATOMS])
+            self._pending.append(kind)
+        elif issubclass(kind, type):
+            self._class(thing)
+        elif issubclass(kind, types.FunctionType):
+            self._function(thing)
+        elif issubclass(kind, types.MethodType):
+            self._pending.extend((thing.__self__, thing.__func__))
+        elif issubclass(kind, functools.partial):
+            self._pending.extend((thing.func, thing.args, thing.keywords))
+        elif issubclass(kind, (tuple, frozenset)):
+            self._pending.extend(islice(thing, MOST_ITEMS))
+        elif kind in _USUAL and not thing:
+            self.empty.append(thing)
+        elif issubclass(kind, _CONTAINERS):
+            (self.mappings if issubclass(kind, dict) else self.sequences).append(thing)
+            self._pending.extend(islice(thing.values() if issubclass(kind, dict) else thing, MOST_ITEMS))
+            if kind not in _CONTAINERS:
+                self._object(thing)
+        elif not issubclass(kind, types.ModuleType):
+            self.others.append(thing)
+            home = kind.__module__
+            if home in _ENTERED or not _is_of_python(home):
+                self._object(thing)
+
+    def _object(self, thing: Any) -> None:
+        own = getattr(thing, "__dict__", None)
+        if type(own) is dict:
+            self._seen.add(id(own))
+            self.mappings.append(own)
+            self._pending.extend(own.values())
+        names = slots_of(type(thing))
+        if names:
+            self.slotted.append(thing)
+            self._pending.extend([getattr(thing, name) for name in names if hasattr(thing, name)])
+
+    def _class(self, kind: type) -> None:
+        """The program's own classes: their attributes may be written to, and their methods name globals."""
+        for base in kind.__mro__[:-1]:
+            if base is not kind and id(base) in self._seen:
+                continue
+            self._seen.add(id(base))
+            if not is_library(base.__module__):
+                self.classes.append(base)
+                for thing in base.__dict__.values():
+                    self._pending.extend(_functions_of(thing) or (thing,))
+            elif not base.__module__.startswith("torch.") and "forward" in base.__dict__:
+                self._pending.extend(_functions_of(base.__dict__["forward"]))
+
+    def _function(self, function: types.FunctionType) -> None:
+        for cell in function.__closure__ or ():
+            if id(cell) not in self._seen:
+                self._seen.add(id(cell))
+                self.cells.append(cell)
+                self._pending.extend(contents_of(cell))
+        self._pending.extend(function.__defaults__ or ())
+        if not is_library(function.__module__):
+            if function.__dict__:
+                self._pending.append(function.__dict__)
+            self._names(function.__globals__, set(_names(function.__code__)))
+
+    def _names(self, place: dict[str, Any], names: Iterable[str]) -> None:
+        for name in names:
+            if (id(place), name) in self._named:
+                continue
+            self._named.add((id(place), name))
+            if name not in place:
+                self.globals.append((place, name))  # it may be made
+                continue
+            thing = place[name]
+            if isinstance(thing, types.ModuleType):
+                if not is_library(thing.__name__):
+                    self._names(vars(thing), names)
+                continue
+            self.globals.append((place, name))
+            home = getattr(thing, "__module__", None)
+            if not isinstance(thing, (type, types.FunctionType)) or not is_library(home):
+                self._pending.append(thing)
+
+
+def _functions_of(thing: Any) -> tuple[Any, ...]:
+    """The functions behind something in a class."""
+    if isinstance(thing, (staticmethod, classmethod)):
+        return (thing.__func__,)
+    if isinstance(thing, property):
+        return tuple(function for function in (thing.fget, thing.fset) if function is not None)
+    return (thing,) if isinstance(thing, types.FunctionType) else ()
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def contents_of(cell: types.CellType) -> tuple[Any, ...]:
+    """What a variable that functions close over holds; nothing if it was not assigned yet."""
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+@functools.cache
+def _is_of_python(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+@functools.cache
+def is_library(module: str | None) -> bool:
+    """Is this a module of Python, or of something installed, and not of the program?"""
+    if not module or _is_of_python(module):
+        return True
+    top = module.partition(".")[0]
+    file = getattr(sys.modules.get(module) or sys.modules.get(top), "__file__", None)
+    return top == "fxdebug" or (file is not None and file.startswith(_LIBRARIES))
+
+
+@functools.cache
+def slots_of(kind: type) -> tuple[str, ...]:
+    """The names of what an object of this class keeps in slots, outside its ``__dict__``."""
+    return tuple(
+        [name for base in kind.__mro__ for name, held in base.__dict__.items() if type(held) is _Slot]
+        if kind.__module__ not in sys.stdlib_module_names
+        else []
+    )
+
+
+_Slot = types.MemberDescriptorType
