@@ -185,7 +185,9 @@ def _differs(a: Any, b: Any, at: str = "") -> str | None:
         return None
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.shape != b.shape or a.dtype != b.dtype or a.requires_grad != b.requires_grad:
-            return f"{at}: {a.dtype}{tuple(a.shape)} grad={a.requires_grad}, {b.dtype}{tuple(b.shape)} {b.requires_grad}"
+            return (
+                f"{at}: {a.dtype}{tuple(a.shape)} grad={a.requires_grad}, {b.dtype}{tuple(b.shape)} {b.requires_grad}"
+            )
         if a.layout is torch.strided and not a.is_nested and not a.is_quantized and not a.is_meta:
             return None if bits(a) == bits(b) else f"{at}: bits"
         return difference(a, b, at)

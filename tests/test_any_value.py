@@ -166,7 +166,6 @@ TENSORS |= {
     "negative": lambda: torch.tensor([1 + 2j]).conj().imag,
     "freed storage": lambda: torch.ones(3).requires_grad_(False),
     "parameter": lambda: nn.Parameter(torch.ones(2)),
-    "uninitialised": lambda: nn.UninitializedParameter(),
     "subclass": lambda: torch.ones(2).as_subclass(Tagged),
     "subclass with __torch_function__": lambda: torch.ones(2).as_subclass(Hearing),
     "subclass that refuses": lambda: torch.ones(2).as_subclass(Refusing),
@@ -543,7 +542,6 @@ WITHOUT_NUMBERS = {
     "bits8": "no statistics: torch.bits8 has no arithmetic",
     "meta": "no statistics: a meta tensor has no data",
     "fake": "no statistics: a fake tensor has no data",
-    "uninitialised": "no statistics",
     "wrapper that refuses": "no statistics",
 }
 
@@ -562,9 +560,17 @@ def test_every_tensor_is_a_value_with_numbers_or_a_note_that_says_why_not(kind: 
         assert said == [] and value.stats is not None
 
 
+def test_a_parameter_that_has_no_shape_yet_is_a_thing_with_a_note() -> None:
+    (call, taker) = passed(nn.UninitializedParameter()).calls[1:]
+    assert call.outputs.item == taker.inputs[0] == Thing(
+        "UninitializedParameter", "<UninitializedParameter that cannot be described>"
+    )
+    assert call.notes[0].what.startswith("a UninitializedParameter was not recorded: RuntimeError: Can't access")
+
+
 def test_what_could_not_be_shown_is_said_where_it_was_met() -> None:
     said = {
-        "everything raises": "a Raising was not opened",
+        "everything raises": "the repr of a Raising raised RuntimeError: repr",
         "raises something unprintable": "the repr of a RaisesBadly raised BadText: (its text cannot be shown",
         "10,000 lists deep": "containers nested deeper than 200 are not followed",
         "list of 200,000 numbers": "containers of more than 100000 items in all: what comes after",

@@ -127,7 +127,9 @@ def watched(
         ours = (trace.output, further, inputs, state_of(model), outside(model), randomness())
         assert_same(plain, ours, "after the run")
         kept_by_program = _explained_quietly(trace)
-        assert_same(plain, (trace.output, further, inputs, state_of(model), outside(model), randomness()), "after explaining")
+        assert_same(
+            plain, (trace.output, further, inputs, state_of(model), outside(model), randomness()), "after explaining"
+        )
         gc.collect()
         assert count_alive() == alive, "a stand-in is still alive"
         for call in trace.calls:
@@ -142,7 +144,9 @@ def watched(
 
 
 def assert_same(plain: tuple[Any, ...], ours: tuple[Any, ...], when: str) -> None:
-    for name, a, b in zip(("output", "what followed", "inputs", "state", "state outside", "random numbers"), plain, ours):
+    for name, a, b in zip(
+        ("output", "what followed", "inputs", "state", "state outside", "random numbers"), plain, ours
+    ):
         found = difference(a, b, f"{name} {when}")
         assert found is None, found
 

@@ -83,12 +83,12 @@ class Reach:
         elif issubclass(kind, functools.partial):
             self._pending.extend((thing.func, thing.args, thing.keywords))
         elif issubclass(kind, (tuple, frozenset)):
-            self._pending.extend(islice(thing, MOST_ITEMS))
+            self._pending.extend(items_of(thing))
         elif kind in _USUAL and not thing:
             self.empty.append(thing)
         elif issubclass(kind, _CONTAINERS):
             (self.mappings if issubclass(kind, dict) else self.sequences).append(thing)
-            self._pending.extend(islice(thing.values() if issubclass(kind, dict) else thing, MOST_ITEMS))
+            self._pending.extend(items_of(thing))
             if kind not in _CONTAINERS:
                 self._object(thing)
         elif not issubclass(kind, types.ModuleType):
@@ -98,15 +98,15 @@ class Reach:
                 self._object(thing)
 
     def _object(self, thing: Any) -> None:
-        own = getattr(thing, "__dict__", None)
-        if type(own) is dict:
+        own = attributes_of(thing)
+        if own is not None:
             self._seen.add(id(own))
             self.mappings.append(own)
             self._pending.extend(own.values())
         names = slots_of(type(thing))
         if names:
             self.slotted.append(thing)
-            self._pending.extend([getattr(thing, name) for name in names if hasattr(thing, name)])
+            self._pending.extend([held for name in names if (held := slot_of(thing, name)) is not MISSING])
 
     def _class(self, kind: type) -> None:
         """The program's own classes: their attributes may be written to, and their methods name globals."""
@@ -168,6 +168,38 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def items_of(container: Any) -> list[Any]:
+    """What a container of Python's own kinds, or of a class made from one, holds: the class is not asked."""
+    kind = type(container)
+    if issubclass(kind, dict):
+        return list(islice(dict.values(container), MOST_ITEMS))
+    base: Any = next((base for base in _ITERATED if issubclass(kind, base)), None)
+    return [] if base is None else list(islice(base.__iter__(container), MOST_ITEMS))
+
+
+_ITERATED = (list, tuple, set, frozenset, deque)
+
+
+def attributes_of(thing: Any) -> dict[str, Any] | None:
+    """An object's ``__dict__``, without asking the object."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return None
+    return own if type(own) is dict else None
+
+
+def slot_of(thing: Any, name: str) -> Any:
+    """What an object keeps in a slot, ``MISSING`` if nothing."""
+    try:
+        return object.__getattribute__(thing, name)
+    except AttributeError:
+        return MISSING
+
+
+MISSING = object()
+
+
 def contents_of(cell: types.CellType) -> tuple[Any, ...]:
     """What a variable that functions close over holds; nothing if it was not assigned yet."""
     try:
@@ -193,9 +225,15 @@ def is_library(module: str | None) -> bool:
 
 @functools.cache
 def slots_of(kind: type) -> tuple[str, ...]:
-    """The names of what an object of this class keeps in slots, outside its ``__dict__``."""
+    """The names of what an object of this class keeps in slots, outside its ``__dict__``: not C's own members."""
     return tuple(
-        [name for base in kind.__mro__ for name, held in base.__dict__.items() if type(held) is _Slot]
+        [
+            name
+            for base in kind.__mro__
+            if "__slots__" in base.__dict__
+            for name, held in base.__dict__.items()
+            if type(held) is _Slot
+        ]
         if kind.__module__ not in sys.stdlib_module_names
         else []
     )

@@ -390,7 +390,7 @@ class Recorder:
 
     def say(self, what: str) -> None:
         """Make a note on the call at hand, once."""
-        subject = self._here.subject
+        subject = self._here.subject or self.innermost()
         call = None if subject is None else subject.index
         if (call, what) not in self._said:
             self._said.add((call, what))

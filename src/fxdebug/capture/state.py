@@ -22,10 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.reach import Reach, contents_of, slots_of
+from fxdebug.capture.reach import MISSING, Reach, attributes_of, contents_of, items_of, slot_of, slots_of
 from fxdebug.capture.standin import Mismatch
-
-_MISSING = object()
 
 
 class State:
@@ -121,7 +119,7 @@ class _Mapping(_Place):
         for name in [name for name, key in zip(list(kind.keys(held)), names) if key not in self._ids[0]]:
             kind.__delitem__(held, name)
         for name, thing in self._contents:
-            if kind.get(held, name, _MISSING) is not thing:
+            if kind.get(held, name, MISSING) is not thing:
                 kind.__setitem__(held, name, thing)
         if self._now()[0] != self._ids[0]:  # in another order
             kind.clear(held)
@@ -138,19 +136,19 @@ class _Sequence(_Place):
 
     def __init__(self, held: Any) -> None:
         self._held = held
-        self._contents = list(held)
-        self._ids = list(map(id, held))
+        self._kind: Any = next(kind for kind in (list, set, deque) if issubclass(type(held), kind))
+        self._contents = list(self._kind.__iter__(held))  # not what a class made from it makes of it
+        self._ids = list(map(id, self._contents))
 
     def put_back(self) -> None:
-        held, contents = self._held, self._contents
-        if list(map(id, held)) == self._ids:
+        held, kind = self._held, self._kind
+        if list(map(id, kind.__iter__(held))) == self._ids:
             return
-        kind: Any = next(base for base in type(held).__mro__ if base.__module__ in ("builtins", "collections"))
         kind.clear(held)
-        (kind.update if isinstance(held, set) else kind.extend)(held, contents)
+        (kind.update if kind is set else kind.extend)(held, self._contents)
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
-        if not isinstance(self._held, list):
+        if self._kind is not list:
             return []
         put = functools.partial(list.__setitem__, self._held)
         return [functools.partial(put, i, stubs[id(t)]) for i, t in enumerate(self._contents) if id(t) in stubs]
@@ -163,7 +161,7 @@ class _Cell:
         self._cell = cell
 
     def get(self) -> Any:
-        return next(iter(contents_of(self._cell)), _MISSING)
+        return next(iter(contents_of(self._cell)), MISSING)
 
     def set(self, thing: Any) -> None:
         self._cell.cell_contents = thing
@@ -181,7 +179,7 @@ class _Global:
         self._name = name
 
     def get(self) -> Any:
-        return self._place.get(self._name, _MISSING)
+        return self._place.get(self._name, MISSING)
 
     def set(self, thing: Any) -> None:
         self._place[self._name] = thing
@@ -198,7 +196,7 @@ class _Member:
         self._name = name
 
     def get(self) -> Any:
-        return getattr(self._owner, self._name, _MISSING)
+        return slot_of(self._owner, self._name)
 
     def set(self, thing: Any) -> None:
         object.__setattr__(self._owner, self._name, thing)
@@ -214,7 +212,7 @@ class _Variable(_Place):
 
     def put_back(self) -> None:
         if self._variable.get() is not self._held:
-            if self._held is _MISSING:
+            if self._held is MISSING:
                 self._variable.delete()
             else:
                 self._variable.set(self._held)
@@ -247,12 +245,12 @@ class _Class(_Place):
 
     def put_back(self) -> None:
         now, contents = self._class.__dict__, self._contents
-        if len(now) == len(contents) and all(now.get(name, _MISSING) is thing for name, thing in contents.items()):
+        if len(now) == len(contents) and all(now.get(name, MISSING) is thing for name, thing in contents.items()):
             return
         for name in [name for name in now if name not in contents]:
             type.__delattr__(self._class, name)
         for name, thing in contents.items():
-            if now.get(name, _MISSING) is not thing:
+            if now.get(name, MISSING) is not thing:
                 type.__setattr__(self._class, name, thing)
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
@@ -268,20 +266,21 @@ class _Class(_Place):
 
 def _rewind(thing: Any) -> Callable[[], None] | None:
     """A call that gives a random generator or an array the state it has now."""
-    if isinstance(thing, random.Random):
+    kind = type(thing)  # not isinstance: it asks the object, which may say anything
+    if issubclass(kind, random.Random):
         return functools.partial(thing.setstate, thing.getstate())
-    if isinstance(thing, torch.Generator):
+    if issubclass(kind, torch.Generator):
         return functools.partial(thing.set_state, thing.get_state())
-    if isinstance(thing, bytearray):
+    if issubclass(kind, bytearray):
         return functools.partial(thing.__setitem__, slice(None), bytes(thing))
-    home = type(thing).__module__
+    home = kind.__module__
     if home.startswith("numpy"):
         numpy = sys.modules["numpy"]
-        if isinstance(thing, numpy.random.RandomState):
+        if issubclass(kind, numpy.random.RandomState):
             return functools.partial(thing.set_state, thing.get_state())
-        if isinstance(thing, numpy.random.Generator):
+        if issubclass(kind, numpy.random.Generator):
             return functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
-        if isinstance(thing, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
+        if issubclass(kind, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
             return functools.partial(_refill, thing, thing.copy())
     return None
 
@@ -296,11 +295,12 @@ def _refill(array: Any, contents: Any) -> None:
 
 def _stub(thing: Any) -> Any:
     """What stands in for something whose use cannot be undone."""
-    if isinstance(thing, functools._lru_cache_wrapper):
+    kind = type(thing)
+    if issubclass(kind, functools._lru_cache_wrapper):
         return thing.__wrapped__  # what is computed with stand-ins must not be remembered
-    if isinstance(thing, io.IOBase):
+    if issubclass(kind, io.IOBase):
         return _OutOfReach(thing, "it uses a file that the program holds open")
-    if hasattr(type(thing), "__next__"):
+    if hasattr(kind, "__next__"):
         return _OutOfReach(thing, "it takes from an iterator that the program holds")
     return None
 
@@ -396,11 +396,6 @@ class References:
             if id(thing) in self._seen or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
                 continue
             self._seen.add(id(thing))
-            if issubclass(kind, dict):
-                pending.extend(thing.values())
-            elif issubclass(kind, (list, tuple, set, frozenset, deque)):
-                pending.extend(thing)
-            attributes = getattr(thing, "__dict__", None)
-            if type(attributes) is dict:
-                pending.extend(attributes.values())
+            pending.extend(items_of(thing))
+            pending.extend((attributes_of(thing) or {}).values())
         return counts

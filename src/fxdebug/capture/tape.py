@@ -200,11 +200,12 @@ class Tape(TorchFunctionMode):
 
     def _check_gradients(self, body: Body, met: Met) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
-        if body.hazard is None and torch.is_grad_enabled():
-            for entry in met:
-                tensor = entry.reference()
-                if tensor is not None and tensor.requires_grad != entry.gradient:
-                    body.hazard = "a gradient flag changed outside the tape (a custom autograd function?)"
+        if body.hazard is None and met and torch.is_grad_enabled():
+            with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
+                for entry in met:
+                    tensor = entry.reference()
+                    if tensor is not None and tensor.requires_grad != entry.gradient:
+                        body.hazard = "a gradient flag changed outside the tape (a custom autograd function?)"
 
     def _changed(self, known: _Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
         """What an in-place operation made of a tensor's metadata, if it changed it."""

@@ -197,7 +197,9 @@ class _Writer:
             options["label"] = graphviz.nohtml(f" {known}")
         steps = self._drawn.steps
         ends = [_plain(steps[id].title, 60) for id in (arrow.source, arrow.target)]
-        options["tooltip"] = options["labeltooltip"] = _tip([f"{ends[0]} → {ends[1]}", arrow.value and arrow.value.label])
+        options["tooltip"] = options["labeltooltip"] = _tip(
+            [f"{ends[0]} → {ends[1]}", arrow.value and arrow.value.label]
+        )
         graph.edge(self._name(arrow.source), self._name(arrow.target), **options)
 
     def _name(self, id: str) -> str:

@@ -208,9 +208,7 @@ class _Draughtsman:
             kind = "arranging" if node.op in REARRANGING and not self._everything else "op"
             values = tuple([twin.values[0] for twin in alike if twin.values])
             status = worst(twin.status for twin in alike)
-            box.steps.append(
-                self._add(Step(node.id, kind, node, node.op, values, status), [twin.id for twin in alike])
-            )
+            box.steps.append(self._add(Step(node.id, kind, node, node.op, values, status), [twin.id for twin in alike]))
 
     def _twin(self, call: Call, node: Node) -> Node | None:
         """The same node of another repetition: their graphs are alike, so its name is the same."""
@@ -298,9 +296,7 @@ class _Draughtsman:
             else:
                 yield from (origin._replace(memory=memory or origin.memory) for origin in origins.get(edge.source, ()))
 
-    def _outputs(
-        self, root: Node, arriving: list[_Origin], found: dict[_Key, Arrow]
-    ) -> None:
+    def _outputs(self, root: Node, arriving: list[_Origin], found: dict[_Key, Arrow]) -> None:
         """A node for each tensor that the model returned by itself or in a field; none for those in caches."""
         slots = () if root.call.outputs is None else list(root.call.outputs.named())
         named = [(slot, value) for slot, value in slots if slot.count(".") + slot.count("[") <= slot.startswith("[")]

@@ -100,9 +100,7 @@ class Flows:
                 found.setdefault(value.storage, []).append((position, ids[steps[position].name]))
         return found
 
-    def _memory(
-        self, writers: Iterable[tuple[int, str]], flow: Flow, used: int, target: str, value: Value
-    ) -> None:
+    def _memory(self, writers: Iterable[tuple[int, str]], flow: Flow, used: int, target: str, value: Value) -> None:
         """An edge from the last step that wrote into a value's memory between its making and this use."""
         between = [writer for position, writer in writers if flow.made < position < used]
         if between and between[-1] != target:
@@ -203,7 +201,11 @@ def _taken(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
     """The value that goes into a step: where the step only takes a part of it, that part."""
     if isinstance(flow.item, Value):
         return flow.item, ""
-    if isinstance(flow.item, Group) and len(step.args) == 2 and step.target.rpartition(".")[2] in ("getitem", "getattr"):
+    if (
+        isinstance(flow.item, Group)
+        and len(step.args) == 2
+        and step.target.rpartition(".")[2] in ("getitem", "getattr")
+    ):
         key = step.args[1]
         value, _ = _first(result)
         return value, key if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"

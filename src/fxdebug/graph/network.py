@@ -184,9 +184,7 @@ class Network:
     ) -> None:
         body = self.bodies[call.index]
         status = None if body is None else body.status
-        node = self.nodes[id] = Node(
-            id, kind, op, target, call, item, status, source, depth, len(self.nodes), step
-        )
+        node = self.nodes[id] = Node(id, kind, op, target, call, item, status, source, depth, len(self.nodes), step)
         if kind == "get_attr":
             for value in node.values:
                 self.given.setdefault(value.number, id)
