@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TextIO
 
-from fxdebug.capture.recorder import Frame
+from fxdebug.capture.frame import Frame
 
 PATIENCE = 1.0  # seconds before anything is shown: short runs stay silent
 INTERVAL = 0.1  # seconds between two updates

@@ -1,6 +1,6 @@
 """The one place that every way of capturing reports to: calls come in here, a trace goes out.
 
-A :class:`Frame` is one call of one module while it runs and after. Frames stand on a stack per
+A :class:`~fxdebug.capture.frame.Frame` is one call of one module. Frames stand on a stack per
 thread. Nothing raised in here reaches the model: what fails becomes a note.
 """
 
@@ -9,9 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -21,83 +19,15 @@ from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.coding import Opaque
-from fxdebug.capture.describe import type_name
+from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
 from fxdebug.capture.gradients import no_gradients
-from fxdebug.capture.source import Line, caller_line, without_our_frames
+from fxdebug.capture.source import caller_line
 from fxdebug.capture.structure import Structure
 from fxdebug.capture.values import Keeper, Values, first_line
-from fxdebug.trace import Call, Failure, Note
-from fxdebug.values import Group, Inputs, Item, Outputs, Thing
+from fxdebug.trace import Note
+from fxdebug.values import Inputs, Outputs
 
-_NO_INPUTS = Inputs()
-NOWHERE = -1  # the index of the call that was running where none was (a generator consumed outside any)
-
-
-@dataclass(slots=True)
-class Site:
-    """Where a module is in the model: what is known of its calls before they happen."""
-
-    path: str
-    type: str
-    aliases: tuple[str, ...] = ()
-    origin: str = "registered"
-
-
-class Frame:
-    """One call, open or finished."""
-
-    __slots__ = (
-        "began",
-        "called_as",
-        "depth",
-        "duration",
-        "error",
-        "finished",
-        "gave",
-        "given",
-        "grad",
-        "has_submodules",
-        "index",
-        "inputs",
-        "invoked_in",
-        "line",
-        "method",
-        "module",
-        "number",
-        "outputs",
-        "parent",
-        "raised",
-        "returned",
-        "site",
-        "thread",
-        "training",
-    )  # fmt: skip
-
-    def __init__(self, site: Site, module: nn.Module, index: int, number: int, parent: Frame | None) -> None:
-        self.site = site
-        self.module: nn.Module | None = module  # while the call is open: a finished one keeps nothing alive
-        self.raised: int | None = None  # id of the exception that left it
-        self.index = index
-        self.number = number
-        self.parent = parent
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        self.invoked_in: int | None = None
-        self.gave: list[tuple[Any, Item]] = []  # what its generator yielded, by number, and its result
-        self.inputs = _NO_INPUTS
-        self.outputs: Outputs | None = None
-        self.given: Inputs | None = None
-        self.returned: Outputs | None = None
-        self.error: Failure | None = None
-        self.began = 0.0
-        self.duration = 0.0
-        self.finished: int | None = None
-        self.line: Line | None = None
-        self.method = "forward"
-        self.training = False
-        self.grad = True
-        self.thread: str | None = None
-        self.called_as: str | None = None
-        self.has_submodules = False
+__all__ = ["Frame", "Listener", "Recorder", "Site", "Steps"]
 
 
 class Listener(Protocol):
@@ -228,7 +158,7 @@ class Recorder:
             if threading.get_ident() != self._owner:
                 frame.thread = threading.current_thread().name
             if len(site.aliases) > 1:
-                frame.called_as = _called_as(self.frames, frame)
+                frame.called_as = called_as(self.frames, frame)
             frame.inputs = self._inputs(args, kwargs)
             with self._lock:
                 for listener in self._listeners:
@@ -366,7 +296,7 @@ class Recorder:
             return self._inputs(args, kwargs, self._keep_all)
         except Exception as error:
             self.say(f"what the method was given was not recorded: {type(error).__name__}: {first_line(error)}")
-            return _NO_INPUTS
+            return NO_INPUTS
 
     def returned(self, output: Any) -> Outputs | None:
         """What it returns."""
@@ -396,51 +326,6 @@ class Recorder:
             self._said.add((call, what))
             where = "" if subject is None else subject.site.path
             self.notes.append(Note(what, where, call))
-
-
-def to_call(frame: Frame) -> Call:
-    """The finished record of a frame."""
-    site = frame.site
-    return Call(
-        index=frame.index,
-        path=site.path,
-        type=site.type,
-        number=frame.number,
-        inputs=frame.inputs,
-        outputs=_outputs_of(frame),
-        error=frame.error,
-        parent_index=None if frame.parent is None else frame.parent.index,
-        depth=frame.depth,
-        method=frame.method,
-        source=None if frame.line is None else frame.line.text(),
-        duration=frame.duration,
-        origin=site.origin,
-        aliases=site.aliases,
-        called_as=frame.called_as,
-        given=frame.given,
-        returned=frame.returned,
-        invoked_in=frame.invoked_in,
-        finished=frame.finished,
-        has_submodules=frame.has_submodules,
-        training=frame.training,
-        grad=frame.grad,
-        thread=frame.thread,
-    )
-
-
-def failure(error: BaseException, here: bool) -> Failure:
-    """An exception as data; its text and traceback are taken with care, since ``str`` may raise."""
-    try:
-        message = str(error)
-    except Exception:
-        message = first_line(error)
-    text: str | None = None
-    if here:
-        try:
-            text = "".join(traceback.format_tb(without_our_frames(error.__traceback__)))
-        except Exception:
-            text = None
-    return Failure(type_name(type(error)), message, here, text)
 
 
 def _has_submodules(module: nn.Module) -> bool:
@@ -474,33 +359,3 @@ class Steps:
 
     def closed(self) -> None:
         """Nothing is to be done at the end."""
-
-
-def _outputs_of(frame: Frame) -> Outputs | None:
-    """What a call returned; of a generator or coroutine, all that came out of it."""
-    item = None if frame.outputs is None else frame.outputs.item
-    if not frame.gave or not isinstance(item, Thing):
-        return frame.outputs
-    keys, items = zip(*frame.gave)
-    return Outputs(Group("object", item.type, items, keys, item.text, item.number))
-
-
-def _called_as(frames: list[Frame], frame: Frame) -> str | None:
-    """By which of its names a module with several was called, as far as that can be told.
-
-    The names whose parent is the calling module come first; among several the name written at the
-    call decides (``self.second(x)``), and then the order of registration (a loop over children).
-    """
-    parent = frame.parent
-    if parent is None:
-        return None
-    homes = (parent.called_as,) if parent.called_as is not None else parent.site.aliases or (parent.site.path,)
-    here = [alias for alias in frame.site.aliases if alias.rpartition(".")[0] in homes]
-    if len(here) < 2:
-        return here[0] if here else None
-    written = frame.line.attribute() if frame.line is not None else None
-    matching = [alias for alias in here if alias.rpartition(".")[2] == written]
-    if len(matching) == 1:
-        return matching[0]
-    earlier = sum(1 for other in frames[parent.index + 1 :] if other.parent is parent and other.site is frame.site)
-    return here[(earlier - 1) % len(here)]

@@ -18,9 +18,10 @@ from torch import nn
 from fxdebug.capture import resumable, threads, wrap
 from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.compiled import compiled_in
+from fxdebug.capture.frame import Site, failure, to_call
 from fxdebug.capture.live import Live
 from fxdebug.capture.parameters import Parameters
-from fxdebug.capture.recorder import Listener, Recorder, Site, Steps, failure, to_call
+from fxdebug.capture.recorder import Listener, Recorder, Steps
 from fxdebug.capture.sites import Sites
 from fxdebug.capture.source import without_our_frames
 from fxdebug.capture.state import Passed, references_to

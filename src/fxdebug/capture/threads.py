@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 if TYPE_CHECKING:
-    from fxdebug.capture.recorder import Frame, Recorder
+    from fxdebug.capture.frame import Frame
+    from fxdebug.capture.recorder import Recorder
 
 _Origins = dict["Recorder", "Frame"]
 
