@@ -169,7 +169,7 @@ class _Writer:
         if step.values:
             lines.append(_html(f"{step.values[0].dtype} {_shape(step.values[0].shape)}"))
         if step.kind != "arranging" or _is_bad(self._stats[step.id]):
-            lines += map(_html, _numbers(self._stats[step.id]))
+            lines += map(_html, _numbers(self._stats[step.id], step.values[0].dtype if step.values else ""))
         small = "<BR/>".join(lines)
         if not small:
             return f"<{head}>"
@@ -198,7 +198,7 @@ class _Writer:
         steps = self._drawn.steps
         ends = [_plain(steps[id].title, 60) for id in (arrow.source, arrow.target)]
         options["tooltip"] = options["labeltooltip"] = _tip(
-            [f"{ends[0]} → {ends[1]}", arrow.value and arrow.value.label]
+            [f"{ends[0]} → {ends[1]}", None if arrow.value is None else arrow.value.label]
         )
         graph.edge(self._name(arrow.source), self._name(arrow.target), **options)
 
@@ -275,7 +275,10 @@ def _index(node: Node) -> str:
 def _step_tip(step: Step, stats: Stats | None) -> str:
     node = step.node
     inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
-    lines = [node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it", _expression(step)]
+    lines: list[str | None] = [
+        node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
+        _expression(step),
+    ]
     lines += [node.source, _trust(node.status, node.call.reason), inside]
     return _tip([*lines, *_facts(step, stats)])
 
@@ -291,8 +294,8 @@ def _expression(step: Step) -> str:
     return "\n".join(line if len(line) < 200 else f"{line[:199]}…" for line in lines)
 
 
-def _facts(step: Step, stats: Stats | None) -> list[str]:
-    lines = [f"{step.values[0].label} on {step.values[0].device}"] if step.values else []
+def _facts(step: Step, stats: Stats | None) -> list[str | None]:
+    lines: list[str | None] = [f"{step.values[0].label} on {step.values[0].device}"] if step.values else []
     if stats is not None:
         parts = [f"{name} {number(getattr(stats, name))}" for name in ("mean", "std", "min", "max")]
         lines += [", ".join(parts), f"{stats.zeros} zeros of {stats.count}", not_finite(stats)]
@@ -310,12 +313,17 @@ def _shape(shape: tuple[int, ...]) -> str:
     return shape_text(shape) if len(shape) > 1 else f"[{shape_text(shape)}]" if shape else "scalar"
 
 
-def _numbers(stats: Stats | None) -> list[str]:
-    if stats is None:
+def _numbers(stats: Stats | None, dtype: str) -> list[str]:
+    """Mean and deviation; of integers, whose mean says little, the smallest and the largest."""
+    if stats is None or (stats.mean is None and not _is_bad(stats)):
         return []
     if _is_bad(stats):
         return [not_finite(stats)]
-    return [f"{number(stats.mean)} ± {number(stats.std)}"] if stats.mean is not None else []
+    if dtype == "bool":
+        return [f"{stats.count - stats.zeros} of {stats.count} true"]
+    if dtype.startswith(("int", "uint")):
+        return [number(stats.min) if stats.min == stats.max else f"{number(stats.min)} … {number(stats.max)}"]
+    return [f"{number(stats.mean)} ± {number(stats.std)}"]
 
 
 def _is_bad(stats: Stats | None) -> bool:

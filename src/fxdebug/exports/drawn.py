@@ -5,6 +5,7 @@ A :class:`Drawing` is decided here, in terms of the trace; ``dot`` only writes i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -283,7 +284,7 @@ class _Draughtsman:
     def _in_order(self, lost: dict[str, None], reached: set[str]) -> Iterator[Arrow]:
         """Arrows from the step that ran before, to those that no data is known to reach."""
         ran = sorted((step for step in self._steps.values() if step.kind != "output"), key=lambda s: s.node.position)
-        for before, step in zip(ran, ran[1:]):
+        for before, step in itertools.pairwise(ran):
             if step.id in lost and step.id not in reached:
                 yield Arrow(before.id, step.id, None, "order")
 

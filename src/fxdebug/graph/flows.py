@@ -128,17 +128,17 @@ class Flows:
             if step.kind != "placeholder":
                 continue
             place = f"{own}/{step.name}"
-            value = net.nodes[place].value
-            fitting = [] if value is None else offered.get(value.number, [])
-            arrivals += [(place, flow, value, slot) for flow, _, slot in fitting]
+            own_value = net.nodes[place].value
+            fitting = [] if own_value is None else offered.get(own_value.number, [])
+            arrivals += [(place, flow, own_value, slot) for flow, _, slot in fitting]
             used.update(flow.argument for flow, _, _ in fitting)
             if not fitting:  # written to since it was made: no value passed is equal
-                open_places.append((place, step, value))
-        for place, step, value in open_places:
-            flow = next((f for f in flows if f.argument not in used and _may_be(f, step, value)), None)
-            if flow is not None:
-                used.add(flow.argument)
-                arrivals.append((place, flow, value, _first(flow.item)[1]))
+                open_places.append((place, step, own_value))
+        for place, step, own_value in open_places:
+            match = next((f for f in flows if f.argument not in used and _may_be(f, step, own_value)), None)
+            if match is not None:
+                used.add(match.argument)
+                arrivals.append((place, match, own_value, _first(match.item)[1]))
         arrivals += [(own, flow, *_first(flow.item)) for flow in flows if flow.argument not in used]
         return arrivals
 
@@ -170,9 +170,9 @@ class Flows:
             if source is not None:
                 flows.append(Flow(argument, source, value))
         own, body = net.call_id(child), bool(net.steps(child))
-        for target, flow, value, output in self._enter(child, flows):
+        for target, flow, arriving, output in self._enter(child, flows):
             if not (body and target == own):  # into an object: what is read of it has an edge of its own
-                net.edges.append(Edge(flow.source, target, flow.argument, value, output))
+                net.edges.append(Edge(flow.source, target, flow.argument, arriving, output))
 
     def _explained_inside(self, call: Call) -> bool:
         """Was everything the call returned made by the calls in it, or given to it?"""
