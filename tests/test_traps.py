@@ -13,7 +13,8 @@ import traps
 from same import difference
 
 from fxdebug.capture.explain import Explainer, forget_patterns
-from fxdebug.capture.run import OneRun, Options
+from fxdebug.capture.recording import Options
+from fxdebug.capture.run import OneRun
 from fxdebug.capture.standin import count_alive
 
 # Executing alone cannot judge these: autograd through a child answered from records, an object made in the body.

@@ -21,7 +21,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug.capture.explain import Explained, Explainer, forget_patterns
-from fxdebug.capture.run import OneRun, Options
+from fxdebug.capture.recording import Options
+from fxdebug.capture.run import OneRun
 from fxdebug.capture.standin import count_alive
 
 Made = tuple[nn.Module, Any]  # a model and its inputs: a tensor, a tuple of arguments, or a dict of them

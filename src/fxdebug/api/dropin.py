@@ -15,7 +15,7 @@ from fxdebug.values import Value
 if TYPE_CHECKING:
     from torch import nn
 
-    from fxdebug.capture.run import Options
+    from fxdebug.capture.recording import Options
 
 
 @contextlib.contextmanager
@@ -36,8 +36,8 @@ def model_addition_debugger_context(
     """
     from fxdebug.api.run import settings_of
     from fxdebug.capture import distributed
+    from fxdebug.capture.forwards import EveryForward
     from fxdebug.capture.gradients import no_gradients
-    from fxdebug.capture.run import EveryForward
 
     rank = distributed.rank_and_size()
     if rank and rank[0] != 0:
@@ -69,7 +69,7 @@ class _StandardWriter:
         self._runs: dict[int, tuple[Any, Any]] = {}
 
     def begin(self) -> Options:
-        from fxdebug.capture.run import Options
+        from fxdebug.capture.recording import Options
         from fxdebug.store.folder import Workplace
         from fxdebug.store.journal import Journal
         from fxdebug.store.kept import Kept

@@ -57,7 +57,8 @@ def fx_debug(
     """
     from fxdebug.capture import distributed
     from fxdebug.capture import progress as progress_line
-    from fxdebug.capture.run import Options, run_once
+    from fxdebug.capture.recording import Options
+    from fxdebug.capture.run import run_once
 
     if values not in VALUES:
         raise UsageError(f"values={values!r}: use one of {', '.join(map(repr, VALUES))}")

@@ -1,0 +1,89 @@
+"""An observer on all modules of a model, and room on Python's stack for it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+
+from torch import nn
+
+from fxdebug.capture import wrap
+from fxdebug.capture.compiled import compiled_in
+from fxdebug.capture.recorder import Recorder
+from fxdebug.capture.sites import Sites
+from fxdebug.capture.values import first_line
+
+FRAMES_PER_CALL = 6  # Python frames we add to each nested module call
+
+
+class Attached:
+    """An observer on all modules of a model, for the length of a block."""
+
+    def __init__(self, observer: wrap.Observer, sites: Sites) -> None:
+        self._observer = observer
+        self._sites = sites
+        self._compiled = compiled_in(sites.model)
+
+    def is_closed(self, module: nn.Module | None) -> bool:
+        """Is this a compiled module, whose inside (the compiler's own modules too) is not looked at?"""
+        return any(module is closed for closed in self._compiled.closed)
+
+    def takes(self, module: nn.Module, recorder: Recorder) -> bool:
+        """Does a recording want a call of a module that was not registered when it began? Then it gets a name."""
+        below = recorder.innermost()
+        if below is None or self.is_closed(below.module):
+            return False
+        try:
+            self._sites.discover(module, recorder.stack() or [below])
+        except Exception as error:
+            recorder.say(f"a call of a {type(module).__name__} is missing: {type(error).__name__}: {first_line(error)}")
+            return False
+        return True
+
+    def __enter__(self) -> None:
+        _recursion.raise_limit()
+        try:
+            self._compiled.begin(self._observer)
+            wrap.begin(self._observer)
+            hidden = self._compiled.hidden()
+            wrap.watch(self._observer, [module for module in self._sites.registered() if id(module) not in hidden])
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        wrap.end(self._observer)
+        self._compiled.end()
+        _recursion.put_back()
+
+
+class _Recursion:
+    """Room for the frames we add: a model that just fits Python's recursion limit must still fit.
+
+    A module call costs three frames of its own, and ours come on top. The limit is the process's:
+    recordings that overlap raise it once, and the last one to end puts it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limit = self._raised = 0
+
+    def raise_limit(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._limit = sys.getrecursionlimit()
+                self._raised = self._limit + FRAMES_PER_CALL * (self._limit // 3) + 200
+                sys.setrecursionlimit(self._raised)
+
+    def put_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and sys.getrecursionlimit() == self._raised:  # the program may have set its own
+                with contextlib.suppress(RecursionError):  # too deep to lower it from here
+                    sys.setrecursionlimit(self._limit)
+
+
+_recursion = _Recursion()
