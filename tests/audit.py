@@ -17,9 +17,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
+from fxdebug.capture.context import in_context
 from fxdebug.capture.explain import Explained
 from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.interpreter import Executor, bindings, in_context
+from fxdebug.capture.interpreter import Executor, bindings
 
 
 class Kept:

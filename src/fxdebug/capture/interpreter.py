@@ -19,7 +19,7 @@ from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.pattern import Pattern, member
 from fxdebug.capture.sizes import evaluate
-from fxdebug.capture.tape import Body, Context
+from fxdebug.capture.tape import Body
 from fxdebug.capture.values import Uid, Values
 from fxdebug.values import Group, Item, Thing, Value, plain
 
@@ -190,15 +190,6 @@ class Executor(fx.Interpreter):
         return result
 
 
-@contextlib.contextmanager
-def in_context(context: Context) -> Iterator[None]:
-    """The grad, inference and autocast state a body began in."""
-    from fxdebug.capture.tracer import _state
-
-    with _state(context):
-        yield
-
-
 def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) -> None:
     """Put the tensors of an argument (or result) into their slots. Raises :class:`Refused` if it does not fit."""
     from fxdebug.capture.pattern import Attribute, Held, Slot
@@ -232,4 +223,4 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
         raise Refused(f"it holds for the argument {template!r}, not for {thing!r}")
 
 
-__all__ = ["Executor", "Joiner", "Refused", "bindings", "in_context", "plain_item", "uids_in"]
+__all__ = ["Executor", "Joiner", "Refused", "bindings", "plain_item", "uids_in"]

@@ -103,7 +103,8 @@ class Reach:
             self._seen.add(id(own))
             self.mappings.append(own)
             self._pending.extend(own.values())
-        names = slots_of(type(thing))
+        kind: Any = type(thing)
+        names = slots_of(kind)
         if names:
             self.slotted.append(thing)
             self._pending.extend([held for name in names if (held := slot_of(thing, name)) is not MISSING])

@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.coding import Opaque, Struct, uids_in
+from fxdebug.capture.naming import argument_names
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, attribute_names, relative_paths
 from fxdebug.capture.tape import Body
-from fxdebug.capture.tracer import _argument_names
 from fxdebug.capture.values import Uid, Values
 
 
@@ -33,7 +33,7 @@ class _Reader:
         made = Pattern(args=(), kwargs={}, context=body.context, reusable=False)
         made.args, made.kwargs = self._bound(body.args), self._bound(body.kwargs)
         made.inputs = len(self._slots)
-        made.names = _argument_names(body.forward, body, made.inputs)
+        made.names = argument_names(body.forward, body, made.inputs)
         for entry in body.entries:
             module = isinstance(entry.what, nn.Module)
             args, kwargs = self._used(entry.args), self._used(entry.kwargs)

@@ -14,9 +14,9 @@ from fxdebug.capture.attached import Attached
 from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.frame import Site
 from fxdebug.capture.recording import Options, Recording
+from fxdebug.capture.references import Passed, references_to
 from fxdebug.capture.sites import Sites
 from fxdebug.capture.source import without_our_frames
-from fxdebug.capture.state import Passed, references_to
 from fxdebug.trace import NO_OUTPUT, Trace
 
 

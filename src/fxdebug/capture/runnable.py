@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from fxdebug.capture.context import in_context
 from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.interpreter import Executor, Refused, bindings, in_context
+from fxdebug.capture.interpreter import Executor, Refused, bindings
 from fxdebug.capture.match import Match
 from fxdebug.capture.pattern import Pattern, member
 from fxdebug.capture.source import short

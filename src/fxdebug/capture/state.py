@@ -20,10 +20,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fxdebug.capture.reach import MISSING, Reach, attributes_of, contents_of, items_of, slot_of, slots_of
+from fxdebug.capture.reach import MISSING, Reach, contents_of, slot_of, slots_of
+from fxdebug.capture.references import Passed, References, references_to
 from fxdebug.capture.standin import Mismatch
+
+__all__ = ["Passed", "References", "State", "references_to"]
 
 
 class State:
@@ -226,7 +229,8 @@ class _Members(_Place):
     """What an object keeps in slots."""
 
     def __init__(self, thing: Any) -> None:
-        self._variables = [_Variable(_Member(thing, name)) for name in slots_of(type(thing))]
+        kind: Any = type(thing)
+        self._variables = [_Variable(_Member(thing, name)) for name in slots_of(kind)]
 
     def put_back(self) -> None:
         for variable in self._variables:
@@ -330,72 +334,3 @@ class _OutOfReach:
 
     def __exit__(self, *error: Any) -> Any:
         return self._use().__exit__(*error)
-
-
-# Who keeps a tensor ------------------------------------------------------------------------------
-
-
-def references_to(tensor: Tensor) -> int:
-    """How many references to it the caller's side has: C++'s own one, if there is one, does not count."""
-    return sys.getrefcount(tensor) - 2 - (tensor._use_count() > 1)  # 2: the argument, and that of getrefcount
-
-
-class Passed:
-    """What a run was given, and how many references the program had to each tensor in it."""
-
-    def __init__(self, things: Any) -> None:
-        from torch.utils._pytree import tree_leaves
-
-        self.things = things
-        self._tensors = [leaf for leaf in tree_leaves(things) if issubclass(type(leaf), Tensor)]
-        self._before = [references_to(tensor) for tensor in self._tensors]
-
-    def more(self) -> dict[int, int]:
-        """How many more references there are now, by the ``id`` of the tensor."""
-        now = [references_to(tensor) for tensor in self._tensors]
-        return {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
-
-
-class References:
-    """How many references to a tensor are known; one with more is kept by somebody's Python.
-
-    Tracing such a body again would put stand-ins where the program keeps its tensors. What the run was
-    ``given`` and what is reached through the modules does not count: a trace gets other containers than the
-    program's, and :class:`State` puts the rest back.
-    """
-
-    MOST = 200_000  # objects looked at
-
-    def __init__(self, roots: list[Any], given: Any, model: nn.Module) -> None:
-        self._model = model
-        self._seen: set[int] = set()
-        self._in_results = self._walk(roots)
-        self._in_arguments = self._walk([given])
-        self._reached: dict[int, int] | None = None
-
-    def unknown(self, tensor: Tensor, count: int, *, passed: bool) -> bool:
-        """Is there one among ``count`` references that is not known? ``passed``: the run was given this tensor."""
-        count -= self._in_results.get(id(tensor), 0)
-        if not passed:
-            count -= self._in_arguments.get(id(tensor), 0)
-        if count > 0:
-            if self._reached is None:  # only now: most runs keep nothing
-                self._reached = Reach(self._model, counted=self._seen).tensors
-            count -= self._reached.get(id(tensor), 0)
-        return count > 0
-
-    def _walk(self, roots: list[Any]) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        pending = list(roots)
-        while pending and len(self._seen) < self.MOST:
-            thing = pending.pop()
-            kind = type(thing)
-            if issubclass(kind, Tensor):
-                counts[id(thing)] = counts.get(id(thing), 0) + 1
-                continue
-            if id(thing) in self._seen or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
-                continue
-            self._seen.add(id(thing))
-            pending.extend(items_of(thing))
-            pending.extend((attributes_of(thing) or {}).values())
-        return counts

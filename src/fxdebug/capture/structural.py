@@ -57,7 +57,7 @@ class Copies:
 
     def _object(self, thing: Any, kind: type) -> Any:
         try:
-            made = object.__new__(kind)
+            made: Any = object.__new__(kind)
         except TypeError:
             return thing  # made by C: it is shared
         self._remember(thing, made)

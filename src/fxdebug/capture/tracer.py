@@ -9,11 +9,9 @@ stand-ins of what it returned. The outcome is a :class:`~fxdebug.capture.pattern
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import sizes
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, uids_in
+from fxdebug.capture.context import in_context
+from fxdebug.capture.naming import argument_names, name_of, short
 from fxdebug.capture.pattern import (
     Attribute,
     Guard,
@@ -74,15 +74,15 @@ class ModuleTracer(fx.Tracer):
         pattern.args = self._template_of(body.args)
         pattern.kwargs = self._template_of(body.kwargs)
         pattern.inputs = pattern.slots
-        pattern.names = _argument_names(forward, body, pattern.inputs)
+        pattern.names = argument_names(forward, body, pattern.inputs)
         before = sizes.listen(self._asked)
         try:
-            with _state(body.context), _Guide(self):
+            with in_context(body.context), _Guide(self):
                 output = forward(*args, **kwargs)
         finally:
             sizes.listen(before)
         if self._position != len(body.entries):
-            missing = _name(body.entries[self._position].what)
+            missing = name_of(body.entries[self._position].what)
             raise Mismatch(f"run again, it ends before {missing} ({self._position} of {len(body.entries)} operations)")
         try:
             pattern.out = self._matched(output, body.out)
@@ -127,13 +127,13 @@ class ModuleTracer(fx.Tracer):
             return self._metadata(function, args, kwargs)
         entry = self._next(function)
         if type(entry.what) is not type(function) or entry.what != function:
-            raise Mismatch(f"run again, it calls {_name(function)} where {_name(entry.what)} ran")
+            raise Mismatch(f"run again, it calls {name_of(function)} where {name_of(entry.what)} ran")
         templates = self._call_templates(entry, args, kwargs)
         if entry.changed is not None:
             uid, shape, dtype, gradient = entry.changed
             known = self._facts.get(Uid(uid))
             if known is None or known[0] != shape or known[1] != dtype:
-                raise Mismatch(f"{_name(function)} changes the shape or dtype of a tensor in place")
+                raise Mismatch(f"{name_of(function)} changes the shape or dtype of a tensor in place")
             self._facts[Uid(uid)] = (shape, dtype, gradient)
             if Uid(uid) in self._standins:
                 self._standins[Uid(uid)].gradient = gradient
@@ -151,7 +151,7 @@ class ModuleTracer(fx.Tracer):
     def _child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = self._next(module)
         if entry.what is not module and not _is_another_of(module, entry.what):
-            raise Mismatch(f"run again, it calls {_name(module)} where {_name(entry.what)} ran")
+            raise Mismatch(f"run again, it calls {name_of(module)} where {name_of(entry.what)} ran")
         templates = self._call_templates(entry, args, kwargs)
         result = self._result(entry)
         if self._paths is None:
@@ -164,7 +164,7 @@ class ModuleTracer(fx.Tracer):
 
     def _next(self, what: Any) -> Entry:
         if self._position >= len(self.body.entries):
-            raise Mismatch(f"run again, it goes on with {_name(what)} after all that ran")
+            raise Mismatch(f"run again, it goes on with {name_of(what)} after all that ran")
         self._position += 1
         return self.body.entries[self._position - 1]
 
@@ -172,16 +172,16 @@ class ModuleTracer(fx.Tracer):
         self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if context_now() != entry.context:
-            raise Mismatch(f"the grad or autocast state differs at {_name(entry.what)}")
+            raise Mismatch(f"the grad or autocast state differs at {name_of(entry.what)}")
         if len(args) != len(entry.args) or kwargs.keys() != entry.kwargs.keys():
-            raise Mismatch(f"the arguments of {_name(entry.what)} differ")
+            raise Mismatch(f"the arguments of {name_of(entry.what)} differ")
         try:
             return (
                 tuple([self._matched(x, y) for x, y in zip(args, entry.args)]),
                 {name: self._matched(x, entry.kwargs[name]) for name, x in kwargs.items()},
             )
         except Mismatch as error:
-            raise Mismatch(f"{error}, in {_name(entry.what)}") from None
+            raise Mismatch(f"{error}, in {name_of(entry.what)}") from None
 
     def _result(self, entry: Entry) -> Any:
         for uid in uids_in(entry.out):
@@ -223,7 +223,7 @@ class ModuleTracer(fx.Tracer):
         """A question about values (``bool``, ``item``, ``tolist``): the answer is an assumption from now on."""
         index = len(self.pattern.nodes) - 1
         if type(result) in (bool, int, float, complex, str, list):
-            self._guard(f"{_name(function).strip('_')}() of a tensor", result, index)
+            self._guard(f"{name_of(function).strip('_')}() of a tensor", result, index)
         if type(result) is int and function is Tensor.item:
             return Size(result, ("node", index))
         return iter(result) if function is _iterate else result
@@ -304,9 +304,10 @@ class ModuleTracer(fx.Tracer):
         """The template for ``thing``, which must be what the tape has as ``code``."""
         kind = type(thing)
         if kind is Standin:
-            if type(code) is not Uid or thing.uid != code or self._standins.get(code) is not thing:
+            standin = self._standins.get(code) if type(code) is Uid else None
+            if standin is None or standin is not thing or standin.uid != code:
                 raise Mismatch("another tensor is passed")
-            return Slot(thing.slot)
+            return Slot(standin.slot)
         if kind is Size:
             if type(code) is not int or plain(thing) != code:
                 raise Mismatch(f"the size {plain(thing)} stands where {code!r} was")
@@ -314,7 +315,7 @@ class ModuleTracer(fx.Tracer):
         if kind in ATOMS:
             if type(code) is kind and (code is thing or code == thing or (code != code and thing != thing)):
                 return thing
-            raise Mismatch(f"the constant {_short(thing)} stands where {_short(code)} was")
+            raise Mismatch(f"the constant {short(thing)} stands where {short(code)} was")
         if isinstance(thing, Tensor):
             return self._real_tensor(thing, code)
         if kind is Shape or kind is torch.Size:
@@ -337,7 +338,7 @@ class ModuleTracer(fx.Tracer):
             return self._matched_object(thing, code)
         if isinstance(thing, (int, float, complex, str)) and type(code) is kind and code == thing:
             return thing
-        raise Mismatch(f"a {kind.__name__} stands where {_short(code)} was")
+        raise Mismatch(f"a {kind.__name__} stands where {short(code)} was")
 
     def _matched_struct(self, thing: Any, code: Struct) -> Struct:
         members = members_of(thing)
@@ -397,47 +398,3 @@ class _Guide(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._tracer.operation(func, args, kwargs or {})
-
-
-@contextlib.contextmanager
-def _state(context: tuple[bool, bool, Any]) -> Iterator[None]:
-    """The grad, inference and autocast state a call began in."""
-    gradients, inference, autocast = context
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(inference))
-        for device, dtype in autocast or ():
-            stack.enter_context(torch.autocast(device, dtype=dtype))
-        stack.enter_context(torch.set_grad_enabled(gradients))
-        yield
-
-
-def _argument_names(forward: Callable[..., Any], body: Body, count: int) -> tuple[str, ...]:
-    """A name for each tensor argument: the parameter it was passed as, with a number inside containers."""
-    try:
-        parameters = list(inspect.signature(forward).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    named: list[tuple[str, Any]] = [
-        (positional[i] if i < len(positional) else f"arg{i}", code) for i, code in enumerate(body.args)
-    ]
-    named += list(body.kwargs.items())
-    names: dict[Uid, str] = {}
-    for name, code in named:
-        inside = list(dict.fromkeys(uids_in(code)))
-        for position, uid in enumerate(inside):
-            names.setdefault(uid, name if len(inside) == 1 else f"{name}_{position}")
-    return tuple(names.values())[:count]
-
-
-def _name(what: Any) -> str:
-    if isinstance(what, nn.Module):
-        return f"the module {type(what).__name__}"
-    owner = getattr(what, "__self__", None)
-    name = str(getattr(what, "__name__", type(what).__name__))
-    return str(getattr(owner, "__name__", name)) if name == "__get__" else name
-
-
-def _short(thing: Any) -> str:
-    text = repr(thing) if type(thing) is not Opaque else f"a {type(thing.thing).__name__}"
-    return "a tensor" if type(thing) is Uid else text if len(text) <= 40 else text[:37] + "…"

@@ -1,0 +1,76 @@
+"""Who keeps a tensor: how many references there are to it, and how many of them are known."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torch import Tensor, nn
+
+from fxdebug.capture.reach import Reach, attributes_of, items_of
+
+
+def references_to(tensor: Tensor) -> int:
+    """How many references to it the caller's side has: C++'s own one, if there is one, does not count."""
+    return sys.getrefcount(tensor) - 2 - (tensor._use_count() > 1)  # 2: the argument, and that of getrefcount
+
+
+class Passed:
+    """What a run was given, and how many references the program had to each tensor in it."""
+
+    def __init__(self, things: Any) -> None:
+        from torch.utils._pytree import tree_leaves
+
+        self.things = things
+        self._tensors = [leaf for leaf in tree_leaves(things) if issubclass(type(leaf), Tensor)]
+        self._before = [references_to(tensor) for tensor in self._tensors]
+
+    def more(self) -> dict[int, int]:
+        """How many more references there are now, by the ``id`` of the tensor."""
+        now = [references_to(tensor) for tensor in self._tensors]
+        return {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
+
+
+class References:
+    """How many references to a tensor are known; one with more is kept by somebody's Python.
+
+    Tracing such a body again would put stand-ins where the program keeps its tensors. What the run was
+    ``given`` and what is reached through the modules does not count: a trace gets other containers than the
+    program's, and :class:`State` puts the rest back.
+    """
+
+    MOST = 200_000  # objects looked at
+
+    def __init__(self, roots: list[Any], given: Any, model: nn.Module) -> None:
+        self._model = model
+        self._seen: set[int] = set()
+        self._in_results = self._walk(roots)
+        self._in_arguments = self._walk([given])
+        self._reached: dict[int, int] | None = None
+
+    def unknown(self, tensor: Tensor, count: int, *, passed: bool) -> bool:
+        """Is there one among ``count`` references that is not known? ``passed``: the run was given this tensor."""
+        count -= self._in_results.get(id(tensor), 0)
+        if not passed:
+            count -= self._in_arguments.get(id(tensor), 0)
+        if count > 0:
+            if self._reached is None:  # only now: most runs keep nothing
+                self._reached = Reach(self._model, counted=self._seen).tensors
+            count -= self._reached.get(id(tensor), 0)
+        return count > 0
+
+    def _walk(self, roots: list[Any]) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        pending = list(roots)
+        while pending and len(self._seen) < self.MOST:
+            thing = pending.pop()
+            kind = type(thing)
+            if issubclass(kind, Tensor):
+                counts[id(thing)] = counts.get(id(thing), 0) + 1
+                continue
+            if id(thing) in self._seen or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
+                continue
+            self._seen.add(id(thing))
+            pending.extend(items_of(thing))
+            pending.extend((attributes_of(thing) or {}).values())
+        return counts
