@@ -101,9 +101,9 @@ def collapsed(network: Network, depth: int | None = None, *, ops: bool = True) -
     """The graph with every call at ``depth`` below the root as one node, what is inside it gone into it.
 
     With ``ops=False`` only calls without calls in them (or at ``depth``) are left, connected through the
-    operations between them.
+    operations between them: an edge has the value that left the one and the argument by which it got into the other.
     """
-    fine = _representatives(network, depth)
+    fine = _representatives(network, depth, leaves=not ops)
     graph = nx.MultiDiGraph(model=network.trace.model)
     chosen = dict.fromkeys(fine.values())
     graph.add_nodes_from((id, attributes(network.nodes[id])) for id in chosen)
@@ -117,10 +117,10 @@ def collapsed(network: Network, depth: int | None = None, *, ops: bool = True) -
     return graph if ops else _modules_only(network, graph)
 
 
-def _representatives(network: Network, depth: int | None) -> dict[str, str]:
-    """Every node's id → the node that stands for it: itself, or the call at ``depth`` that it is in."""
+def _representatives(network: Network, depth: int | None, leaves: bool) -> dict[str, str]:
+    """Every node's id → the node that stands for it: itself, or the call at ``depth`` (or without calls) it is in."""
     if depth is None:
-        return {id: id for id in network.nodes}
+        depth = max(call.depth for call in network.trace.calls) + 2
     above: dict[int, Call] = {}  # call below the depth → the call at it
     for call in network.trace.calls:
         parent = call.parent
@@ -128,8 +128,8 @@ def _representatives(network: Network, depth: int | None) -> dict[str, str]:
     found = {}
     for id, node in network.nodes.items():
         top = above[node.call.index]
-        inside = top.depth >= depth and not (node.kind == "call_module" and node.call is top)
-        found[id] = network.call_id(top) if inside else id
+        closed = top.depth >= depth or (leaves and not top.children)
+        found[id] = network.call_id(top) if closed else id
     return found
 
 
@@ -141,10 +141,12 @@ def _modules_only(network: Network, graph: nx.MultiDiGraph) -> nx.MultiDiGraph:
     small.add_nodes_from((id, graph.nodes[id]) for id in graph if id in kept)
     reach: dict[str, dict[str, dict[str, Any]]] = {}  # node → the kept calls whose results get there
     for id in sorted(graph, key=lambda id: network.nodes[id].position):
-        sources: dict[str, dict[str, Any]] = {}
+        sources: dict[tuple[str, str], dict[str, Any]] = {}  # by argument, too: attention(x, x, x) has three edges
         for source, _, data in graph.in_edges(id, data=True):
-            sources |= {source: data} if source in kept else reach.get(source, {})
+            arriving = {source: data} if source in kept else reach.get(source, {})
+            argument = data["argument"]
+            sources |= {(first, argument): {**known, "argument": argument} for first, known in arriving.items()}
         if id in kept:
-            small.add_edges_from((source, id, data) for source, data in sources.items())
-        reach[id] = sources
+            small.add_edges_from((source, id, data) for (source, _), data in sources.items())
+        reach[id] = {source: data for (source, _), data in sources.items()}
     return small
