@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import looks
+from fxdebug.capture.describe import PLAIN, looks
+from fxdebug.capture.layout import Layout, join, layout_of, tensors_of
 from fxdebug.capture.values import Values, version_of
 from fxdebug.stats import Unmeasurable, measure
 from fxdebug.trace import Parameter
 from fxdebug.values import Stats
 
-AFFORDABLE = 4_000_000  # elements measured without being asked: a few milliseconds
+AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
 
 Mark = int | tuple[int, str]
 _measured: dict[int, tuple[weakref.ref[Tensor], Mark, Stats | None]] = {}
@@ -29,12 +30,12 @@ _measured: dict[int, tuple[weakref.ref[Tensor], Mark, Stats | None]] = {}
 
 @dataclass(slots=True)
 class _Held:
-    names: list[str]
+    names: tuple[str, ...]
     kind: str
     persistent: bool
     tensor: Tensor
-    version: int | None
-    before: Stats | None
+    version: int | None = None
+    before: Stats | None = None
     mark: Mark | None = None
 
 
@@ -46,19 +47,15 @@ class Parameters:
     parameters, or buffers, are few enough; of the others versions tell.
     """
 
-    def __init__(self, model: nn.Module, measuring: bool | None = None) -> None:
-        self._model = model
-        self._held: dict[int, _Held] = {}
+    def __init__(self, layout: Layout, modules: list[nn.Module], measuring: bool | None = None) -> None:
+        self._layout = layout
+        self._modules = modules
+        self._measuring = measuring
         with aside():
-            for kind, name, tensor, persistent in _named(model):
-                held = self._held.get(id(tensor))
-                if held is None:
-                    version = version_of(tensor)
-                    held = self._held[id(tensor)] = _Held([], kind, persistent, tensor, version, None)
-                held.names.append(name)
-            self._measuring = measuring
+            self._held = _held(layout, modules)
             few, few_buffers = (self._total(kind) <= AFFORDABLE for kind in (None, "buffer"))
             for held in self._held.values():
+                held.version = version_of(held.tensor)
                 if few or (few_buffers and held.kind == "buffer"):
                     held.mark = _mark(held.tensor)
                 if few if measuring is None else measuring:
@@ -66,24 +63,29 @@ class Parameters:
 
     def _total(self, kind: str | None = None) -> int:
         found = [held.tensor for held in self._held.values() if kind in (None, held.kind)]
-        return sum(tensor.numel() for tensor in found if not _is_uninitialised(tensor))
+        return sum([tensor.numel() for tensor in found if not _is_uninitialised(tensor)])
 
     def names(self) -> dict[int, str]:
         """First names by ``id`` of the tensor; the tensors stay alive as long as this object."""
         return {key: held.names[0] for key, held in self._held.items()}
 
-    def after(self, values: Values) -> tuple[Parameter, ...]:
+    def after(self, model: nn.Module, values: Values) -> tuple[Parameter, ...]:
         """What there was and what became of it; parameters made during the run come last."""
         with aside():
-            now = {name: (kind, tensor, persistent) for kind, name, tensor, persistent in _named(self._model)}
+            layout, modules = layout_of(model)
+            now = _held(layout, modules)
+            if list(now) == list(self._held) and layout is self._layout:
+                return tuple([self._record(held, held.tensor, values) for held in self._held.values()])
+            by_name = {name: held for held in now.values() for name in held.names}
             found = []
             for held in self._held.values():
-                _, current, _ = now.get(held.names[0], (None, held.tensor, None))
-                found.append(self._record(held, current, values))
+                current = by_name.get(held.names[0], held)
+                found.append(self._record(held, current.tensor, values))
             known = {name for held in self._held.values() for name in held.names}
-            for name, (kind, tensor, persistent) in now.items():
+            for name, held in by_name.items():
                 if name not in known:
-                    found.append(self._record(_Held([name], kind, persistent, tensor, -1, None), tensor, values))
+                    made = _Held((name,), held.kind, held.persistent, held.tensor, -1)
+                    found.append(self._record(made, held.tensor, values))
         return tuple(found)
 
     def _record(self, held: _Held, tensor: Tensor, values: Values) -> Parameter:
@@ -94,10 +96,10 @@ class Parameters:
             stats = _statistics(tensor, mark)
         if _is_uninitialised(tensor):
             device = str(tensor.device)
-            return Parameter(tuple(held.names), held.kind, (), str(tensor.dtype)[6:], device, tensor.requires_grad)
+            return Parameter(held.names, held.kind, (), str(tensor.dtype)[6:], device, tensor.requires_grad)
         seen = looks(tensor)
         return Parameter(
-            names=tuple(held.names),
+            names=held.names,
             kind=held.kind,
             shape=seen.shape,
             dtype=seen.dtype,
@@ -112,17 +114,23 @@ class Parameters:
         )
 
 
-def _named(model: nn.Module) -> list[tuple[str, str, Tensor, bool]]:
-    """(kind, name, tensor, persistent) of all parameters and buffers, under every name."""
-    found = []
-    for path, module in model.named_modules(remove_duplicate=True):
-        prefix = path + "." if path else ""
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                found.append(("parameter", prefix + name, parameter, True))
-        for name, buffer in module._buffers.items():
-            if isinstance(buffer, Tensor):
-                found.append(("buffer", prefix + name, buffer, name not in module._non_persistent_buffers_set))
+def _held(layout: Layout, modules: list[nn.Module]) -> dict[int, _Held]:
+    """All parameters and buffers by id, in the order of their modules, each with all of its names."""
+    tensors = tensors_of(modules)
+    signature = [(position, name, id(tensor), persistent) for position, name, _, tensor, persistent in tensors]
+    remembered = layout.memo.get("tensors")
+    if remembered is not None and remembered[0] == signature:
+        names: dict[int, tuple[str, ...]] = remembered[1]
+    else:
+        names = {}
+        for position, name, _, tensor, _ in tensors:
+            names[id(tensor)] = (*names.get(id(tensor), ()), join(layout.paths[position][0], name))
+        layout.memo["tensors"] = signature, names
+    found: dict[int, _Held] = {}
+    for _, _, is_buffer, tensor, persistent in tensors:
+        key = id(tensor)
+        if key not in found:
+            found[key] = _Held(names[key], "buffer" if is_buffer else "parameter", persistent, tensor)
     return found
 
 
@@ -131,16 +139,25 @@ def _is_uninitialised(tensor: Tensor) -> bool:
 
 
 def _mark(tensor: Tensor) -> Mark | None:
-    """Something that differs when the data does; ``None`` where it cannot be had."""
+    """Something that differs when the data does; ``None`` where it cannot be had.
+
+    Sums of the elements and of their bits: a write of one element always moves the second, and one that
+    leaves both alone (elements change places) leaves the statistics alone, too.
+    """
     if _is_uninitialised(tensor):
         return None
     try:
-        body = looks(tensor).body
+        body = tensor if type(tensor) in PLAIN else looks(tensor).body
         if body is None or body.layout is not torch.strided or body.is_meta:
             return None
-        if body.device.type == "cpu":
-            return zlib.crc32(body.detach().contiguous().view(-1).view(torch.uint8).numpy())
-        return int(torch.hash_tensor(body)), str(float(body.sum(dtype=torch.float64)))  # NaN is equal to NaN
+        if body.device.type != "cpu":
+            return int(torch.hash_tensor(body)), str(float(body.sum(dtype=torch.float64)))  # NaN is equal to NaN
+        flat = body.detach().contiguous().view(-1)
+        size = flat.numel() * flat.element_size()
+        if size % 8 or flat.storage_offset() * flat.element_size() % 8 or not flat.is_floating_point():
+            return zlib.crc32(flat.view(torch.uint8).numpy())
+        total = flat.sum(dtype=None if flat.element_size() > 2 else torch.float32)
+        return int(flat.view(torch.int64).sum()), str(float(total))
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None  # quantised, nested, …: the version must do
 

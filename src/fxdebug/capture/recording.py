@@ -46,7 +46,7 @@ class Recording:
         self._parameters: Parameters | None = None
         failed: Exception | None = None
         try:
-            self._parameters = Parameters(sites.model, options.weights)
+            self._parameters = Parameters(sites.layout, sites.registered(), options.weights)
         except Exception as error:  # the debugger never breaks the debugged
             failed = error
         self.recorder = Recorder(
@@ -99,7 +99,7 @@ class Recording:
 
     def _changed_parameters(self) -> tuple[Parameter, ...]:
         try:
-            return () if self._parameters is None else self._parameters.after(self.recorder.values)
+            return () if self._parameters is None else self._parameters.after(self.sites.model, self.recorder.values)
         except Exception as error:
             self.recorder.say(f"what became of the parameters was not recorded: {type(error).__name__}: {error}")
             return ()

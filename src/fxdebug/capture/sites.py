@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from fxdebug.capture.describe import type_name
-from fxdebug.capture.recorder import Frame, Site
+from fxdebug.capture.frame import Frame, Site
+from fxdebug.capture.layout import Layout, join, layout_of
 
 
 class Sites:
@@ -17,20 +18,13 @@ class Sites:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._met: dict[int, tuple[weakref.ref[nn.Module], Site]] = {}  # by id: a module may not be hashable
-        self._by_id: dict[int, Site] = {}
-        aliases: dict[int, list[str]] = {}
-        modules: dict[int, nn.Module] = {}
-        for path, module in _named_modules(model):
-            aliases.setdefault(id(module), []).append(path)
-            modules[id(module)] = module
-        for key, module in modules.items():
-            names = tuple(aliases[key])
-            if names[0] == "" and module is not model:  # registered under an empty name: the reference cannot see it
-                self._add(module, Site("''", type_name(type(module)), names, "unnamed"))
-                continue
-            self._add(module, Site(names[0], type_name(type(module)), names))
-        self.modules = {names[0]: type_name(type(modules[key])) for key, names in aliases.items()}
-        self._registered = list(modules.values())
+        layout, self._registered = layout_of(model)
+        if "sites" not in layout.memo:
+            layout.memo["sites"] = _sites(layout, self._registered)
+        # ids are safe: registered modules are alive as long as the model is
+        self._by_id: dict[int, Site] = dict(zip(map(id, self._registered), layout.memo["sites"]))
+        self.modules: dict[str, str] = {names[0]: site.type for names, site in zip(layout.paths, layout.memo["sites"])}
+        self.layout = layout
 
     def registered(self) -> list[nn.Module]:
         """The modules that were in the model when the recording began."""
@@ -60,9 +54,6 @@ class Sites:
             self._met[id(module)] = (weakref.ref(module), site)
         return site
 
-    def _add(self, module: nn.Module, site: Site) -> None:
-        self._by_id[id(module)] = site  # registered modules are alive as long as the model is: ids are safe
-
     def _name(self, module: nn.Module, stack: list[Frame]) -> tuple[str, str]:
         for frame in reversed(stack):
             if frame.module is None:
@@ -70,44 +61,22 @@ class Sites:
             for name, child in frame.module._modules.items():
                 if child is module:
                     late = frame.site.origin != "unregistered"
-                    return _join(frame.site.path, name), "late" if late else "unregistered"
+                    return join(frame.site.path, name), "late" if late else "unregistered"
         for path, other in self.model.named_modules():
             if other is module:
                 return path, "late"
         below = stack[-1] if stack else None
         kept = next((n for n, m in _kept_by(below.module) if m is module), None) if below and below.module else None
-        return _join(below.site.path if below else "", kept or f"<{type_name(type(module))}>"), "unregistered"
+        return join(below.site.path if below else "", kept or f"<{type_name(type(module))}>"), "unregistered"
 
 
-def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """``named_modules`` with every alias; the first name of each module comes first.
-
-    A module that registers one of its own parents has infinitely many names: only the first is given.
-    """
-    first: dict[int, str] = {}
-    for path, module in model.named_modules():
-        first[id(module)] = path
-        yield path, module
-    parents = [(path, module) for path, module in model.named_modules()]
-    for path, parent in parents:
-        for name, child in parent._modules.items():
-            alias = _join(path, name)
-            if child is not None and first.get(id(child), alias) != alias and not _is_above(child, path, first):
-                yield from _aliased(child, alias, first, 0)
-
-
-def _aliased(module: nn.Module, path: str, first: dict[int, str], depth: int) -> Iterator[tuple[str, nn.Module]]:
-    """An alias of a module and of everything below it."""
-    yield path, module
-    if depth < 32:
-        for name, child in module._modules.items():
-            if child is not None and not _is_above(child, path, first):
-                yield from _aliased(child, _join(path, name), first, depth + 1)
-
-
-def _is_above(module: nn.Module, path: str, first: dict[int, str]) -> bool:
-    own = first.get(id(module))
-    return own is not None and (own == "" or path == own or path.startswith(own + "."))
+def _sites(layout: Layout, modules: list[nn.Module]) -> list[Site]:
+    found = []
+    for position, (names, module) in enumerate(zip(layout.paths, modules)):
+        unnamed = names[0] == "" and position > 0  # registered under an empty name: the reference cannot see it
+        path, origin = ("''", "unnamed") if unnamed else (names[0], "registered")
+        found.append(Site(path, type_name(type(module)), names, origin))
+    return found
 
 
 def _kept_by(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -121,7 +90,3 @@ def _kept_by(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from ((f"{name}[{i}]", m) for i, m in enumerate(held) if isinstance(m, nn.Module))
         elif isinstance(held, dict):
             yield from ((f"{name}[{k!r}]", m) for k, m in held.items() if isinstance(m, nn.Module))
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

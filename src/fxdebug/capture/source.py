@@ -6,6 +6,8 @@ import ast
 import linecache
 import os
 import sys
+import weakref
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
@@ -19,6 +21,10 @@ _MODULE_FILE = torch_module.__file__
 _SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
 
 
+MOST_TEXTS = 100_000
+_texts: dict[tuple[int, int], tuple[weakref.ref[CodeType], str]] = {}  # decoding positions takes 0.1 ms
+
+
 class Line:
     """A place in code: the code object and the instruction in it; decoded on demand."""
 
@@ -29,14 +35,19 @@ class Line:
         self.instruction = instruction
 
     def _position(self) -> tuple[int | None, int | None, int | None, int | None]:
-        for index, position in enumerate(self.code.co_positions()):
-            if index * 2 == self.instruction:
-                return position
-        return (self.code.co_firstlineno, None, None, None)
+        position = next(islice(self.code.co_positions(), self.instruction // 2, None), None)
+        return position or (self.code.co_firstlineno, None, None, None)
 
     def text(self) -> str:
         """``path/to/file.py:12``."""
-        return f"{self.code.co_filename}:{self._position()[0]}"
+        key = id(self.code), self.instruction
+        code, text = _texts.get(key, (None, ""))
+        if code is None or code() is not self.code:  # the id is another code's now
+            if len(_texts) > MOST_TEXTS:
+                _texts.clear()
+            text = f"{self.code.co_filename}:{self._position()[0]}"
+            _texts[key] = weakref.ref(self.code), text
+        return text
 
     def attribute(self) -> str | None:
         """The attribute that is called here (``second`` in ``self.second(x)``), if the source can be read."""

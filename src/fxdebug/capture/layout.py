@@ -1,0 +1,137 @@
+"""What is registered in a model, walked once a run: its modules, their names, their parameters and buffers.
+
+A model has the same layout in most runs. The walk ends in a signature, made of the ids of all modules and
+classes and of all names; what follows from these alone is remembered for as long as the signature is the same.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+MOST = 64  # models whose layout is remembered
+
+
+class Layout:
+    """The modules of a model and the names they have. It keeps neither alive: ``memo`` must not, either."""
+
+    def __init__(self, signature: tuple[Any, ...], paths: list[tuple[str, ...]]) -> None:
+        self.signature = signature
+        self.paths = paths  # the names of each module, the first one first, in the order of ``modules``
+        self.memo: dict[str, Any] = {}  # what was derived from it
+
+
+_remembered: dict[int, tuple[weakref.ref[nn.Module], Layout]] = {}
+
+
+def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
+    """The layout and the registered modules, in the order of ``named_modules``."""
+    if type(model).named_modules is not nn.Module.named_modules or "named_modules" in model.__dict__:
+        modules = _by_id(model)  # a model may name its modules itself
+    else:
+        modules = _walked(model)
+    children = [module._modules for module in modules.values()]
+    signature = (
+        tuple([(key, id(type(module))) for key, module in modules.items()]),
+        tuple([(*named, *map(id, named.values())) for named in children]),
+    )
+    reference, layout = _remembered.get(id(model), (None, None))
+    if layout is None or reference is None or reference() is not model or layout.signature != signature:
+        layout = Layout(signature, _names(model, modules))
+        _remember(model, layout)
+    return layout, list(modules.values())
+
+
+def tensors_of(modules: list[nn.Module]) -> list[tuple[int, str, bool, Tensor, bool]]:
+    """(position of its module, name, is it a buffer, tensor, persistent) of all parameters and buffers."""
+    found: list[tuple[int, str, bool, Tensor, bool]] = []
+    for position, module in enumerate(modules):
+        attributes = module.__dict__
+        for name, parameter in attributes["_parameters"].items():
+            if parameter is not None:
+                found.append((position, name, False, parameter, True))
+        if attributes["_buffers"]:
+            fleeting = module._non_persistent_buffers_set
+            for name, buffer in attributes["_buffers"].items():
+                if issubclass(type(buffer), Tensor):
+                    found.append((position, name, True, buffer, name not in fleeting))
+    return found
+
+
+def _walked(model: nn.Module) -> dict[int, nn.Module]:
+    found = {id(model): model}
+    pending = [iter(model._modules.values())]
+    while pending:
+        for child in pending[-1]:
+            if child is not None and id(child) not in found:
+                found[id(child)] = child
+                pending.append(iter(child._modules.values()))
+                break
+        else:
+            pending.pop()
+    return found
+
+
+def _by_id(model: nn.Module) -> dict[int, nn.Module]:
+    return {id(module): module for _, module in model.named_modules()}
+
+
+def _remember(model: nn.Module, layout: Layout) -> None:
+    key = id(model)
+    while len(_remembered) >= MOST:
+        _remembered.pop(next(iter(_remembered)), None)
+
+    def forget(gone: Any) -> None:
+        if _remembered.get(key, (None,))[0] is gone:
+            _remembered.pop(key, None)
+
+    _remembered[key] = weakref.ref(model, forget), layout
+
+
+# Names -------------------------------------------------------------------------------------------
+
+
+def _names(model: nn.Module, modules: dict[int, nn.Module]) -> list[tuple[str, ...]]:
+    names: dict[int, list[str]] = {key: [] for key in modules}
+    for path, module in _named_modules(model):
+        names.setdefault(id(module), []).append(path)
+    return [tuple(names[key]) for key in modules]
+
+
+def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """``named_modules`` with every alias; the first name of each module comes first.
+
+    A module that registers one of its own parents has infinitely many names: only the first is given.
+    """
+    first: dict[int, str] = {}
+    for path, module in model.named_modules():
+        first[id(module)] = path
+        yield path, module
+    parents = [(path, module) for path, module in model.named_modules()]
+    for path, parent in parents:
+        for name, child in parent._modules.items():
+            alias = join(path, name)
+            if child is not None and first.get(id(child), alias) != alias and not _is_above(child, path, first):
+                yield from _aliased(child, alias, first, 0)
+
+
+def _aliased(module: nn.Module, path: str, first: dict[int, str], depth: int) -> Iterator[tuple[str, nn.Module]]:
+    """An alias of a module and of everything below it."""
+    yield path, module
+    if depth < 32:
+        for name, child in module._modules.items():
+            if child is not None and not _is_above(child, path, first):
+                yield from _aliased(child, join(path, name), first, depth + 1)
+
+
+def _is_above(module: nn.Module, path: str, first: dict[int, str]) -> bool:
+    own = first.get(id(module))
+    return own is not None and (own == "" or path == own or path.startswith(own + "."))
+
+
+def join(path: str, name: str) -> str:
+    """The name of something in the module at ``path``."""
+    return f"{path}.{name}" if path else name
