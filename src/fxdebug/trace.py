@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from fxdebug.errors import UsageError
 from fxdebug.ops import Body, Explanation, Graph, Guard
+from fxdebug.questions import Questions
 from fxdebug.values import Inputs, Outputs, Sharding, Stats, Value
 
 
@@ -227,7 +228,7 @@ _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "Parameter
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Questions):
     """One forward pass: its calls in execution order, the values they passed, and what must be said.
 
     >>> import torch, fxdebug
@@ -323,79 +324,6 @@ class Trace:
         from fxdebug import api
 
         return api.find(self, path, **conditions)
-
-    def ops(self, op: str | None = None, **conditions: Any) -> list[Any]:
-        """Operations by name and the same conditions, in execution order: see ``query.ops``."""
-        from fxdebug import api
-
-        return api.ask("ops", self, op, **conditions)
-
-    def node(self, place: Any) -> Any:
-        """The graph's node for a call, a value or an id: see ``query.node``."""
-        from fxdebug import api
-
-        return api.ask("node", self, place)
-
-    def upstream(self, place: Any, **options: Any) -> list[Any]:
-        """Everything ``place`` depends on: see ``query.upstream``."""
-        from fxdebug import api
-
-        return api.ask("upstream", self, place, **options)
-
-    def downstream(self, place: Any, **options: Any) -> list[Any]:
-        """Everything that depends on ``place``: see ``query.downstream``."""
-        from fxdebug import api
-
-        return api.ask("downstream", self, place, **options)
-
-    def producers(self, place: Any) -> list[Any]:
-        """What ``place`` is given: see ``query.producers``."""
-        from fxdebug import api
-
-        return api.ask("producers", self, place)
-
-    def consumers(self, place: Any) -> list[Any]:
-        """What is given the result of ``place``: see ``query.consumers``."""
-        from fxdebug import api
-
-        return api.ask("consumers", self, place)
-
-    def between(self, start: Any, end: Any) -> list[Any]:
-        """Everything on some way from ``start`` to ``end``: see ``query.between``."""
-        from fxdebug import api
-
-        return api.ask("between", self, start, end)
-
-    def paths(self, start: Any, end: Any, **options: Any) -> list[list[Any]]:
-        """The ways from ``start`` to ``end``: see ``query.paths``."""
-        from fxdebug import api
-
-        return api.ask("paths", self, start, end, **options)
-
-    def subgraph(self, places: Any) -> Any:
-        """A networkx graph of some nodes: see ``query.subgraph``."""
-        from fxdebug import api
-
-        return api.ask("subgraph", self, places)
-
-    def pattern(self, names: Any, **options: Any) -> list[Any]:
-        """Where operations follow one another: see ``query.pattern``."""
-        from fxdebug import api
-
-        return api.ask("pattern", self, names, **options)
-
-    @property
-    def graph(self) -> Any:
-        """The whole run as one ``networkx.MultiDiGraph``: see ``graph.to_networkx``."""
-        from fxdebug import api
-
-        return api.ask("whole_graph", self)
-
-    def graph_at(self, depth: int | None = None, *, ops: bool = True) -> Any:
-        """The graph with calls at ``depth`` as one node each; ``ops=False``: modules only. See ``graph.collapsed``."""
-        from fxdebug import api
-
-        return api.graph_at(self, depth, ops=ops)
 
     def export(self, path: str | Path, **options: Any) -> Path:
         """Write the trace as ``.dot .svg .png .pdf .graphml .json .html .txt``, by suffix: see ``api.export``."""
