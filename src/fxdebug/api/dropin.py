@@ -92,7 +92,7 @@ class _StandardWriter:
 
     def done(self, trace: Trace, options: Options) -> None:
         from fxdebug.store.folder import publish
-        from fxdebug.store.kept import write_standard
+        from fxdebug.store.run_files import write_standard
 
         kept, journals = self._runs.pop(id(options))
         try:

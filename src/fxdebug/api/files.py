@@ -56,7 +56,7 @@ def save(trace: Trace, folder: str | os.PathLike[str]) -> Path:
     import shutil
 
     from fxdebug.store.folder import Workplace, publish, publishing
-    from fxdebug.store.kept import write_run
+    from fxdebug.store.run_files import write_run
 
     target = rank_folder(Path(folder), trace.settings.get("rank"))
     place = Workplace(target)

@@ -146,7 +146,7 @@ class _Run:
 
     def _publish(self, trace: Trace, folder: Path, model: Any, prune: bool) -> Trace:
         from fxdebug.store.folder import publish, publishing
-        from fxdebug.store.kept import write_run
+        from fxdebug.store.run_files import write_run
         from fxdebug.store.saved import Saved
 
         with publishing:
