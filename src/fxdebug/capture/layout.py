@@ -36,7 +36,7 @@ def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
     children = [module._modules for module in modules.values()]
     signature = (
         tuple([(key, id(type(module))) for key, module in modules.items()]),
-        tuple([(*named, *map(id, named.values())) for named in children]),
+        tuple([(*named.keys(), *map(id, named.values())) for named in children]),
     )
     reference, layout = _remembered.get(id(model), (None, None))
     if layout is None or reference is None or reference() is not model or layout.signature != signature:
