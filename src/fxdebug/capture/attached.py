@@ -9,6 +9,7 @@ import threading
 from torch import nn
 
 from fxdebug.capture import wrap
+from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.compiled import compiled_in
 from fxdebug.capture.recorder import Recorder
 from fxdebug.capture.sites import Sites
@@ -32,7 +33,7 @@ class Attached:
     def takes(self, module: nn.Module, recorder: Recorder) -> bool:
         """Does a recording want a call of a module that was not registered when it began? Then it gets a name."""
         below = recorder.innermost()
-        if below is None or self.is_closed(below.module):
+        if below is None or self.is_closed(below.module) or CompiledRegions.is_inside():
             return False
         try:
             self._sites.discover(module, recorder.stack() or [below])

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.coding import opaque_in, uids_in
+from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
 from fxdebug.capture.values import Uid, Values, first_line
@@ -42,6 +43,8 @@ class Bodies:
         self._guarded(body, self.tape.began, body, args, kwargs)
         if parent is not None and parent.suspended is not None:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
+        elif parent is not None and not self.tape.is_on():
+            body.suspended = "inside code that torch.compile made"
         elif not makes_no_difference(module):
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
         containers = _containers(args, kwargs)
@@ -58,12 +61,14 @@ class Bodies:
         for container, before in containers:
             if _items(container) != before:
                 body.hazard = body.hazard or f"it changes a {type(container).__name__} that it was given"
+        if body.regions and body.regions == len(body.entries):
+            body.suspended = "torch.compile runs it as one piece"
         self._guarded(body, self.tape.ended, body, None if body.suspended == "inside" else parent, output)
         return output
 
     def _mode(self, *, first: bool, off: bool) -> contextlib.AbstractContextManager[Any]:
         if first and not off:
-            return self.tape
+            return self.tape.laid_on()
         if off and not first:
             return self.tape.lifted()
         return contextlib.nullcontext()
@@ -141,24 +146,36 @@ class CompiledRegions:
     """Takes a tape off while compiled code runs, wherever it is called from.
 
     A mode would make ``torch.compile`` run its functions eagerly. Dynamo announces the beginning and end
-    of each region to ``_maybe_set_eval_frame``; that name is pointed here while recordings are on.
+    of each region to ``_maybe_set_eval_frame``; that name is pointed here while recordings are on. A program
+    that compiles for the first time while it is recorded imports dynamo only then.
     """
 
     _lock = threading.Lock()
     _on: tuple[CompiledRegions, ...] = ()
     _put_back: Callable[[], None] | None = None
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape | None) -> None:
         self._tape = tape
-        self._above = threading.local()
+        self._here = threading.local()
 
     def begin(self) -> None:
-        """From now on, if dynamo is loaded at all."""
-        dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
+        """From now on, or from the moment at which dynamo is loaded."""
+        dynamo: Any = sys.modules.get(_DYNAMO)
         with CompiledRegions._lock:
             CompiledRegions._on = (*CompiledRegions._on, self)
-            if dynamo is not None and CompiledRegions._put_back is None:
+            if CompiledRegions._put_back is not None:
+                return
+            if dynamo is not None:
                 CompiledRegions._put_back = _announced(dynamo)
+            else:
+                CompiledRegions._put_back = WhenImported(_DYNAMO, CompiledRegions._loaded).stop
+
+    @staticmethod
+    def _loaded(dynamo: Any) -> None:
+        with CompiledRegions._lock:
+            stop, CompiledRegions._put_back = CompiledRegions._put_back, _announced(dynamo)
+            if stop is not None:
+                stop()
 
     def end(self) -> None:
         """No longer; recordings may end in any order."""
@@ -169,14 +186,37 @@ class CompiledRegions:
                 CompiledRegions._put_back = None
                 put_back()
 
-    def changed(self, inside: bool) -> None:
-        """Compiled code begins, or ends."""
-        above = getattr(self._above, "value", None)
-        if inside and above is None:
-            self._above.value = take_off(self._tape)
-        elif not inside and above is not None:
+    @staticmethod
+    def is_inside() -> bool:
+        """Does compiled code run in this thread? Modules that it calls are the compiler's."""
+        return bool(_nesting.frames)
+
+    def begins(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Compiled code begins in this thread."""
+        above = None if self._tape is None else take_off(self._tape)
+        if self._tape is not None and above is not None:
+            self._here.above = above
+            self._here.noted = self._tape.region_began(function, args, kwargs)
+
+    def ends(self, result: Any) -> None:
+        """Compiled code ends in this thread; ``result`` is ``None`` where it is not known."""
+        above = getattr(self._here, "above", None)
+        if self._tape is not None and above is not None:
+            if self._here.noted is not None:
+                self._tape.region_ended(self._here.noted, result)
             put_on(self._tape, above)
-            self._above.value = None
+            self._here.above = self._here.noted = None
+
+
+class _Nesting(threading.local):
+    """The regions this thread is in: each begins and ends in one Python frame of dynamo's, known by its id."""
+
+    def __init__(self) -> None:
+        self.frames: list[int] = []
+
+
+_nesting = _Nesting()
+_DYNAMO = "torch._dynamo.eval_frame"
 
 
 def _announced(dynamo: Any) -> Callable[[], None]:
@@ -184,14 +224,28 @@ def _announced(dynamo: Any) -> Callable[[], None]:
     original = dynamo._maybe_set_eval_frame
 
     def ours(callback: Any) -> Any:
-        inside = callable(callback)
-        for regions in CompiledRegions._on if inside else reversed(CompiledRegions._on):
-            regions.changed(inside)
+        frame, frames = sys._getframe(1), _nesting.frames
+        # Also code that is not to be compiled is announced, and the end of each with what held before it: only
+        # the frame tells the one from the other. A context manager has a frame for each.
+        ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
+        if ended:
+            frames.pop()
+            if not frames:
+                result = frame.f_locals.get("result")
+                for regions in reversed(CompiledRegions._on):
+                    regions.ends(result)
+        elif frames or callable(callback):
+            if not frames:
+                found = frame.f_locals
+                for regions in CompiledRegions._on:
+                    regions.begins(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
+            frames.append(id(frame))
         return original(callback)
 
     def put_back() -> None:
         if dynamo._maybe_set_eval_frame is ours:
             dynamo._maybe_set_eval_frame = original
+        _nesting.frames.clear()
 
     dynamo._maybe_set_eval_frame = ours
     return put_back

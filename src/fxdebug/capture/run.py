@@ -85,14 +85,12 @@ class OneRun:
         threads.begin(self._recorder)
         _tracing.append(self._owner)
         bodies = self._recorder.bodies
-        self._regions = None if bodies is None else CompiledRegions(bodies.tape)
-        if self._regions is not None:
-            self._regions.begin()
+        self._regions = CompiledRegions(None if bodies is None else bodies.tape)
+        self._regions.begin()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._regions is not None:
-            self._regions.end()
+        self._regions.end()
         _tracing.remove(self._owner)
         threads.end(self._recorder)
         self._attached.__exit__()

@@ -71,7 +71,7 @@ class Body:
 
     __slots__ = (
         "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module",
-        "opaque", "out", "outermost", "suspended",
+        "opaque", "out", "outermost", "regions", "suspended",
     )  # fmt: skip
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any]) -> None:
@@ -90,6 +90,7 @@ class Body:
         self.suspended: str | None = None  # why there is no tape
         self.outermost = False  # no body was open when it began
         self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
+        self.regions = 0  # how many of its operations are compiled code
 
 
 _GETTERS = (
@@ -130,6 +131,9 @@ ESCAPES = frozenset(
     ).split()
 )
 _iterate = Tensor.__iter__
+
+
+_Region = tuple[Body, Any, tuple[Any, Any], Met]
 
 
 class Tape(TorchFunctionMode):
@@ -196,6 +200,8 @@ class Tape(TorchFunctionMode):
             body.hazard = body.hazard or results.full
             values = tuple([entry.value for entry in results])
         line = user_line(sys._getframe(2))
+        if line is not None and line.code.co_filename.startswith("<frozen importlib"):
+            return  # a library that is imported meanwhile: no operation of the body
         body.entries.append(Entry(func, coded[0], coded[1], out, context_now(), line, changed, tuple(writes), values))
 
     def _check_gradients(self, body: Body, met: Met) -> None:
@@ -290,6 +296,45 @@ class Tape(TorchFunctionMode):
             )
 
     # The thread's stack of modes -----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def laid_on(self) -> Iterator[None]:
+        """A block in which this mode is on in this thread; what became of the stack meanwhile is not its business."""
+        torch._C._push_on_torch_function_stack(self)
+        try:
+            yield
+        finally:
+            take_off(self)
+
+    def is_on(self) -> bool:
+        """Does this mode hear of this thread's operations?"""
+        return any(torch._C._get_function_stack_at(i) is self for i in range(torch._C._len_torch_function_stack()))
+
+    # Compiled code ------------------------------------------------------------------------------
+
+    def region_began(self, function: Any, args: Any, kwargs: Any) -> _Region | None:
+        """Compiled code is about to run in the innermost open body, for which it is one operation."""
+        bodies = self._open()
+        if not bodies:
+            return None
+        body = bodies[-1]
+        body.hazard = body.hazard or "it runs code that torch.compile made"
+        try:
+            with aside():
+                met = Met()
+                coded = tuple([self._code(a, met) for a in args]), {k: self._code(v, met) for k, v in kwargs.items()}
+        except Exception:
+            return None
+        return body, function, coded, met
+
+    def region_ended(self, region: _Region, result: Any) -> None:
+        """It returned ``result``."""
+        body = region[0]
+        try:
+            self._note(*region, result)
+            body.regions += 1
+        except Exception:
+            body.hazard = "it runs code that torch.compile made, which could not be noted"
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
