@@ -114,7 +114,7 @@ def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = 
         if called.module is not module:
             raise Wrong(f"calls {type(module).__name__}, {type(called.module).__name__} ran")
         answer = kept[called.index]
-        problem = _differs((args, kwargs), answer.inputs())
+        problem = differs((args, kwargs), answer.inputs())
         if problem:
             raise Wrong(f"{type(module).__name__} is given something else: {problem}")
         if answer.mutated:
@@ -152,7 +152,7 @@ def problem_with(explained: Explained, kept: dict[int, Kept]) -> str | None:
         output = executed(explained, kept)
     except Wrong as error:
         return str(error)
-    return _differs(output, kept[explained.body.index].output)
+    return differs(output, kept[explained.body.index].output)
 
 
 def _answered(x: Any) -> Any:
@@ -180,7 +180,7 @@ def _bind(template: Any, thing: Any, slots: dict[int, Any]) -> None:
             _bind(x, y, slots)
 
 
-def _differs(a: Any, b: Any, at: str = "") -> str | None:
+def differs(a: Any, b: Any, at: str = "") -> str | None:
     """Like ``same.difference``, where an absent object stands for any, and strides do not matter."""
     if isinstance(a, Absent):
         return None
@@ -195,14 +195,14 @@ def _differs(a: Any, b: Any, at: str = "") -> str | None:
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         if len(a) != len(b):
             return f"{at}: lengths"
-        return next((d for i, (x, y) in enumerate(zip(a, b)) if (d := _differs(x, y, f"{at}[{i}]"))), None)
+        return next((d for i, (x, y) in enumerate(zip(a, b)) if (d := differs(x, y, f"{at}[{i}]"))), None)
     if isinstance(a, dict) and isinstance(b, dict):
         if list(a) != list(b):
             return f"{at}: keys"
-        return next((d for k in a if (d := _differs(a[k], b[k], f"{at}[{k!r}]"))), None)
+        return next((d for k in a if (d := differs(a[k], b[k], f"{at}[{k!r}]"))), None)
     if hasattr(a, "__dataclass_fields__"):
-        return _differs(vars(a), vars(b), at) if type(a) is type(b) else f"{at}: types"
+        return differs(vars(a), vars(b), at) if type(a) is type(b) else f"{at}: types"
     return None if a is b else difference(a, b, at)
 
 
-__all__ = ["Wrong", "bindings", "executed", "keeping", "problem_with"]
+__all__ = ["Wrong", "bindings", "differs", "executed", "keeping", "problem_with"]

@@ -1,65 +1,109 @@
-"""Every zoo model against transformers' debugger: ``make zoo``.
+"""Every zoo model against transformers' debugger, and every graph of it against what really ran: ``make zoo``.
 
 ``python tools/zoo.py [NAME ...]`` runs the entries whose name contains one of the names, all of them
 without any. For each: the reference, the drop-in (``use_repr`` True and False, pruning on and off) and
-``fx_debug``, and what they wrote compared letter for letter. Ends with a table and one line for the
-README; exits with 1 if anything differs that nobody explained.
+``fx_debug``, and what they wrote compared letter for letter; then the graphs, with the default cache,
+with caches off and with gradients, every verified one executed by an independent judge, and on inputs
+of other sizes. Ends with tables, the bars, and the lines for the README, which ``--write`` puts there;
+exits with 1 if a bar is missed or anything differs that nobody explained.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import gc
+import json
 import logging
 import multiprocessing
 import os
+import re
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-TESTS = Path(__file__).resolve().parent.parent / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "zoo")]
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parent / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "zoo"), str(HERE)]
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
 
 import zoo  # noqa: E402
-from digits import Digits  # noqa: E402
-from parity import KNOWN, Report, compared  # noqa: E402
+import zoo_graphs  # noqa: E402
+import zoo_parity  # noqa: E402
+from parity import Report, compared  # noqa: E402
 from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+from trust import DEFAULT, GRAD, NO_CACHE, Trust, trap_entries, trust  # noqa: E402
+
+PARTS = ("parity", "graphs")
+README = HERE.parent / "README.md"
+PER_PROCESS = 25  # entries: then a fresh process takes over, so that memory stays bounded
 
 _builds: dict[str, Any] = {}
+_parts: list[str] = []
 
 
-def main(wanted: list[str]) -> int:
-    """Run the entries, print progress, the table and the line; return the exit status."""
-    _prepare()
-    names = [name for name in _builds if not wanted or any(part in name for part in wanted)]
+@dataclass
+class Found:
+    """What came out for one entry."""
+
+    name: str
+    seconds: float = 0.0
+    report: Report | None = None
+    trusts: list[Trust] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[str]:
+        """What must not be."""
+        unexplained = [] if self.report is None else self.report.unexplained
+        return [*unexplained, *(text for found in self.trusts for text in zoo_graphs.problems(found))]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the entries, print progress, tables and bars; return the exit status."""
+    options = _options(arguments)
+    _prepare([options.only] if options.only else list(PARTS))
+    names = [name for name in _builds if not options.names or any(part in name for part in options.names)]
     began = time.perf_counter()
-    reports: list[Report] = []
-    for done, (report, seconds) in enumerate(_run(names), 1):
-        reports.append(report)
-        print(f"{done:4}/{len(names)} {report.name:<60} {seconds:6.1f} s  {_verdict(report)}", flush=True)
-        for what in report.unexplained[:5]:
+    results: list[Found] = []
+    for done, found in enumerate(_run(names, options.jobs), 1):
+        results.append(found)
+        print(f"{done:4}/{len(names)} {found.name:<60} {found.seconds:6.1f} s  {_verdict(found)}", flush=True)
+        for what in found.problems[:5]:
             print(f"          {what[:300]}", flush=True)
-    console = Console(width=max(130, Console().width), highlight=False, soft_wrap=True)
-    console.print()
-    console.print(_table(reports))
-    console.print(f"\n{LEGEND}\n", markup=False)
-    _print_reasons(console, reports)
-    print(f"\n{time.perf_counter() - began:.0f} s\n{summary(reports)}")
-    return 1 if any(report.unexplained for report in reports) else 0
+    if options.json:
+        options.json.write_text(json.dumps([_as_data(found) for found in results], indent=1))
+    return _tell(results, time.perf_counter() - began, whole=not options.names, write=options.write)
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="parts of the names of entries; all without any")
+    parser.add_argument("--only", choices=PARTS, help="one half of it")
+    parser.add_argument(
+        "--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="processes (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was counted")
+    parser.add_argument("--write", action="store_true", help="put the summary into README.md")
+    options = parser.parse_args(arguments)
+    if options.write and (options.names or options.only):
+        parser.error("--write puts down what came out for the whole zoo: it takes no names and no --only")
+    return options
 
 
 # Running -----------------------------------------------------------------------------------------
 
 
-def _prepare() -> None:
+def _prepare(parts: list[str]) -> None:
+    _parts[:] = parts
     torch.set_num_threads(1)
     torch._logging.set_logs(dynamo=logging.ERROR)
     import transformers
@@ -69,125 +113,83 @@ def _prepare() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _builds.update(zoo.zoo())
+    if "graphs" in parts:
+        _builds.update(trap_entries())
+    gc.collect()
+    gc.freeze()  # what the libraries hold is not looked through at each collection
 
 
-def _run(names: list[str]) -> Iterator[tuple[Report, float]]:
-    """Entries in processes of their own kind: as many as there are processors."""
-    processes = min(os.cpu_count() or 1, 8, len(names))
-    if processes < 2:
+def _run(names: list[str], jobs: int) -> Iterator[Found]:
+    """Entries in processes of their own kind, each for a few of them."""
+    if jobs < 2 or len(names) < 2:
         yield from map(_one, names)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, _prepare) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(min(jobs, len(names)), _prepare, (_parts,), maxtasksperchild=PER_PROCESS) as pool:
         yield from pool.imap(_one, names)
 
 
-def _one(name: str) -> tuple[Report, float]:
+def _one(name: str) -> Found:
+    found = Found(name)
     began = time.perf_counter()
-    with warnings.catch_warnings(), open(os.devnull, "w") as nowhere:  # noqa: PTH123
+    with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # noqa: PTH123
         warnings.simplefilter("ignore")
-        stdout, sys.stdout = sys.stdout, nowhere
-        try:
-            report = compared(name, _builds[name])
-        except Exception as error:  # a report is owed for every entry
-            report = Report(name, drop_in=[f"the comparison failed: {error!r}: {traceback.format_exc()[-800:]}"])
-        finally:
-            sys.stdout = stdout
-    return report, time.perf_counter() - began
+        if "parity" in _parts and not name.startswith("trap/"):
+            try:
+                found.report = compared(name, _builds[name])
+            except Exception as error:  # a report is owed for every entry
+                why = f"the comparison failed: {error!r}: {traceback.format_exc()[-800:]}"
+                found.report = Report(name, drop_in=[why])
+        if "graphs" in _parts:
+            for setting in (DEFAULT, NO_CACHE, GRAD):
+                counted = trust(name, _builds[name], setting, other_inputs=setting != GRAD)
+                if counted is not None:
+                    found.trusts.append(counted)
+    found.seconds = time.perf_counter() - began
+    return found
 
 
 # Telling -----------------------------------------------------------------------------------------
 
 
-def _verdict(report: Report) -> str:
-    if report.unexplained:
-        return "DIFFERS"
-    if not report.runs:
-        who = "neither can" if report.both_stopped else "the reference cannot"
-        return f"{who} run it ({_first_line(report.stopped)[:60]})"
-    words = "equal" if report.equal == report.runs else "differs as known"
-    return f"{words} ({report.runs - report.equal} of {report.runs} runs)" if report.equal < report.runs else words
+def _verdict(found: Found) -> str:
+    words = [] if found.report is None else [zoo_parity.verdict(found.report)]
+    return "; ".join(words + [zoo_graphs.verdict(found.trusts)] * bool(found.trusts))
 
 
-def _first_line(text: str | None) -> str:
-    return (text or "").partition("\n")[0]
+def _tell(results: list[Found], seconds: float, *, whole: bool, write: bool) -> int:
+    reports = [found.report for found in results if found.report is not None]
+    trusts = [counted for found in results for counted in found.trusts]
+    console = Console(width=max(130, Console().width), highlight=False, soft_wrap=True)
+    lines: list[str] = []
+    met = True
+    if reports:
+        zoo_parity.tell(console, reports)
+        lines.append(zoo_parity.summary(reports))
+        met = not any(report.unexplained for report in reports)
+    if trusts:
+        met = zoo_graphs.tell(console, trusts, whole=whole) and met
+        lines.append(zoo_graphs.summary(trusts))
+    text = "\n\n".join(lines if whole else lines[:1] if reports else [])
+    print(f"\n{seconds:.0f} s\n{text}")
+    if write:
+        write_into(README, text)
+    return 0 if met else 1
 
 
-# What a column is called, and what it adds up.
-COLUMNS: dict[str, Callable[[Report], int]] = {
-    "entries": lambda report: 1,
-    "cannot": lambda report: not report.runs,
-    "partly": lambda report: bool(report.runs and report.stopped),
-    "runs": lambda report: report.runs,
-    "equal": lambda report: report.equal,
-    "as known": lambda report: report.runs - report.equal if not report.unexplained else 0,
-    "unexplained": lambda report: len(report.unexplained),
-    "fx_debug": lambda report: report.fx_runs,
-    "fx equal": lambda report: report.fx_equal,
-    "numbers": lambda report: report.digits.strings,
-    "last digit": lambda report: report.digits.last_digit,
-    "rounded": lambda report: report.digits.rounding,
-    "overflow": lambda report: report.digits.overflow,
-}
-LEGEND = """\
-cannot, partly: entries the reference stops at in every mode, or only with use_repr=False.
-runs, equal: of the drop-in, use_repr and pruning on and off; fx_debug: of fx_debug(values="repr", save=...).
-numbers: printed statistics made from our own numbers (values="stats"); last digit: off by one in it; rounded: a mean
-near zero, of which the reference's rounding leaves no digit; overflow: infinite in the reference's arithmetic only."""
+def write_into(path: Path, text: str) -> None:
+    """Put ``text`` between the markers of a Markdown file."""
+    marked = re.compile(r"(<!-- zoo summary -->\n).*?(<!-- /zoo summary -->)", re.DOTALL)
+    found = path.read_text()
+    assert marked.search(found), f"{path} has no place for the summary"
+    path.write_text(marked.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", found))
 
 
-def _table(reports: list[Report]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("group", *COLUMNS):
-        table.add_column(name, justify="left" if name == "group" else "right", no_wrap=True)
-    groups: dict[str, list[Report]] = {}
-    for report in reports:
-        groups.setdefault(report.name.partition("/")[0], []).append(report)
-    for group, members in groups.items():
-        table.add_row(group, *(str(sum(map(count, members))) for count in COLUMNS.values()))
-    table.add_row("all", *(str(sum(map(count, reports))) for count in COLUMNS.values()), style="bold")
-    return table
-
-
-def _digits(reports: Iterable[Report]) -> Digits:
-    total = Digits()
-    for report in reports:
-        total.add(report.digits)
-    return total
-
-
-def _print_reasons(console: Console, reports: list[Report]) -> None:
-    ran = {report.name for report in reports}
-    for name, known in KNOWN.items():
-        if name in ran:
-            console.print(f"known: {name} ({', '.join(known.where)}): {known.reason}", markup=False)
-    for report in reports:
-        if report.stopped is not None:
-            mode = "" if not report.runs else " with use_repr=False"
-            nor = ", nor can we" if report.both_stopped else ""
-            console.print(
-                f"the reference cannot run {report.name}{mode}{nor}: {_first_line(report.stopped)[:100]}", markup=False
-            )
-
-
-def summary(reports: list[Report]) -> str:
-    """One line for the README."""
-    numbers = _digits(reports)
-    same = numbers.strings - numbers.last_digit - numbers.rounding - numbers.overflow
-    runs, equal = sum(report.runs for report in reports), sum(report.equal for report in reports)
-    defects = sorted(report.name for report in reports if report.equal < report.runs and not report.unexplained)
-    wrong = sorted(report.name for report in reports if report.unexplained)
-    neither = sorted(report.name for report in reports if report.both_stopped)
-    return (
-        f"{len(reports)} models; the reference runs {sum(bool(report.runs) for report in reports)}, the drop-in all"
-        + (f" but {', '.join(neither)}" if neither else "")
-        + f": {equal:,} "
-        f"of {runs:,} runs that both finish wrote the same files, letter for letter and byte for byte"
-        + (f"; the others are defects of the reference ({', '.join(defects)})" if defects else "")
-        + (f"; NOT EXPLAINED: {', '.join(wrong)}" if wrong else "")
-        + f". Of {numbers.strings:,} statistics printed from our own numbers {same:,} are the same text, "
-        f"{numbers.last_digit} are off by one in the last digit, {numbers.rounding} are means near zero that differ by "
-        f"less than {numbers.widest:.0e} of the largest element, {numbers.overflow} overflow in the reference only."
-    )
+def _as_data(found: Found) -> dict[str, Any]:
+    data = asdict(found)
+    for counted in data["trusts"]:
+        counted["reasons"] = [[*key, count] for key, count in counted["reasons"].items()]
+    return data
 
 
 if __name__ == "__main__":
