@@ -95,6 +95,9 @@ def tensor(trace: Trace, value: Value) -> Any:
 
     Raises ``LoadError`` if the run did not keep it (``values="tensors"`` does).
     """
-    if trace.data is None:
-        raise LoadError(f"the data of value {value.number} ({value.label}) was not kept: run with values='tensors'")
+    if value.saved is None or trace.data is None:
+        why = "run with values='tensors'"
+        if trace.settings.get("values") == "tensors":
+            why = "only what goes into and comes out of module calls is kept, and what has no data (meta) is not"
+        raise LoadError(f"the data of value {value.number} ({value.label}) was not kept: {why}")
     return trace.data.tensor(value)

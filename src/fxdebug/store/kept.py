@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from torch import Tensor
 
@@ -38,7 +38,7 @@ class Kept:
         self._spans: dict[int, tuple[int, int]] = {}
         self._spool = (place.path / "text.spool").open("w+b", buffering=1 << 20) if text else None
         if self._spool is not None:
-            weakref.finalize(self, self._spool.close)
+            weakref.finalize(self, _closed, self._spool)
         self._end = 0
         self._broken: OSError | None = None
 
@@ -85,3 +85,8 @@ class Kept:
     def tensor(self, value: Value) -> Any:
         """The data of a value."""
         return tensors.read(self.place.path, value)
+
+
+def _closed(spool: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # what is still to be written fails on a full disk, which was told before
+        spool.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing,
 FORMAT = "fxdebug-trace"
 VERSION = 1
 FILE = "trace.json"
+_SAVED = re.compile(r"tensors-\d+\.safetensors#v\d+")  # a file beside this one, and nowhere else
 
 _VALUE = tuple(f.name for f in fields(Value))
 _CALL = tuple(f.name for f in fields(Call) if f.init)
@@ -121,6 +123,9 @@ def value_row(value: Value) -> list[Any]:
 def value_from_row(record: dict[str, Any]) -> Value:
     """The value again."""
     record["shape"] = tuple(record["shape"])
+    saved = record["saved"]
+    if saved is not None and not _SAVED.fullmatch(saved):
+        raise ValueError(f"{saved!r} is not where a value can lie")
     if record["stride"] is not None:
         record["stride"] = tuple(record["stride"])
     record["stats"] = _stats(record["stats"])
