@@ -1,17 +1,30 @@
-"""Lines such as ``absmax > 100 or nan > 0`` as predicates on values, for the shell and for saved questions.
+"""What can be asked of a value: its dtype, its shape, and lines such as ``absmax > 100 or nan > 0``.
 
-Only comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and the names below; nothing is executed.
+In a line stand only comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and the names below;
+nothing is executed.
 """
 
 from __future__ import annotations
 
 import ast
+import fnmatch
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
 
-from fxdebug.errors import UsageError, nearest
+from fxdebug.errors import NotFound, UsageError, nearest
 from fxdebug.values import Value
+
+Shape: TypeAlias = "str | Sequence[int | None] | None"
+
+# Names that are no mistake in a trace without them.
+DTYPES = frozenset(
+    (
+        "float16 bfloat16 float32 float64 complex32 complex64 complex128 bool int8 int16 int32 int64 uint8 uint16 "
+        "uint32 uint64 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2 "
+        "qint8 quint8 qint32 quint4x2 quint2x4"
+    ).split()
+)
 
 STATISTICS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros", "finite")
 
@@ -30,7 +43,7 @@ FACTS: dict[str, Callable[[Value], Any]] = {
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
+    ast.Pow: lambda a, b: float(a) ** float(b),  # of integers it might take for ever
 }  # fmt: skip
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
@@ -50,9 +63,11 @@ def compiled(line: str) -> Callable[[Value], bool]:
     """
     try:
         tree = ast.parse(line.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise UsageError(f"where={line!r} is not an expression: {error.msg}") from None
-    evaluate = _node(tree, line)
+        evaluate = _node(tree, line)
+    except (SyntaxError, ValueError) as error:  # ValueError: a null character
+        raise UsageError(f"where={line!r} is not an expression: {getattr(error, 'msg', error)}") from None
+    except (RecursionError, MemoryError):
+        raise UsageError("where=… is nested too deeply") from None
     return lambda value: bool(evaluate(value))
 
 
@@ -112,3 +127,43 @@ def _fact(name: str, line: str) -> Callable[[Value], Any]:
     if fact is None:
         raise UsageError(f"where={line!r}: no {name!r}; there is {', '.join(FACTS)}.{nearest(name, FACTS)}")
     return fact
+
+
+# Of a value as a whole ---------------------------------------------------------------------------
+
+
+def about_values(dtype: str | None, shape: Shape, line: str | None, seen: Collection[str]) -> Callable[[Value], bool]:
+    """Whether one value is all that was asked for. ``seen`` are the dtypes that occur."""
+    short = None if dtype is None else dtype.removeprefix("torch.")
+    if short is not None and not set(short) & set("*?[") and short not in {*seen, *DTYPES}:
+        raise NotFound(f"no dtype {dtype!r}; here are {', '.join(sorted(seen))}.{nearest(short, {*seen, *DTYPES})}")
+    wanted = None if shape is None else shape_pattern(shape)
+    holds = None if line is None else compiled(line)
+
+    def test(value: Value) -> bool:
+        if short is not None and not fnmatch.fnmatchcase(value.dtype, short):
+            return False
+        if wanted is not None and not _fits(value.shape, wanted):
+            return False
+        return holds is None or holds(value)
+
+    return test
+
+
+def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
+    """Sizes to compare with, ``None`` for any.
+
+    >>> shape_pattern("2,*,384"), shape_pattern("(2×8)"), shape_pattern((2, None))
+    ((2, None, 384), (2, 8), (2, None))
+    """
+    if not isinstance(shape, str):
+        return tuple(shape)
+    parts = shape.strip("()[] ").replace("×", ",").replace("x", ",").split(",")
+    try:
+        return tuple([None if part.strip() in ("*", "?") else int(part) for part in parts if part.strip()])
+    except ValueError:
+        raise UsageError(f"shape {shape!r}: write sizes and * with commas, such as '2,*,384'") from None
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(want in (None, size) for size, want in zip(shape, wanted))

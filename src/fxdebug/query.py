@@ -17,7 +17,7 @@ import networkx as nx
 
 from fxdebug.errors import NotFound, UsageError, nearest
 from fxdebug.graph import Edge, Network, Node, attributes, to_networkx
-from fxdebug.predicate import compiled
+from fxdebug.predicate import Shape, about_values
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Value
 
@@ -36,7 +36,7 @@ def find(
     *,
     type: str | None = None,
     dtype: str | None = None,
-    shape: str | Sequence[int | None] | None = None,
+    shape: Shape = None,
     status: str | None = None,
     source: str | None = None,
     where: Where = None,
@@ -44,8 +44,9 @@ def find(
     """Calls in execution order, narrowed down by every argument that is given.
 
     ``path``: a glob over module paths and their aliases. ``type``: over class names. ``dtype`` and
-    ``shape``: of any tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``. ``source``:
-    a glob over ``file.py:12``. ``where``: a function of the call, or a line about its outputs' statistics.
+    ``shape``: of a tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``. ``source``:
+    ``model.py``, ``model.py:12`` or a glob. ``where``: a function of the call, or a line about the statistics
+    of a tensor it returned. ``dtype``, ``shape`` and a line must hold for one and the same tensor.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.ones(1, 2))
@@ -60,9 +61,11 @@ def find(
     if type is not None:
         calls = _by_name(calls, "module type", type, lambda call: call.type, set(trace.modules.values()))
     if status is not None:
+        _has_graphs(trace, "status")
         _known("status", status, ("verified", "recorded", "opaque"))
         calls = [call for call in calls if call.status == status]
-    test = _test(dtype, shape, source, where)
+    _refuse_unknown_file(source, (call.source for call in trace.calls))
+    test = _test(trace, dtype, shape, source, where)
     return [call for call in calls if test(call, tuple(call.outputs or ()), call.source)]
 
 
@@ -74,7 +77,7 @@ def ops(
     type: str | None = None,
     kind: str | None = None,
     dtype: str | None = None,
-    shape: str | Sequence[int | None] | None = None,
+    shape: Shape = None,
     status: str | None = None,
     source: str | None = None,
     where: Where = None,
@@ -84,6 +87,7 @@ def ops(
     ``op``: a glob over their names (``softmax``, ``mat*``). ``path`` and ``type``: of the module whose
     body they are in. ``kind``: one of torch.fx's, ``call_function`` or ``call_method`` when not given.
     """
+    _has_graphs(trace, "operations")
     nodes = list(network(trace).nodes.values())
     if kind is None:
         nodes = [node for node in nodes if node.kind in ("call_function", "call_method")]
@@ -102,7 +106,8 @@ def ops(
     if status is not None:
         _known("status", status, ("verified", "recorded", "opaque"))
         nodes = [node for node in nodes if node.status == status]
-    test = _test(dtype, shape, source, where)
+    _refuse_unknown_file(source, (node.source for node in network(trace).nodes.values()))
+    test = _test(trace, dtype, shape, source, where)
     return [node for node in nodes if test(node, node.values, node.source)]
 
 
@@ -120,46 +125,43 @@ def _by_name(
 
 
 def _test(
-    dtype: str | None, shape: str | Sequence[int | None] | None, source: str | None, where: Where
+    trace: Trace, dtype: str | None, shape: Shape, source: str | None, where: Where
 ) -> Callable[[Any, tuple[Value, ...], str | None], bool]:
     """Everything but names: of the thing itself, its tensors and its line."""
-    wanted = None if shape is None else shape_pattern(shape)
-    holds = compiled(where) if isinstance(where, str) else None
-    short = None if dtype is None else dtype.removeprefix("torch.")
+    of_values = None
+    if dtype is not None or shape is not None or isinstance(where, str):
+        seen = frozenset(value.dtype for value in trace.values)
+        of_values = about_values(dtype, shape, where if isinstance(where, str) else None, seen)
+    of_thing = where if callable(where) else None
+    lines = None if source is None else _source_pattern(source)
 
     def test(thing: Any, values: tuple[Value, ...], line: str | None) -> bool:
-        if short is not None and not any(fnmatch.fnmatchcase(value.dtype, short) for value in values):
+        if lines is not None and not lines(line or ""):
             return False
-        if wanted is not None and not any(_fits(value.shape, wanted) for value in values):
+        if of_values is not None and not any(of_values(value) for value in values):
             return False
-        if source is not None and not fnmatch.fnmatchcase(line or "", f"*{source}"):
-            return False
-        if holds is not None:
-            return any(holds(value) for value in values)
-        return where is None or isinstance(where, str) or bool(where(thing))
+        return of_thing is None or bool(of_thing(thing))
 
     return test
 
 
-def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
-    """Sizes to compare with, ``None`` for any.
-
-    >>> shape_pattern("2,*,384"), shape_pattern((2, None))
-    ((2, None, 384), (2, None))
-    """
-    if not isinstance(shape, str):
-        return tuple(shape)
-    parts = [
-        part.strip() for part in shape.strip("()[] ").replace("×", ",").replace("x", ",").split(",") if part.strip()
-    ]
-    try:
-        return tuple(None if part in ("*", "?") else int(part) for part in parts)
-    except ValueError:
-        raise UsageError(f"shape {shape!r}: write sizes and * with commas, such as '2,*,384'") from None
+def _source_pattern(source: str) -> Callable[[str], bool]:
+    """``model.py``, ``model.py:12`` or a glob, with as many folders before it as one likes."""
+    pattern = source if ":" in source.rpartition("/")[2] else f"{source}:*"
+    return lambda line: fnmatch.fnmatchcase(line, pattern) or fnmatch.fnmatchcase(line, f"*[/\\\\]{pattern}")
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(want in (None, size) for size, want in zip(shape, wanted))
+def _refuse_unknown_file(source: str | None, lines: Iterable[str | None]) -> None:
+    """Raise for a file without wildcards of which no line is known; a line where nothing happened is no mistake."""
+    name = "" if source is None else source.replace("\\", "/").rpartition("/")[2].partition(":")[0]
+    if name and not _MAGIC & set(name):
+        files = {line.replace("\\", "/").rpartition("/")[2].partition(":")[0] for line in lines if line}
+        _refuse_unknown("source file", name, files)
+
+
+def _has_graphs(trace: Trace, what: str) -> None:
+    if trace.explain is None:
+        raise UsageError(f"this run has no {what}: it was made with graph=False")
 
 
 def _known(what: str, name: str, known: Sequence[str]) -> None:
@@ -190,23 +192,39 @@ def network(trace: Trace) -> Network:
 def node(trace: Trace, place: Place) -> Node:
     """The node for a node, a call, a value (the step that made it, or the input it is) or an id.
 
-    An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or a path that was
-    called once. Raises :class:`~fxdebug.errors.NotFound` with the nearest ids.
+    An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
+    that was called once. Raises :class:`~fxdebug.errors.NotFound` with the nearest ids.
     """
     net = network(trace)
     if isinstance(place, Node):
-        return place
+        return _same(place, net.nodes.get(place.id))
     if isinstance(place, Call):
-        return net.nodes[net.call_id(place)]
+        return _same(place, net.nodes.get(net.call_id(place)))
     if isinstance(place, Value):
         id = net.made.get(place.number) or net.given.get(place.number)
+        if place not in trace.values[place.number : place.number + 1]:
+            raise NotFound(f"{place!r} is not of this trace")
         if id is None:
             raise NotFound(f"no step of this trace made value {place.number} ({place.label}): it came from outside")
         return net.nodes[id]
-    for key in (place, f"{place}#0", f"{trace.model}{place}" if place.startswith("#") else place):
+    for key in (place, f"{trace.model}{place}" if place.startswith("#") else place):
         if key in net.nodes:
             return net.nodes[key]
+    calls = [call for call in trace.calls if place in _names(call) and call.path]
+    if len(calls) == 1:
+        return net.nodes[net.call_id(calls[0])]
+    if calls:
+        raise NotFound(f"{place!r} was called {len(calls)} times: say {calls[0].id} … {calls[-1].id}")
+    if place in trace.modules:
+        raise NotFound(f"the module {place!r} was never called in this run")
     raise NotFound(f"nothing in this trace is called {place!r}.{nearest(place, net.nodes)}")
+
+
+def _same(asked: Node | Call, found: Node | None) -> Node:
+    call = asked.call if isinstance(asked, Node) else asked
+    if found is None or (found.call.index, found.call.id, found.call.type) != (call.index, call.id, call.type):
+        raise NotFound(f"{asked!r} is not of this trace")
+    return found
 
 
 def upstream(trace: Trace, place: Place, *, steps: int | None = None) -> list[Node]:
@@ -292,7 +310,8 @@ def pattern(trace: Trace, names: Sequence[str], *, within: int = 4) -> list[tupl
         raise UsageError("a pattern needs at least one operation")
     net = network(trace)
     matches = []
-    for start in ops(trace, names[0]):
+    begins, *_ = [ops(trace, name) for name in names]  # an unknown name is an error wherever it stands
+    for start in begins:
         match = [start]
         for name in names[1:]:
             following = _nearest(net, match[-1], name, within)
@@ -338,5 +357,5 @@ def _reached(net: Network, start: Node, neighbours: Callable[[str], Iterable[str
 
 __all__ = [
     "Edge", "Node", "between", "consumers", "downstream", "find", "network", "node", "ops", "paths", "pattern",
-    "producers", "shape_pattern", "subgraph", "upstream", "whole_graph",
+    "producers", "subgraph", "upstream", "whole_graph",
 ]  # fmt: skip
