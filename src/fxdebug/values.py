@@ -264,6 +264,7 @@ class Inputs(_Slots):
     kwargs: Mapping[str, Item] = field(default_factory=dict)
 
     def named(self) -> Iterator[tuple[str, Value]]:
+        """Positional arguments as ``args[0]``, keyword ones by their names."""
         for position, item in enumerate(self.args):
             yield from leaves(item, f"args[{position}]")
         for name, item in self.kwargs.items():
@@ -277,6 +278,7 @@ class Outputs(_Slots):
     item: Item = None
 
     def named(self) -> Iterator[tuple[str, Value]]:
+        """Each tensor under its place: a key, a field, ``[0]``; a lone one under no name."""
         return leaves(self.item)
 
 

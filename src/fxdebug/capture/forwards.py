@@ -42,6 +42,7 @@ class EveryForward:
         self._loose: _Started | None = None  # calls outside any forward
 
     def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module's forward: in the recording that is on, or in one that begins with it."""
         site = self._sites.of(module)
         if site is None:
             return run(*args, **kwargs)
@@ -67,12 +68,14 @@ class EveryForward:
         return output
 
     def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A whole ``module(...)`` with its hooks."""
         site, current = self._sites.of(module), getattr(self._local, "recording", None)
         if site is None or current is None:
             return run(*args, **kwargs)
         return current.recorder.around(site, run, args, kwargs)
 
     def meets(self, module: nn.Module) -> bool:
+        """Is this call of a module that nobody registered to be recorded?"""
         current: Recording | None = getattr(self._local, "recording", None)
         return current is not None and self._attached.takes(module, current.recorder)
 

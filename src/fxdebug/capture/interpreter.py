@@ -44,6 +44,7 @@ class Joiner(fx.Interpreter):
         return self._found
 
     def run_node(self, n: fx.Node) -> Any:
+        """Answer a node from the records."""
         built = self._built
         index = built.of_node.get(n)
         if index is not None:
@@ -172,14 +173,17 @@ class Executor(fx.Interpreter):
         self._expected = {i: built.pattern.nodes[i].out for i in self._answers}
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A parameter, buffer or held object."""
         held = self._built.objects.get(target)
         return held if held is not None else member(self._module, str(target))
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A child: run, or answered from the records."""
         module = self._built.objects.get(target) or member(self._module, str(target))
         return module(*args, **kwargs) if self._child is None else self._child(module, args, kwargs)
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node; where its value was an assumption, it must come out again."""
         result = super().run_node(n)
         index = self._built.of_node.get(n)
         if index in self._answers:

@@ -33,6 +33,7 @@ def argument_names(forward: Callable[..., Any], body: Body, count: int) -> tuple
 
 
 def name_of(what: Any) -> str:
+    """What a function or module is called in a reason."""
     if isinstance(what, nn.Module):
         return f"the module {type(what).__name__}"
     owner = getattr(what, "__self__", None)
@@ -41,5 +42,6 @@ def name_of(what: Any) -> str:
 
 
 def short(thing: Any) -> str:
+    """A constant in a few letters."""
     text = repr(thing) if type(thing) is not Opaque else f"a {type(thing.thing).__name__}"
     return "a tensor" if type(thing) is Uid else text if len(text) <= 40 else text[:37] + "…"

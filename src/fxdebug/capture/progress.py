@@ -25,6 +25,7 @@ class ProgressLine:
         self._shown = False
 
     def began(self, frame: Frame) -> None:
+        """One call more; the line is rewritten where the last time is long enough ago."""
         self._calls += 1
         now = time.monotonic()
         if now >= self._next:

@@ -32,6 +32,7 @@ class OneRun:
         self._others = threading.local()  # ``calling`` while a thread calls the model for itself
 
     def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module's forward: recorded, unless another thread uses the model for itself."""
         site = self._sites.of(module)
         if site is None or getattr(self._others, "calling", False):
             return run(*args, **kwargs)
@@ -44,12 +45,14 @@ class OneRun:
             self._others.calling = False
 
     def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A whole ``module(...)`` with its hooks."""
         site = self._sites.of(module)
         if site is None or getattr(self._others, "calling", False) or self._is_unrelated(site):
             return run(*args, **kwargs)
         return self._recorder.around(site, run, args, kwargs)
 
     def meets(self, module: nn.Module) -> bool:
+        """Is this call of a module that nobody registered to be recorded?"""
         return not getattr(self._others, "calling", False) and self._attached.takes(module, self._recorder)
 
     def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -46,6 +46,7 @@ class Journal:
         self._flush()
 
     def began(self, call: OpenCall) -> None:
+        """A call begins: what it is and what it was given."""
         self._new_values()
         parent = None if call.parent is None else call.parent.index
         site = call.site
@@ -54,6 +55,7 @@ class Journal:
         self._flush()
 
     def ended(self, call: OpenCall) -> None:
+        """A call ended: what it returned or raised."""
         self._new_values()
         outputs, error = load.outputs_to_json(call.outputs), load.failure_to_json(call.error)
         self._write("ended", [call.index, call.duration, outputs, error])

@@ -1,0 +1,122 @@
+"""Every public name says what it does, with types, and what its docstring shows is what happens."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fxdebug
+
+SOURCE = Path(fxdebug.__file__).parent
+MODULES = ["fxdebug", *(m.name for m in pkgutil.walk_packages([str(SOURCE)], "fxdebug.") if "__main__" not in m.name)]
+
+
+def examples(module: str) -> list[doctest.DocTest]:
+    found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module))
+    return [test for test in found if test.examples]
+
+
+def api() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every function and every public method of the names that ``fxdebug`` offers."""
+    for name in fxdebug.__all__:
+        thing = getattr(fxdebug, name)
+        if inspect.isfunction(thing):
+            yield name, thing
+        elif inspect.isclass(thing):
+            for member, descriptor in inspect.getmembers_static(thing):
+                function = descriptor.fget if isinstance(descriptor, property) else descriptor
+                if inspect.isfunction(function) and not member.startswith("_") and "fxdebug" in function.__module__:
+                    yield f"{name}.{member}", function
+
+
+API = dict(api())
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if examples(module)])
+def test_the_examples_in_docstrings_print_what_they_show(module: str) -> None:
+    runner = doctest.DocTestRunner(verbose=False)
+    written: list[str] = []
+    for test in examples(module):
+        runner.run(test, out=written.append)
+    assert "".join(written) == ""
+
+
+def test_an_example_that_shows_something_else_is_noticed() -> None:
+    test = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
+    assert doctest.DocTestRunner(verbose=False).run(test, out=lambda text: None).failed == 1
+
+
+def test_the_functions_one_calls_first_have_an_example() -> None:
+    shown = {test.name for module in MODULES for test in examples(module)}
+    assert {"fxdebug", "fxdebug.api.run.fx_debug", "fxdebug.trace.Trace"} <= shown
+
+
+def test_the_api_is_not_empty() -> None:
+    assert {"fx_debug", "load", "Trace.find", "Trace.save", "Trace.graph_at", "Call.walk", "Value.label"} <= set(API)
+
+
+@pytest.mark.parametrize("name", API)
+def test_a_public_function_has_a_docstring_and_a_type_for_everything(name: str) -> None:
+    function = API[name]
+    text = inspect.getdoc(function)
+    assert text and text[0].isupper() | (text[0] in "`\"'") and text.splitlines()[0].rstrip()[-1] in ".:;,…`", text
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not signature.empty
+    untyped = [p.name for p in signature.parameters.values() if p.annotation is p.empty and p.name != "self"]
+    assert untyped == []
+
+
+@pytest.mark.parametrize("name", [name for name in fxdebug.__all__ if inspect.isclass(getattr(fxdebug, name))])
+def test_a_public_class_says_what_it_is(name: str) -> None:
+    text = inspect.getdoc(vars(getattr(fxdebug, name)).get("__doc__") and getattr(fxdebug, name))
+    assert text and not text.startswith(f"{name}("), f"{name} has only the docstring dataclass made"
+
+
+def test_every_option_of_fx_debug_is_explained_in_its_docstring() -> None:
+    text = inspect.getdoc(fxdebug.fx_debug) or ""
+    options = [name for name in inspect.signature(fxdebug.fx_debug).parameters if name != "model"]
+    assert [name for name in options if f"``{name}" not in text] == []
+
+
+def test_every_file_says_what_is_in_it() -> None:
+    without = [path.name for path in SOURCE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text("utf-8")))]
+    assert without in ([], ["version.py"])
+
+
+def public(tree: ast.Module) -> Iterator[str]:
+    """Public functions and classes at the top of a file, and public methods of public classes."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                yield node.name
+            if isinstance(node, ast.ClassDef) and not any("Protocol" in ast.unparse(base) for base in node.bases):
+                for method in node.body:
+                    is_public = isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
+                    if is_public and not ast.get_docstring(method):
+                        yield f"{node.name}.{method.name}"
+
+
+def test_every_public_name_of_every_file_has_a_docstring() -> None:
+    bare = [
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name in public(ast.parse(path.read_text("utf-8")))
+    ]
+    assert bare == []
+
+
+def test_types_of_the_api_can_be_looked_up() -> None:
+    """Annotations are text; what they name must exist where the function was written."""
+    import torch.nn
+
+    for name, function in API.items():
+        assert "return" in typing.get_type_hints(function, localns={"nn": torch.nn}), name
