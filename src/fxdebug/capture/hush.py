@@ -53,6 +53,7 @@ _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (builtins, "open", _open_to_read),
     (io, "open", _open_to_read),
     *((os, name, _refuse(f"it changes files (os.{name})")) for name in _CHANGES_FILES if hasattr(os, name)),
+    (os, "write", _refuse("it writes to a file (os.write)")),
     *((os, name, _refuse(f"it acts on processes (os.{name})")) for name in _STARTS if hasattr(os, name)),
     (subprocess.Popen, "__init__", _refuse("it starts a process")),
     (socket, "create_connection", _refuse("it opens a connection")),
@@ -94,7 +95,7 @@ def hushed() -> Iterator[None]:
                 ours = _for_hushed(replacement, original)
                 setattr(owner, name, ours)
                 _saved.append((owner, name, original, ours))
-            for name in ("stdout", "stderr"):
+            for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
                 stream = getattr(sys, name)
                 if stream is not None:
                     muted = _Muted(stream)
@@ -132,6 +133,10 @@ class _Muted:
     def writelines(self, lines: Any) -> None:
         if not _mine.depth:
             self._stream.writelines(lines)
+
+    @property
+    def buffer(self) -> Any:
+        return _Muted(self._stream.buffer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

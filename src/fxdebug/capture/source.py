@@ -69,6 +69,7 @@ class Line:
 
 
 _TORCH = str(Path(torch_module.__file__).parents[2])
+_PYTHON = str(Path(os.__file__).parent) + os.sep
 
 
 def user_line(frame: FrameType | None) -> Line | None:
@@ -76,24 +77,52 @@ def user_line(frame: FrameType | None) -> Line | None:
     for _ in range(64):
         if frame is None:
             return None
-        name = frame.f_code.co_filename
-        if not name.startswith(_TORCH) and not name.startswith(_HERE):
-            return Line(frame.f_code, frame.f_lasti)
+        code = frame.f_code
+        home = _homes.get(code.co_filename)
+        if (_home(code.co_filename) if home is None else home) == _USERS:
+            return Line(code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+def raised_at(error: BaseException) -> Line | None:
+    """The user's line that an exception came from: the last one outside torch, fxdebug and Python's own files."""
+    found = None
+    link = error.__traceback__
+    while link is not None:
+        file = link.tb_frame.f_code.co_filename
+        if not file.startswith((_TORCH, _HERE, "<")) and (not file.startswith(_PYTHON) or "-packages" in file):
+            found = Line(link.tb_frame.f_code, link.tb_lasti)
+        link = link.tb_next
+    return found
 
 
 def caller_line() -> Line | None:
     """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own."""
-    frame = sys._getframe(3)
+    frame: FrameType | None = sys._getframe(3)
     for _ in range(32):
-        name = frame.f_code.co_filename
-        if name not in _SKIPPED and not name.startswith(_HERE):
-            return Line(frame.f_code, frame.f_lasti)
-        if frame.f_back is None:
+        if frame is None:
             return None
+        code = frame.f_code
+        home = _homes.get(code.co_filename)
+        if (_home(code.co_filename) if home is None else home) != _CALLING:
+            return Line(code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+_USERS, _TORCHS, _CALLING = range(3)  # whose code is it: the user's, torch's, or what calls a module
+_homes: dict[str, int] = {}
+
+
+def _home(file: str) -> int:
+    if file in _SKIPPED or file.startswith(_HERE):
+        home = _CALLING
+    else:
+        home = _TORCHS if file.startswith(_TORCH) else _USERS
+    if len(_homes) < 10_000:
+        _homes[file] = home
+    return home
 
 
 def without_our_frames(link: TracebackType | None) -> TracebackType | None:

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.aside import aside
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in, uids_in
-from fxdebug.capture.source import Line, user_line
+from fxdebug.capture.source import Line, short, user_line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.values import Uid, Values, _Seen, version_of
 from fxdebug.values import Value
@@ -133,6 +133,17 @@ ESCAPES = frozenset(
 _iterate = Tensor.__iter__
 
 
+def _at(what: str, line: Line | None) -> str:
+    return what if line is None else f"{what} ({short(line)})"
+
+
+def _called(function: Any) -> str:
+    """How a user writes it: ``numpy()``, or ``data = …`` for an attribute that is set."""
+    name = str(function.__name__)
+    attribute = getattr(getattr(function, "__self__", None), "__name__", name)
+    return f"{attribute} = …" if name == "__set__" else f"{name}()"
+
+
 _Region = tuple[Body, Any, tuple[Any, Any], Met]
 
 
@@ -163,7 +174,7 @@ class Tape(TorchFunctionMode):
         coded: tuple[Any, Any] | None = None
         try:
             coded = tuple([self._code(arg, met) for arg in args]), {k: self._code(v, met) for k, v in kwargs.items()}
-            self._check_gradients(body, met)
+            self._check_gradients(body, met, asked=True)
             body.hazard = body.hazard or met.full
         except Exception as error:
             body.hazard = body.hazard or f"an argument could not be noted ({type(error).__name__})"
@@ -179,8 +190,11 @@ class Tape(TorchFunctionMode):
         return iter(result) if func is _iterate and type(result) is tuple else result
 
     def _note(self, body: Body, func: Any, coded: tuple[Any, Any], met: Met, result: Any) -> None:
+        line = user_line(sys._getframe(2))
+        if line is not None and line.code.co_filename.startswith("<frozen importlib"):
+            return  # a library that is imported meanwhile: no operation of the body
         if getattr(func, "__name__", "") in ESCAPES:
-            body.hazard = body.hazard or f"memory escapes through {func.__name__}()"
+            body.hazard = body.hazard or _at(f"memory escapes through {_called(func)}", line)
         writes: list[tuple[Uid, Value]] = []
         with aside():
             for entry in met:
@@ -199,19 +213,18 @@ class Tape(TorchFunctionMode):
             out = self._code(result, results)
             body.hazard = body.hazard or results.full
             values = tuple([entry.value for entry in results])
-        line = user_line(sys._getframe(2))
-        if line is not None and line.code.co_filename.startswith("<frozen importlib"):
-            return  # a library that is imported meanwhile: no operation of the body
         body.entries.append(Entry(func, coded[0], coded[1], out, context_now(), line, changed, tuple(writes), values))
 
-    def _check_gradients(self, body: Body, met: Met) -> None:
+    def _check_gradients(self, body: Body, met: Met, asked: bool = False) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
         if body.hazard is None and met and torch.is_grad_enabled():
             with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
                 for entry in met:
                     tensor = entry.reference()
                     if tensor is not None and tensor.requires_grad != entry.gradient:
-                        body.hazard = "a gradient flag changed outside the tape (a custom autograd function?)"
+                        line = user_line(sys._getframe(2)) if asked else None
+                        what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
+                        body.hazard = what if line is None else _at(f"{what}, before", line)
 
     def _changed(self, known: _Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
         """What an in-place operation made of a tensor's metadata, if it changed it."""
@@ -318,7 +331,7 @@ class Tape(TorchFunctionMode):
         if not bodies:
             return None
         body = bodies[-1]
-        body.hazard = body.hazard or "it runs code that torch.compile made"
+        body.hazard = body.hazard or _at("it runs code that torch.compile made", user_line(sys._getframe(2)))
         try:
             with aside():
                 met = Met()
