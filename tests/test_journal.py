@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
 
 import fxdebug
+from fxdebug.store import journal
 
 SCRIPT = """
 import os, sys, torch
@@ -21,7 +28,7 @@ fx_debug(model, torch.ones(1, 2), save=sys.argv[1])
 """
 
 
-def test_a_process_that_dies_at_once_leaves_every_call_that_had_begun(tmp_path):
+def test_a_process_that_dies_at_once_leaves_every_call_that_had_begun(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=False).returncode == 9
     trace = fxdebug.load(tmp_path)
     errors = {call.path: call.error and call.error.here for call in trace.calls}
@@ -31,3 +38,75 @@ def test_a_process_that_dies_at_once_leaves_every_call_that_had_begun(tmp_path):
         "raised in 1.1: Unfinished: the process ended while this call ran",
         "note: recovered from an unfinished run: its process ended before it was complete",
     ]
+
+
+WAITS = """
+import sys, time, torch
+from torch import nn
+from fxdebug import fx_debug, model_addition_debugger_context
+
+class Waits(nn.Module):
+    def forward(self, x):
+        print("waiting", flush=True)
+        time.sleep(60)
+
+model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), Waits())
+if sys.argv[2] == "fx_debug":
+    fx_debug(model, torch.ones(1, 2), save=sys.argv[1], values="tensors")
+with model_addition_debugger_context(model, sys.argv[1]):
+    model(torch.ones(1, 2))
+"""
+
+
+@pytest.mark.parametrize("tool", ["fx_debug", "context"])
+def test_a_process_that_is_killed_leaves_what_it_had_done(tool: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WAITS, str(tmp_path), tool]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    trace = fxdebug.load(tmp_path)
+    assert [(call.path, call.error is None) for call in trace.calls] == [
+        ("", False), ("0", True), ("1", True), ("2", False),
+    ]  # fmt: skip
+    assert trace.calls[1].outputs is not None and trace.calls[1].outputs[0].stats.count == 3
+    assert trace.model == "Sequential" and trace.calls[3].inputs[0] == trace.calls[2].outputs[0]
+
+
+class Copies(nn.Module):
+    """Takes the journal away as it is in the middle of the run."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.text = ""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (file,) = self.folder.glob(f".fxdebug-*/{journal.FILE}")
+        self.text = file.read_text("utf-8")
+        return x
+
+
+def test_a_journal_can_be_read_wherever_it_was_cut(tmp_path: Path) -> None:
+    copies = Copies(tmp_path / "run")
+    fxdebug.fx_debug(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), copies), torch.ones(1, 2), save=tmp_path / "run")
+    lines = copies.text.splitlines(keepends=True)
+    first = sum(len(line) for line in lines[: next(i for i, line in enumerate(lines) if '"began"' in line) + 1])
+    (tmp_path / "left" / ".fxdebug-x").mkdir(parents=True)
+    found = []
+    for length in [*range(first, len(copies.text), 37), len(copies.text)]:
+        (tmp_path / "left" / ".fxdebug-x" / journal.FILE).write_text(copies.text[:length], "utf-8")
+        trace = fxdebug.load(tmp_path / "left")
+        found.append(len(trace.calls))
+        unfinished = [call for call in trace.calls if call.error is not None]
+        assert unfinished[0] is trace.root
+        assert [call for call in unfinished if call.error.here] == unfinished[-1:]
+    assert found == sorted(found) and found[0] == 1 and found[-1] == 4
+    (tmp_path / "left" / ".fxdebug-x" / journal.FILE).write_text(lines[0], "utf-8")
+    with pytest.raises(fxdebug.LoadError, match="holds no call: the run ended before the model began"):
+        fxdebug.load(tmp_path / "left")
+
+
+def test_a_run_that_ended_leaves_no_journal(tmp_path: Path) -> None:
+    fxdebug.fx_debug(nn.ReLU(), torch.ones(1), save=tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.name == journal.FILE or path.name.startswith(".")]

@@ -43,7 +43,10 @@ class ProgressLine:
         >>> ProgressLine("GPT2", sys.stderr).text("h.3.attn")
         'tracing GPT2 · 0 calls · h.3.attn'
         """
-        return f"tracing {self._model} · {self._calls} calls · {path or self._model}"
+        place = "".join(
+            [letter if letter.isprintable() else "?" for letter in path or self._model]
+        )  # one line it stays
+        return f"tracing {self._model} · {self._calls} calls · {place}"
 
     def close(self) -> None:
         """Clear the line."""

@@ -1,0 +1,126 @@
+"""What a Trace shows of itself in a notebook: HTML that stands alone and says what the text says."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import Trace, fx_debug
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Page(HTMLParser):
+    """Reads HTML strictly: every tag is closed in its turn."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.classes: dict[str, list[str]] = {}
+        self._class: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+            self._class.append(dict(attrs).get("class") or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        self._class.pop()
+
+    def handle_data(self, data: str) -> None:
+        for name in self._class[-1].split() if self._class else ():
+            self.classes.setdefault(name, []).append(data)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(6)])
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(x)).log()
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    torch.manual_seed(0)
+    return fx_debug(Model(), torch.ones(1, 4))
+
+
+def test_it_is_whole_html_without_scripts_and_without_the_network(trace: Trace) -> None:
+    text = trace._repr_html_()
+    page = Page(text)
+    assert set(page.tags) == {"div", "style", "details", "summary", "span"}
+    assert {name for name, _ in page.attributes} <= {"class", "title", "open"}
+    assert not re.search(r"https?:|url\(|@import", text)
+
+
+def test_it_shows_the_calls_shapes_and_numbers_that_the_text_shows(trace: Trace) -> None:
+    page = Page(trace._repr_html_())
+    lines = str(trace).splitlines()
+    assert page.classes["head"] == [lines[0]]
+    shown = [text for text in page.classes["name"] if text != "call"]
+    assert [name.strip() for name in shown] == ["Model", "layers", "0 … 5 ×6", "0", "1", "head"]
+    written = set(" ".join(lines).replace("f32", "float32").split())
+    assert {"dtype", "mean", "std", "min", "max"} < set(page.classes["num"]) - {""} <= written
+    assert page.classes["shape"] == ["out", "1×2", *["1×4"] * 4, "1×2"]
+
+
+def test_what_is_not_finite_is_marked(trace: Trace) -> None:
+    assert any("nan" in text.lower() for text in Page(trace._repr_html_()).classes["bad"])
+    fine = fx_debug(nn.Linear(2, 2), torch.ones(1, 2))
+    assert "bad" not in Page(fine._repr_html_()).classes
+
+
+def test_a_model_that_raised_shows_where() -> None:
+    class Raises(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("no <way>")
+
+    with pytest.raises(ValueError, match="no <way>"):
+        fx_debug(nn.Sequential(nn.ReLU(), Raises()), torch.ones(1))
+    failed = fxdebug.last_failed()
+    assert failed is not None
+    assert "raised ValueError: no <way>" in Page(failed._repr_html_()).classes["bad"]
+
+
+def test_names_are_shown_as_they_are_and_never_as_markup() -> None:
+    name = "<script>alert('a')</script>&amp;\"q"
+    model = nn.Sequential()
+    model.add_module(name, nn.Sequential(nn.ReLU()))
+    page = Page(fx_debug(model, torch.ones(1))._repr_html_())
+    assert "script" not in page.tags
+    assert name in [text.strip() for text in page.classes["name"]]
+
+
+def test_a_loaded_run_shows_the_same(trace: Trace, tmp_path: Path) -> None:
+    assert fxdebug.load(trace.save(tmp_path))._repr_html_() == trace._repr_html_()
+
+
+def test_a_model_that_is_nested_very_deep_is_shown_too() -> None:
+    model: nn.Module = nn.ReLU()
+    for _ in range(150):
+        model = nn.Sequential(model)
+    page = Page(fx_debug(model, torch.ones(1), graph=False)._repr_html_())
+    assert page.tags.count("details") == 150
+
+
+def test_the_page_that_is_exported_is_a_whole_document(trace: Trace, tmp_path: Path) -> None:
+    text = trace.export(tmp_path / "run.html").read_text("utf-8")
+    assert text.startswith("<!doctype html>") and trace._repr_html_() in text
+    assert Page(text).tags[:4] == ["html", "head", "meta", "title"]
