@@ -20,7 +20,7 @@ def split(text: str) -> tuple[str, str]:
     if found is None:
         return text, ""
     words, file, number = found.groups()
-    path = next(iter([*HERE.glob(Path(file).name), *HERE.glob(f"zoo/{Path(file).name}")]), Path(file))
+    path = next(iter([*HERE.rglob(Path(file).name)]), Path(file))
     return words, path.read_text(encoding="utf-8").splitlines()[int(number) - 1].strip()
 
 

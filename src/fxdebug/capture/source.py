@@ -91,7 +91,7 @@ def raised_at(error: BaseException) -> Line | None:
     link = error.__traceback__
     while link is not None:
         file = link.tb_frame.f_code.co_filename
-        if not file.startswith((_TORCH, _HERE, "<")) and (not file.startswith(_PYTHON) or "-packages" in file):
+        if not file.startswith((_TORCH, _HERE, "<")) and not _is_pythons(file):
             found = Line(link.tb_frame.f_code, link.tb_lasti)
         link = link.tb_next
     return found
@@ -111,15 +111,20 @@ def caller_line() -> Line | None:
     return None
 
 
-_USERS, _TORCHS, _CALLING = range(3)  # whose code is it: the user's, torch's, or what calls a module
+_USERS, _TORCHS, _CALLING = range(3)  # whose code is it: the user's, torch's or Python's, or what calls a module
 _homes: dict[str, int] = {}
+
+
+def _is_pythons(file: str) -> bool:
+    """Is this a file of Python's own library? Where a package is installed beside it, that is not."""
+    return file.startswith(_PYTHON) and "-packages" not in file
 
 
 def _home(file: str) -> int:
     if file in _SKIPPED or file.startswith(_HERE):
         home = _CALLING
     else:
-        home = _TORCHS if file.startswith(_TORCH) else _USERS
+        home = _TORCHS if file.startswith(_TORCH) or _is_pythons(file) else _USERS
     if len(_homes) < 10_000:
         _homes[file] = home
     return home

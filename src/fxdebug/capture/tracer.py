@@ -366,6 +366,8 @@ class ModuleTracer(fx.Tracer):
     def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute:
         entry = self.values.seen(tensor)
         if entry is None or type(code) is not Uid or entry.uid != code:
+            if type(code) is Uid and (self.values.objects[code].detail or "").startswith("inside"):
+                raise Mismatch("it computes inside torch.vmap or another transform of torch.func")
             raise Mismatch("a tensor from outside the call is passed that was not there when it ran")
         self._real[entry.uid] = tensor
         return self._attribute(tensor)
