@@ -38,14 +38,35 @@ class Kept:
 
     def finish(self, output: Any) -> None:
         self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
-        self.changed_buffers = [(b, copy) for b, version, copy in self.buffers if _version(b) != version]
         self.output = tree_map(_copied, output) if _leaves(output) else output
         self.after = torch.get_rng_state()
 
     def inputs(self) -> tuple[Any, Any]:
         """The arguments as they were: copies stand in for tensors that were written to since."""
-        changed = {id(t): copy for t, version, copy in self.versions if version is None or _version(t) != version}
+        changed = {
+            id(t): copy if t.is_leaf else _answered(copy)
+            for t, version, copy in self.versions
+            if version is None or _version(t) != version
+        }
         return tree_map(lambda x: changed.get(id(x), x), self.passed)
+
+    @contextlib.contextmanager
+    def as_it_was(self) -> Iterator[None]:
+        """Parameters, buffers and random numbers as they were when the call began; afterwards as they are now."""
+        state = torch.get_rng_state(), random.getstate()
+        changed = [(b, copy, b.clone()) for b, version, copy in self.buffers if _version(b) != version]
+        try:
+            with torch.no_grad():
+                for buffer, copy, _ in changed:
+                    buffer.copy_(copy)
+            torch.set_rng_state(self.random)
+            yield
+        finally:
+            torch.set_rng_state(state[0])
+            random.setstate(state[1])
+            with torch.no_grad():
+                for buffer, _, now in changed:
+                    buffer.copy_(now)
 
 
 def _version(tensor: torch.Tensor) -> int | None:
@@ -114,6 +135,8 @@ def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = 
         if called.module is not module:
             raise Wrong(f"calls {type(module).__name__}, {type(called.module).__name__} ran")
         answer = kept[called.index]
+        if not torch.equal(torch.get_rng_state(), answer.random):
+            raise Wrong(f"{type(module).__name__} is called with another random state")
         problem = differs((args, kwargs), answer.inputs())
         if problem:
             raise Wrong(f"{type(module).__name__} is given something else: {problem}")
@@ -126,24 +149,14 @@ def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = 
     slots: dict[int, Any] = {}
     _bind(explained.pattern.args, args, slots)
     _bind(explained.pattern.kwargs, kwargs, slots)
-    state = torch.get_rng_state(), random.getstate()
-    changed = [(buffer, buffer.clone()) for buffer, _ in record.changed_buffers]
-    try:
-        with torch.no_grad():
-            for buffer, copy in record.changed_buffers:
-                buffer.copy_(copy)
-        torch.set_rng_state(record.random)
+    with record.as_it_was():
         with in_context(body.context):
             output = Executor(built, body.module, child).run(*[slots[i] for i in range(explained.pattern.inputs)])
         if next(children, None) is not None:
             raise Wrong("calls fewer children")
+        if not torch.equal(torch.get_rng_state(), record.after):
+            raise Wrong("leaves another random state")
         return output
-    finally:
-        torch.set_rng_state(state[0])
-        random.setstate(state[1])
-        with torch.no_grad():
-            for buffer, copy in changed:
-                buffer.copy_(copy)
 
 
 def problem_with(explained: Explained, kept: dict[int, Kept]) -> str | None:

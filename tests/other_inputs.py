@@ -6,8 +6,6 @@ was verified in the first run, and what comes out is held against what the call 
 
 from __future__ import annotations
 
-import contextlib
-import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,9 +37,13 @@ class Others:
     guarded: int = 0  # graphs with guards about values: not asked
 
 
-def others(model: Any, inputs: dict[str, Any], trace: Trace) -> list[Others]:
+def others(model: Any, inputs: Any, trace: Trace) -> list[Others]:
     """Every graph of ``trace`` on inputs of another batch size and of another sequence length."""
-    return [_other(model, changed, trace, what) for what, changed in _changed(inputs)]
+    if isinstance(inputs, dict):
+        return [_other(model, changed, trace, what) for what, changed in _changed(inputs)]
+    by_position = {str(position): each for position, each in enumerate(inputs)}
+    changes = [(what, None if changed is None else tuple(changed.values())) for what, changed in _changed(by_position)]
+    return [_other(model, changed, trace, what) for what, changed in changes]
 
 
 def _changed(inputs: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any] | None]]:
@@ -74,7 +76,7 @@ def shorter(inputs: dict[str, Any]) -> dict[str, Any] | None:
     return None if all(found[name] is inputs[name] for name in inputs) else found
 
 
-def _other(model: Any, inputs: dict[str, Any] | None, trace: Trace, what: str) -> Others:
+def _other(model: Any, inputs: dict[str, Any] | tuple[Any, ...] | None, trace: Trace, what: str) -> Others:
     found = Others(what)
     if inputs is None:
         found.stopped = "it has none"
@@ -113,7 +115,7 @@ def _ask(found: Others, call: Any, record: audit.Kept) -> None:
     args, kwargs = record.inputs()
     graph = call.fx
     try:
-        with _as_it_was(record):
+        with record.as_it_was():
             output = graph(*args, **kwargs)
     except UsageError as error:
         _refused(found, graph, record, str(error).partition("does not hold here: ")[2] or str(error))
@@ -140,28 +142,9 @@ def _refused(found: Others, graph: Any, record: audit.Kept, reason: str) -> None
     try:
         bindings(pattern, pattern.args, args, slots)
         bindings(pattern, pattern.kwargs, kwargs, slots)
-        with _as_it_was(record), in_context(pattern.context):
+        with record.as_it_was(), in_context(pattern.context):
             output = Executor(built, module).run(*[slots[slot] for slot in range(pattern.inputs)])
     except Exception:
         found.refused[reason] += 1
         return
     (found.needless if audit.differs(output, record.output) is None else found.refused)[reason] += 1
-
-
-@contextlib.contextmanager
-def _as_it_was(record: audit.Kept) -> Iterator[None]:
-    """Buffers and random numbers as they were when the call began, and afterwards as they are now."""
-    state = torch.get_rng_state(), random.getstate()
-    changed = [(buffer, buffer.clone()) for buffer, _ in record.changed_buffers]
-    try:
-        with torch.no_grad():
-            for buffer, copy in record.changed_buffers:
-                buffer.copy_(copy)
-        torch.set_rng_state(record.random)
-        yield
-    finally:
-        torch.set_rng_state(state[0])
-        random.setstate(state[1])
-        with torch.no_grad():
-            for buffer, copy in changed:
-                buffer.copy_(copy)

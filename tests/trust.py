@@ -23,7 +23,7 @@ from same import difference
 from fxdebug import Trace, fx_debug
 from fxdebug.capture.standin import count_alive
 
-Build = Callable[[], Any]  # makes (model, keyword arguments) anew
+Build = Callable[[], Any]  # makes (model, its arguments: a dict by name, or a tuple) anew
 
 DEFAULT, NO_CACHE, GRAD = "default", "caches off", "grad on"
 
@@ -75,7 +75,7 @@ def _count(found: Trust, build: Build, other_inputs: bool) -> None:
     plain = _built(build, found.setting)
     try:
         with _seeded():
-            expected = plain[0](**plain[1])
+            expected = called(*plain)
     except Exception as error:
         found.stopped = f"{type(error).__name__}: {error}"
         return
@@ -89,7 +89,12 @@ def _count(found: Trust, build: Build, other_inputs: bool) -> None:
         found.others = others(model, inputs, trace)
 
 
-def _built(build: Build, setting: str) -> tuple[Any, dict[str, Any]]:
+def called(model: Any, inputs: Any) -> Any:
+    """The model on its inputs."""
+    return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+
+
+def _built(build: Build, setting: str) -> tuple[Any, Any]:
     model, inputs = build()
     if setting == NO_CACHE:
         _caches_off(model)
@@ -170,6 +175,6 @@ def trap_entries() -> Iterator[tuple[str, Build]]:
 def _trap(kind: Any, train: bool) -> Build:
     def build() -> Any:
         torch.manual_seed(0)
-        return kind().train(train), {"x": torch.randn(3, 8)}
+        return kind().train(train), (torch.randn(3, 8),)
 
     return build

@@ -23,7 +23,7 @@ from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.recorded import pattern_of_tape
-from fxdebug.capture.source import short
+from fxdebug.capture.source import Line, raised_at, short
 from fxdebug.capture.standin import Mismatch, taken_back
 from fxdebug.capture.state import State
 from fxdebug.capture.tape import Body
@@ -109,14 +109,25 @@ class Explainer:
             self._state = State(self._model)
         try:
             with self._state.kept(), self._tracing.of(tracer), hushed():
-                return contextvars.copy_context().run(tracer.pattern_of, body.forward), ""
+                pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
+            if self._state.seeded:
+                return None, "its Python sets the state of torch's random numbers"
+            if self._state.changed:
+                pattern.only_here = "its Python changes attributes or other objects that last, and a graph does not"
+            elif self._state.drew:
+                pattern.only_here = "its Python draws random numbers of its own, and a graph does not"
+            return pattern, ""
         except Mismatch as error:
-            line = tracer.line()
-            return None, str(error) if line is None else f"{error} ({short(line)})"
+            return None, _at(str(error), raised_at(error) or tracer.line())
         except RecursionError:
             return None, "the body nests too deep to run it again"
         except Exception as error:  # whatever the body's Python does with stand-ins
-            return None, f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
+            what = f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
+            return None, _at(what, raised_at(error))
+
+
+def _at(what: str, line: Line | None) -> str:
+    return what if line is None else f"{what} ({short(line)})"
 
 
 def _is_torch(forward: Callable[..., Any]) -> bool:
@@ -136,43 +147,6 @@ def _why(pattern: Pattern) -> str:
     if not pattern.guards:
         return ""
     return "; ".join(str(guard) for guard in pattern.guards[:3]) + ("; …" if len(pattern.guards) > 3 else "")
-
-
-def tape_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Body, Values]:
-    """Run one forward for real (on fake tensors, say) and return its tape."""
-    from fxdebug.capture.bodies import Bodies
-
-    values = Values({}, None, lambda what: None, measuring=False)
-    bodies = Bodies(values, lambda what: None)
-    watcher = _Watcher(bodies)
-    wrap.begin(watcher)
-    try:
-        wrap.watch(watcher, list(module.modules()))
-        module.forward(*args, **kwargs)
-    finally:
-        wrap.end(watcher)
-    return bodies.by_index[0], values
-
-
-class _Watcher:
-    """Puts every call of a module's forward on a tape."""
-
-    def __init__(self, bodies: Any) -> None:
-        self._bodies = bodies
-        self._thread = threading.get_ident()
-        self._count = 0
-
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if threading.get_ident() != self._thread:
-            return run(*args, **kwargs)
-        self._count += 1
-        return self._bodies.run(self._count - 1, module, run, args, kwargs)
-
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return run(*args, **kwargs)
-
-    def meets(self, module: nn.Module) -> bool:
-        return False
 
 
 # Patterns of classes -----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.explain import Explained, Explainer
 from fxdebug.capture.fxgraph import Absent, Built
+from fxdebug.capture.hidden import hidden_input
 from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
 from fxdebug.capture.runnable import GraphOfCall
 from fxdebug.capture.sizes import Size, plain
@@ -64,7 +65,9 @@ class Live:
             assert uid is not None
             shape, dtype, _ = body.before[uid]
             facts.append((shape, dtype, torch.device(objects[uid].device)))
-        return GraphOfCall(self.built(explained), body.module, call.id, facts)
+        outermost = self._bodies.by_index[min(self._bodies.by_index)]
+        hidden = hidden_input(body, outermost)
+        return GraphOfCall(self.built(explained), body.module, call.id, facts, call.training, hidden)
 
     def explained(self, index: int) -> Explained | None:
         """What became of a call, by its index in the trace."""

@@ -88,6 +88,7 @@ class Pattern:
     proven: bool = False  # traced symbolically, not taken from a tape
     names: tuple[str, ...] = ()  # of the slots that are arguments
     reusable: bool = True
+    only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
 
 
 def relative_paths(module: nn.Module) -> dict[int, str]:

@@ -8,7 +8,6 @@ be the ones it was made with. Otherwise it refuses and says which assumption doe
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +15,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from fxdebug.capture.context import in_context
+from fxdebug.capture.faked import differs_on_fake
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.interpreter import Executor, Refused, bindings
-from fxdebug.capture.match import Match
-from fxdebug.capture.pattern import Pattern, member
-from fxdebug.capture.source import short
-from fxdebug.capture.values import first_line
+from fxdebug.capture.pattern import member
 from fxdebug.errors import UsageError
 
 Facts = tuple[tuple[int, ...], torch.dtype, torch.device]
@@ -30,10 +27,13 @@ Facts = tuple[tuple[int, ...], torch.dtype, torch.device]
 class GraphOfCall(fx.GraphModule):
     """A verified body, callable as the module's ``forward`` is; ``guards`` are the assumptions it rests on."""
 
-    def __init__(self, built: Built, module: nn.Module, name: str, facts: Sequence[Facts]) -> None:
+    def __init__(
+        self, built: Built, module: nn.Module, name: str, facts: Sequence[Facts], training: bool, hidden: str | None
+    ) -> None:
         super().__init__(_root(built, module), built.graph, class_name=type(module).__name__)
         object.__setattr__(self, "_what", (built, module, name))
-        object.__setattr__(self, "_proven", {tuple(facts)})
+        object.__setattr__(self, "_proven", {(training, *facts)})
+        object.__setattr__(self, "_hidden", hidden)
 
     @property
     def guards(self) -> list[str]:
@@ -51,6 +51,9 @@ class GraphOfCall(fx.GraphModule):
             if built.opaque:
                 kinds = sorted({o.type.__name__ for o in built.objects.values() if isinstance(o, Absent)})
                 raise Refused(f"it works on {', '.join(kinds)}, whose state is not part of the graph")
+            alone = built.pattern.only_here or self._hidden
+            if alone:
+                raise Refused(alone)
             tensors = [slots[slot] for slot in range(built.pattern.inputs)]
             self._check(tensors, args, kwargs)
             with in_context(built.pattern.context):
@@ -61,52 +64,13 @@ class GraphOfCall(fx.GraphModule):
     def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
         """The sizes it was made with, or sizes for which a fake run takes the same path."""
         built, module, _ = self._what
-        key = tuple((tuple(t.shape), t.dtype, t.device) for t in tensors)
+        key = (module.training, *((tuple(t.shape), t.dtype, t.device) for t in tensors))
         if key in self._proven:
             return
         problem = differs_on_fake(built.pattern, module, args, kwargs)
         if problem is not None:
             raise Refused(problem)
         self._proven.add(key)
-
-
-def differs_on_fake(pattern: Pattern, module: nn.Module, args: Any, kwargs: Any) -> str | None:
-    """Run the body on fake tensors like these and match the tape; ``None`` if the pattern is what it does."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._pytree import tree_map
-
-    from fxdebug.capture.explain import tape_of
-
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = tree_map(lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, (args, kwargs))
-    try:
-        with warnings.catch_warnings(), mode, in_context(pattern.context):
-            warnings.simplefilter("ignore")
-            body, values = tape_of(module, fakes[0], fakes[1])
-    except Exception as error:
-        return f"it cannot be checked for these inputs without running it ({type(error).__name__}: {first_line(error)})"
-    attempt = Match(pattern, body, values)
-    if attempt.holds():
-        return None
-    return _difference(attempt, pattern)
-
-
-def _difference(attempt: Match, pattern: Pattern) -> str:
-    """Where the tape leaves the graph, in words."""
-    index = attempt.failed_at
-    entries = attempt.body.entries
-    if index is None:
-        return "its arguments or results are arranged differently for these inputs"
-    if index >= len(pattern.nodes) or index >= len(entries):
-        entry = entries[index] if index < len(entries) else None
-        more = "more" if entry is not None else "fewer"
-        line = entry.line if entry is not None else pattern.nodes[index].line
-        return f"for these sizes it runs {more} operations{_at(line)}"
-    return f"for these sizes it does something else{_at(entries[index].line)}"
-
-
-def _at(line: Any) -> str:
-    return "" if line is None else f" at {short(line)}"
 
 
 def _root(built: Built, module: nn.Module) -> dict[str, Any]:

@@ -46,31 +46,39 @@ class State:
         self._rewinds = [rewind for thing in found.others if (rewind := _rewind(thing)) is not None]
         stubs = {id(thing): stub for thing in found.others if (stub := _stub(thing)) is not None}
         self._swaps = [swap for place in self._places for swap in place.swaps(stubs)] if stubs else []
+        self._swapped = [place for place in self._places if place.swaps(stubs)] if stubs else []
+        self.changed = False  # was anything else there after the last block? (stubs do not count)
+        self.seeded = self.drew = False  # did the last block touch torch's random state, or Python's and numpy's?
         self._environment = dict(os.environ)
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
-        numpy = sys.modules.get("numpy")
-        self._numpy = numpy.random.get_state() if numpy is not None else None
+        self._numpy = _numpy_state()
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
         self._cuda = torch.cuda.get_rng_state_all() if cuda else None
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """A block after which everything that is reached through the modules is as it was before."""
+        before = torch.get_rng_state(), random.getstate(), _numpy_state()
         for swap in self._swaps:
             swap()
         try:
             yield
         finally:
             self.put_back_attributes()
+            self.seeded = not torch.equal(torch.get_rng_state(), before[0])
+            self.drew = random.getstate() != before[1] or _comparable(_numpy_state()) != _comparable(before[2])
 
     def put_back_attributes(self) -> None:
         """What the places hold, wherever it is something else now."""
+        self.changed = False
         for container in self._empty:
             if container:
                 container.clear()
+                self.changed = True
         for place in self._places:
-            place.put_back()
+            if place.put_back() and place not in self._swapped:
+                self.changed = True
         for rewind in self._rewinds:
             rewind()
 
@@ -89,13 +97,23 @@ class State:
             torch.cuda.set_rng_state_all(self._cuda)
 
 
+def _numpy_state() -> Any:
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None else numpy.random.get_state()
+
+
+def _comparable(state: Any) -> Any:
+    return state if state is None else (state[1].tobytes(), *state[2:])
+
+
 # Places ------------------------------------------------------------------------------------------
 
 
 class _Place:
     """Somewhere that holds things; ``swaps`` are the calls that put a stub where one of some things is."""
 
-    def put_back(self) -> None:
+    def put_back(self) -> bool:
+        """What it held; was it something else?"""
         raise NotImplementedError
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
@@ -114,10 +132,10 @@ class _Mapping(_Place):
     def _now(self) -> tuple[list[int], list[int]]:
         return list(map(id, self._kind.keys(self._held))), list(map(id, self._kind.values(self._held)))
 
-    def put_back(self) -> None:
+    def put_back(self) -> bool:
         names, things = self._now()
         if names == self._ids[0] and things == self._ids[1]:
-            return
+            return False
         held, kind = self._held, self._kind  # other threads may be reading: what did not change stays
         for name in [name for name, key in zip(list(kind.keys(held)), names) if key not in self._ids[0]]:
             kind.__delitem__(held, name)
@@ -128,6 +146,7 @@ class _Mapping(_Place):
             kind.clear(held)
             for name, thing in self._contents:
                 kind.__setitem__(held, name, thing)
+        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         put, held = self._kind.__setitem__, self._held
@@ -143,12 +162,13 @@ class _Sequence(_Place):
         self._contents = list(self._kind.__iter__(held))  # not what a class made from it makes of it
         self._ids = list(map(id, self._contents))
 
-    def put_back(self) -> None:
+    def put_back(self) -> bool:
         held, kind = self._held, self._kind
         if list(map(id, kind.__iter__(held))) == self._ids:
-            return
+            return False
         kind.clear(held)
         (kind.update if kind is set else kind.extend)(held, self._contents)
+        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         if self._kind is not list:
@@ -213,12 +233,14 @@ class _Variable(_Place):
         self._variable = variable
         self._held = variable.get()
 
-    def put_back(self) -> None:
-        if self._variable.get() is not self._held:
-            if self._held is MISSING:
-                self._variable.delete()
-            else:
-                self._variable.set(self._held)
+    def put_back(self) -> bool:
+        if self._variable.get() is self._held:
+            return False
+        if self._held is MISSING:
+            self._variable.delete()
+        else:
+            self._variable.set(self._held)
+        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         stub = stubs.get(id(self._held))
@@ -232,9 +254,9 @@ class _Members(_Place):
         kind: Any = type(thing)
         self._variables = [_Variable(_Member(thing, name)) for name in slots_of(kind)]
 
-    def put_back(self) -> None:
-        for variable in self._variables:
-            variable.put_back()
+    def put_back(self) -> bool:
+        changed = [variable.put_back() for variable in self._variables]  # all of them
+        return any(changed)
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         return [swap for variable in self._variables for swap in variable.swaps(stubs)]
@@ -247,15 +269,16 @@ class _Class(_Place):
         self._class = kind
         self._contents = dict(kind.__dict__)
 
-    def put_back(self) -> None:
+    def put_back(self) -> bool:
         now, contents = self._class.__dict__, self._contents
         if len(now) == len(contents) and all(now.get(name, MISSING) is thing for name, thing in contents.items()):
-            return
+            return False
         for name in [name for name in now if name not in contents]:
             type.__delattr__(self._class, name)
         for name, thing in contents.items():
             if now.get(name, MISSING) is not thing:
                 type.__setattr__(self._class, name, thing)
+        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         return [

@@ -1,0 +1,60 @@
+"""Tensors that reach a call past its arguments: by an attribute that was set, a swapped parameter, a closure.
+
+A graph hands on arguments and nothing else. Where what is inside takes a tensor of the run that it was not
+given, the graph is right for this run, and running it on other inputs would compute with stale tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fxdebug.capture.coding import uids_in
+from fxdebug.capture.describe import type_name
+from fxdebug.capture.tape import Body
+from fxdebug.capture.values import Uid
+
+
+def hidden_input(body: Body, outermost: Body) -> str | None:
+    """In words: a call inside ``body`` takes a tensor of the run that nothing hands it. ``None``: there is none.
+
+    ``outermost`` is the run's first body: its arguments, and what is computed in it, are tensors of the run.
+    """
+    inner = list(_below(body))
+    if not inner:
+        return None
+    from_inside = {uid for each in inner for uid in _computed(each)}
+    of_the_run = {uid for each in (outermost, *_below(outermost)) for uid in _computed(each)}
+    of_the_run.update(outermost.before)
+    for each in inner:
+        foreign = (_taken(each) - from_inside) & of_the_run
+        if foreign:
+            return f"{type_name(type(each.module))} in it takes a tensor that is no argument of it"
+    return None
+
+
+def _below(body: Body) -> Iterator[Body]:
+    for entry in body.entries:
+        if entry.body is not None:
+            yield entry.body
+            yield from _below(entry.body)
+
+
+def _computed(body: Body) -> Iterator[Uid]:
+    """What the operations of a body made: not what it was given or holds, which they may return."""
+    met = set(body.before)
+    for entry in body.entries:
+        met.update(uids_in(entry.args), uids_in(entry.kwargs))
+        if entry.body is None:
+            yield from (uid for uid in uids_in(entry.out) if uid not in met)
+        met.update(uids_in(entry.out))
+
+
+def _taken(body: Body) -> set[Uid]:
+    """What a body uses without having been given or having made it."""
+    known = set(body.before) | set(uids_in(body.args)) | set(uids_in(body.kwargs))
+    taken: set[Uid] = set()
+    for entry in body.entries:
+        taken.update(uid for code in (entry.args, entry.kwargs) for uid in uids_in(code) if uid not in known)
+        known.update(uids_in(entry.out))
+    taken.update(uid for uid in uids_in(body.out) if uid not in known)
+    return taken
