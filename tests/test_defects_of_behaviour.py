@@ -618,11 +618,11 @@ def test_half_attached_when_attaching_fails(tmp_path: Path, monkeypatch: pytest.
 
     made, original = [], wrap._Wrapped
 
-    def interrupted(module: nn.Module) -> Any:
+    def interrupted(module: nn.Module, *rest: Any) -> Any:
         made.append(module)
         if len(made) == 2:
             raise KeyboardInterrupt
-        return original(module)
+        return original(module, *rest)
 
     for run in (lambda: fx_debug(model, ones()), lambda: drop_in(model, tmp_path / "x").__enter__()):
         made.clear()

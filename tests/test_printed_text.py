@@ -278,11 +278,14 @@ def test_an_object_is_shown_under_the_users_options_until_a_tensor_was_met_as_th
     assert repr(Holder()) == "<tensor([1.])>"
 
 
-def test_options_set_while_we_print_are_the_users_afterwards() -> None:
+def test_options_set_while_we_print_stay_if_the_program_sets_them_and_go_if_a_repr_does() -> None:
     before = tensor_str.get_printoptions()
     try:
         with options_of_this_thread(dict(STANDARD)):
-            torch.set_printoptions(precision=2)
+            torch.set_printoptions(edgeitems=7)  # as a repr that we asked for might
+            program = threading.Thread(target=lambda: torch.set_printoptions(precision=2))
+            program.start()
+            program.join()
         assert tensor_str.get_printoptions() == {**before, "precision": 2}
         assert str(torch.tensor([1.23456])) == "tensor([1.23])"
     finally:

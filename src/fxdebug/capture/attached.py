@@ -48,7 +48,8 @@ class Attached:
             self._compiled.begin(self._observer)
             wrap.begin(self._observer)
             hidden = self._compiled.hidden()
-            wrap.watch(self._observer, [module for module in self._sites.registered() if id(module) not in hidden])
+            modules = [module for module in self._sites.registered() if id(module) not in hidden]
+            wrap.watch(self._observer, modules, self._sites.layout.forwards)
         except BaseException:
             self.__exit__()
             raise

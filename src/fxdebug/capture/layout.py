@@ -22,6 +22,7 @@ class Layout:
         self.signature = signature
         self.paths = paths  # the names of each module, the first one first, in the order of ``modules``
         self.memo: dict[str, Any] = {}  # what was derived from it
+        self.forwards: dict[Any, Any] = {}  # what stands in for the forwards of its classes
 
 
 _remembered: dict[int, tuple[weakref.ref[nn.Module], Layout]] = {}

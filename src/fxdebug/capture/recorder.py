@@ -6,6 +6,7 @@ thread. Nothing raised in here reaches the model: what fails becomes a note.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.coding import Opaque
+from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
 from fxdebug.capture.gradients import no_gradients
 from fxdebug.capture.source import caller_line
@@ -38,11 +40,15 @@ class Listener(Protocol):
     def ended(self, frame: Frame) -> None: ...
 
 
-class _OfThread(threading.local):
-    """What is different in each thread: the call at hand, and the seconds spent in here, taken out of durations."""
+class Open(list[Frame]):
+    """The calls open in one thread, outermost first, and what else is different in each thread."""
 
-    subject: Frame | None = None
-    lost = 0.0
+    __slots__ = ("lost", "subject")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subject: Frame | None = None  # the call at hand, while it is looked at
+        self.lost = 0.0  # seconds spent in here, taken out of durations
 
 
 class Recorder:
@@ -74,11 +80,10 @@ class Recorder:
         self._listeners = listeners
         self._no_grad = no_grad
         self._owner = threading.get_ident()
-        self._stacks: dict[int, list[Frame]] = {self._owner: []}
+        self._stacks: dict[int, Open] = {self._owner: Open()}
         self._counts: dict[str, int] = {}
         self._said: set[tuple[int | None, str]] = set()
-        self._finished = 0
-        self._here = _OfThread()
+        self._finished = itertools.count()
         self._lock = threading.RLock()  # calls begin and end in any thread; no code of the user's runs inside
 
     def listen(self, listeners: tuple[Listener, ...]) -> None:
@@ -113,12 +118,12 @@ class Recorder:
                 return resumable.relayed(output, Steps(self, frame, module))
         return output
 
-    def stack(self) -> list[Frame]:
+    def stack(self) -> Open:
         """The calls open in this thread, outermost first."""
         thread = threading.get_ident()
         stack = self._stacks.get(thread)
         if stack is None:
-            stack = self._stacks[thread] = []
+            stack = self._stacks[thread] = Open()
         return stack
 
     def idle(self, *, everywhere: bool = False) -> bool:
@@ -137,7 +142,7 @@ class Recorder:
             body.hazard = body.hazard or why
 
     def _enter(
-        self, stack: list[Frame], site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, stack: Open, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Frame:
         arrived = time.perf_counter()
         below = stack[-1] if stack else None
@@ -147,11 +152,11 @@ class Recorder:
             self._counts[site.path] = number + 1
             frame = Frame(site, module, len(self.frames), number, parent)
             self.frames.append(frame)
-        if below is not None and below.finished is not None:  # a generator's: its consumer's is below it
-            running = [other.index for other in stack if other.finished is None]
-            frame.invoked_in = running[-1] if running else NOWHERE
-        previous, self._here.subject = self._here.subject, frame
+        previous, stack.subject = stack.subject, frame
         try:
+            if below is not None and below.finished is not None:  # a generator's: its consumer's is below it
+                running = [other.index for other in stack if other.finished is None]
+                frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
             frame.grad = torch.is_grad_enabled() and not self._no_grad
             frame.line = caller_line()
@@ -160,39 +165,41 @@ class Recorder:
             if len(site.aliases) > 1:
                 frame.called_as = called_as(self.frames, frame)
             frame.inputs = self._inputs(args, kwargs)
-            with self._lock:
-                for listener in self._listeners:
-                    listener.began(frame)
+            if self._listeners:
+                with self._lock:
+                    for listener in self._listeners:
+                        listener.began(frame)
         except Exception as error:
             self.say(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
-        self._here.subject = previous
+        stack.subject = previous
         stack.append(frame)
         now = time.perf_counter()
-        self._here.lost += now - arrived
-        frame.began = now - self._here.lost
+        stack.lost += now - arrived
+        frame.began = now - stack.lost
         return frame
 
-    def _leave(self, stack: list[Frame], frame: Frame, output: Any) -> None:
+    def _leave(self, stack: Open, frame: Frame, output: Any) -> None:
         arrived = time.perf_counter()
-        frame.duration = arrived - self._here.lost - frame.began
+        frame.duration = arrived - stack.lost - frame.began
         self._pop(stack, frame)
-        previous, self._here.subject = self._here.subject, frame
+        previous, stack.subject = stack.subject, frame
         try:
             if frame.thread is not None:
                 self.not_again(frame, "it ran in a thread of its own")
             if type(output) in resumable.KINDS:
                 self.not_again(frame, "its forward goes on after it has returned")
             frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
-            with self._lock:
-                for listener in self._listeners:
-                    listener.ended(frame)
+            if self._listeners:
+                with self._lock:
+                    for listener in self._listeners:
+                        listener.ended(frame)
         except Exception as error:
             self.say(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
-        self._here.subject = previous
-        self._here.lost += time.perf_counter() - arrived
+        stack.subject = previous
+        stack.lost += time.perf_counter() - arrived
 
-    def _fail(self, stack: list[Frame], frame: Frame, error: BaseException) -> None:
-        frame.duration = time.perf_counter() - self._here.lost - frame.began
+    def _fail(self, stack: Open, frame: Frame, error: BaseException) -> None:
+        frame.duration = time.perf_counter() - stack.lost - frame.began
         self._pop(stack, frame)
         try:
             frame.raised = id(error)
@@ -204,23 +211,22 @@ class Recorder:
         except Exception as second:
             self.say(f"how it failed was not recorded: {type(second).__name__}: {first_line(second)}")
 
-    def _pop(self, stack: list[Frame], frame: Frame) -> None:
+    def _pop(self, stack: Open, frame: Frame) -> None:
         while stack:  # frames above ours were left without our hearing of it (a generator thrown away)
             if stack.pop() is frame:
                 break
         frame.has_submodules = frame.module is not None and _has_submodules(frame.module)
         frame.module = None
-        with self._lock:
-            frame.finished = self._finished
-            self._finished += 1
+        frame.finished = next(self._finished)
 
     # Forwards that go on after they returned -----------------------------------------------------
 
     def resume(self, frame: Frame, module: nn.Module) -> None:
         """A generator runs on: its call is open again in this thread."""
         frame.module = module
-        self.stack().append(frame)
-        frame.began = time.perf_counter() - self._here.lost
+        stack = self.stack()
+        stack.append(frame)
+        frame.began = time.perf_counter() - stack.lost
 
     def suspend(self, frame: Frame, error: BaseException | None) -> None:
         """It stops again, for now or for good."""
@@ -228,7 +234,7 @@ class Recorder:
         while stack and stack.pop() is not frame:
             pass
         frame.module = None
-        frame.duration += time.perf_counter() - self._here.lost - frame.began
+        frame.duration += time.perf_counter() - stack.lost - frame.began
         if error is not None and not isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
             frame.raised = id(error)
             below = self.frames[frame.index + 1 :]
@@ -236,13 +242,14 @@ class Recorder:
 
     def gave(self, frame: Frame, key: Any, thing: Any) -> None:
         """Something came out of it."""
-        previous, self._here.subject = self._here.subject, frame
+        stack = self.stack()
+        previous, stack.subject = stack.subject, frame
         try:
             with aside():
                 frame.gave.append((key, self.structure.item(thing, keep=self._keep_all)))
         except Exception as error:
             self.say(f"what it yielded was not recorded: {type(error).__name__}: {first_line(error)}")
-        self._here.subject = previous
+        stack.subject = previous
 
     # Where a call belongs ------------------------------------------------------------------------
 
@@ -279,14 +286,15 @@ class Recorder:
         return output
 
     def _hooked(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        previous, self._here.subject = self._here.subject, frame
+        stack = self.stack()
+        previous, stack.subject = stack.subject, frame
         given = self._inputs(args, kwargs, keep=self._keep_all)
         returned = self._outputs(output, keep=self._keep_all)
         if given != frame.inputs:
             frame.given = given
         if returned != frame.outputs:
             frame.returned = returned
-        self._here.subject = previous
+        stack.subject = previous
 
     # Values --------------------------------------------------------------------------------------
 
@@ -307,20 +315,22 @@ class Recorder:
             return None
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
-        item = self.structure.item
+        see, item = self.values.see, self.structure.item
         with aside():
             return Inputs(
-                tuple([item(arg, keep=keep, reopen=False) for arg in args]),
+                tuple([see(arg, keep) if type(arg) in PLAIN else item(arg, keep=keep, reopen=False) for arg in args]),
                 {name: item(arg, keep=keep, reopen=False) for name, arg in kwargs.items()} if kwargs else {},
             )
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
         with aside():
-            return Outputs(self.structure.item(output, keep=keep))
+            return Outputs(
+                self.values.see(output, keep) if type(output) in PLAIN else self.structure.item(output, keep=keep)
+            )
 
     def say(self, what: str) -> None:
         """Make a note on the call at hand, once."""
-        subject = self._here.subject or self.innermost()
+        subject = self.stack().subject or self.innermost()
         call = None if subject is None else subject.index
         if (call, what) not in self._said:
             self._said.add((call, what))
@@ -342,6 +352,7 @@ class Steps:
         self._module = module
 
     def step(self) -> Steps:
+        """The block in which one step runs."""
         return self
 
     def __enter__(self) -> None:
@@ -351,9 +362,11 @@ class Steps:
         self._recorder.suspend(self._frame, error)
 
     def yielded(self, thing: Any) -> None:
+        """A step gave this."""
         self._recorder.gave(self._frame, len(self._frame.gave), thing)
 
     def returned(self, thing: Any) -> None:
+        """The last step returned this."""
         if thing is not None:
             self._recorder.gave(self._frame, "returned", thing)
 

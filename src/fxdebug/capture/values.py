@@ -73,6 +73,15 @@ class Values:
 
         Call it inside :class:`~fxdebug.capture.aside.aside`.
         """
+        entry = self._seen.get(id(tensor))
+        if (
+            entry is not None
+            and entry.version is not None
+            and self._keeper is None
+            and entry.reference() is tensor
+            and entry.version == tensor._version  # type: ignore[union-attr]
+        ):
+            return entry.value  # met before, and nothing to do about it
         with self._lock:
             return self._see(tensor, keep)
 

@@ -41,7 +41,7 @@ class _Wrapped:
 
     __slots__ = ("bypassed", "found", "had_own", "method", "module", "observers", "original", "visitors", "visits")
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, functions: Functions) -> None:
         _clean(module)
         self.module = module
         self.had_own = "forward" in module.__dict__
@@ -51,7 +51,13 @@ class _Wrapped:
         self.observers: tuple[Observer, ...] = ()
         self.visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
         self.visits = 0  # such calls that are on
-        self.method = types.MethodType(_forward_of(self), module)
+        if type(self.original) is types.MethodType and self.original.__func__ is self.found:
+            function = functions.get(self.found)
+            if function is None:
+                function = functions[self.found] = _function_for(self.found, of_class=True)
+        else:
+            function = _function_for(self.original)
+        self.method = types.MethodType(function, module)
 
 
 _lock = threading.RLock()
@@ -59,31 +65,37 @@ _table: dict[int, _Wrapped] = {}  # id(module) → wrapper; the wrapper keeps it
 _observers: tuple[Observer, ...] = ()
 
 
-def _forward_of(wrapped: _Wrapped) -> Callable[..., Any]:
-    """The function that stands in as ``module.forward``, bound to the module as a method is."""
-    original, module, found = wrapped.original, wrapped.module, wrapped.found
+Functions = dict[Any, Callable[..., Any]]  # a class's forward → the function that stands in for it
+
+
+def _function_for(original: Callable[..., Any], of_class: bool = False) -> Callable[..., Any]:
+    """The function that stands in as ``module.forward``, bound to its module as a method is.
+
+    One for all modules with a forward ``of_class``, or one for a module that has its own.
+    """
+    function = original if of_class else getattr(original, "__func__", None)  # not bound: it keeps no module alive
 
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        run = original
-        if self is not module:  # a deep copy made meanwhile took this along: it runs its own code
-            function = getattr(original, "__func__", None)
+        wrapped = _table.get(id(self))
+        if wrapped is None or wrapped.method.__func__ is not forward:  # a deep copy made meanwhile: it runs its own
             return original(*args, **kwargs) if function is None else function(self, *args, **kwargs)
+        run, found = wrapped.original, wrapped.found
         if found is not None and getattr(type(self), "forward", None) is not found:
             run = _of_class(self)  # the class was patched meanwhile
-        if _compiling() or (wrapped.bypassed and _whole.modules[-1:] == (module,)):
+        if _compiling() or (wrapped.bypassed and _whole.modules[-1:] == (self,)):
             return run(*args, **kwargs)  # inside torch.compile, or recorded already: be as if not there
         observers = wrapped.observers
         if len(observers) == 1:
-            return observers[0].call(module, run, args, kwargs)
-        return _nested(observers, module, run)(*args, **kwargs)
+            return observers[0].call(self, run, args, kwargs)
+        return _nested(observers, self, run)(*args, **kwargs)
 
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         value = getattr(original, name, None)
         if value is not None:
             setattr(forward, name, value)
-    forward.__wrapped__ = getattr(original, "__func__", original)  # type: ignore[attr-defined]
-    forward.__fxdebug__ = wrapped  # type: ignore[attr-defined]
-    if not hasattr(original, "__func__"):  # a static forward, or a plain function set on the instance
+    forward.__wrapped__ = original if function is None else function  # type: ignore[attr-defined]
+    forward.__fxdebug__ = True  # type: ignore[attr-defined]
+    if function is None:  # a static forward, or a plain function set on the instance
         forward.__signature__ = _signature(original)  # type: ignore[attr-defined]
     return forward
 
@@ -113,22 +125,20 @@ def _signature(function: Callable[..., Any]) -> Any:
 # Copies made meanwhile ---------------------------------------------------------------------------
 
 
-def _wrapper(method: Any) -> _Wrapped | None:
-    """The wrapper whose method this is, if it is one of ours."""
-    found = (
-        getattr(getattr(method, "__func__", None), "__fxdebug__", None) if type(method) is types.MethodType else None
-    )
-    return found if isinstance(found, _Wrapped) else None
+def _stands_in(method: Any) -> bool:
+    """Is this one of our methods?"""
+    return type(method) is types.MethodType and hasattr(method.__func__, "__fxdebug__")
 
 
 def _as_it_was(state: Any) -> Any:
     """The state of a module without our wrapper in it: what ``copy`` and ``pickle`` are to see."""
     if isinstance(state, tuple):  # of a class with slots: (attributes, slots)
         return tuple([_as_it_was(part) for part in state])
-    wrapped = _wrapper(state.get("forward")) if isinstance(state, dict) else None
-    if wrapped is None:
+    method: Any = state.get("forward") if isinstance(state, dict) else None
+    if not _stands_in(method):
         return state
-    own = {"forward": wrapped.original} if wrapped.had_own else {}
+    wrapped = _table.get(id(method.__self__))
+    own = {"forward": wrapped.original} if wrapped is not None and wrapped.had_own else {}
     return {name: content for name, content in state.items() if name != "forward"} | own
 
 
@@ -141,10 +151,11 @@ def _reduce_ex(self: nn.Module, protocol: Any) -> Any:
 
 def _clean(module: nn.Module) -> None:
     """Take another module's wrapper out of a copy of its ``__dict__`` (``DataParallel`` makes such replicas)."""
-    wrapped = _wrapper(module.__dict__.get("forward"))
-    if wrapped is not None and wrapped.module is not module:
+    method = module.__dict__.get("forward")
+    if method is not None and _stands_in(method) and method.__self__ is not module:
         module.__dict__.pop("forward")
-        if wrapped.had_own:
+        wrapped = _table.get(id(method.__self__))
+        if wrapped is not None and wrapped.had_own:
             module.__dict__["forward"] = wrapped.original
 
 
@@ -293,21 +304,30 @@ def _end_visit(wrapped: _Wrapped) -> None:
                     _leave(observer, (id(wrapped.module),))
 
 
-def watch(observer: Observer, modules: Iterable[nn.Module]) -> None:
-    """Put ``observer`` on each of the modules; modules that cannot carry a wrapper are left alone."""
+def watch(observer: Observer, modules: Iterable[nn.Module], functions: Functions | None = None) -> None:
+    """Put ``observer`` on each of the modules; modules that cannot carry a wrapper are left alone.
+
+    ``functions``: what stood in for the forwards of these modules' classes the last time, to be used again.
+    """
+    functions = {} if functions is None else functions
+    computed: dict[type, bool] = {}
     with _lock:
         for module in modules:
             wrapped = _table.get(id(module))
             if wrapped is None:
-                if _is_computed(type(module)):
+                kind = type(module)
+                if kind not in computed:
+                    computed[kind] = _is_computed(kind)
+                if computed[kind]:
                     continue
                 try:
-                    wrapped = _Wrapped(module)
+                    wrapped = _Wrapped(module, functions)
                 except Exception:  # no forward at all, or one that cannot be looked at
                     continue
                 module.__dict__["forward"] = wrapped.method
                 _table[id(module)] = wrapped
-            if observer not in wrapped.observers:
+                wrapped.observers = (observer,)
+            elif observer not in wrapped.observers:
                 together = (*wrapped.observers, observer)
                 wrapped.observers = tuple([other for other in _observers if other in together])
 

@@ -48,7 +48,7 @@ class Printer:
 
     def text(self, tensor: Tensor) -> str:
         """``str(tensor)`` under the reference's options."""
-        options = {**tensor_str.get_printoptions(), **self._changed}
+        options = {**_options_now(), **self._changed}
         if _is_common(tensor, options):
             return _common(tensor, options)
         with options_of_this_thread(self._changed):
@@ -130,6 +130,14 @@ def _users_of(standing_in: _PerThread) -> Any:
     return object.__getattribute__(standing_in, "__dict__")["users"]
 
 
+def _options_now() -> dict[str, Any]:
+    """What ``get_printoptions`` gives, without its deep copy."""
+    options = tensor_str.PRINT_OPTS
+    if isinstance(options, _PerThread):
+        return {**vars(_users_of(options)), **(_options.now or {})}
+    return dict(vars(options))
+
+
 _options = _Options()
 _printing = threading.Lock()
 _printers = 0  # how many are at it, in all threads
@@ -140,7 +148,7 @@ def options_of_this_thread(options: dict[str, Any]) -> Iterator[None]:
     """Let torch print under ``options`` in this thread; nothing changes for the others or afterwards."""
     global _printers
     before = _options.now
-    _options.now = {**tensor_str.get_printoptions(), **options}  # all of them: what a repr sets is not for others
+    _options.now = {**_options_now(), **options}  # all of them: what a repr sets is not for others
     with _printing:
         _printers += 1
         if _printers == 1:
