@@ -57,7 +57,7 @@ def graph_at(trace: Trace, depth: int | None = None, *, ops: bool = True) -> Any
 def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> Path:
     """Write a trace for other programs and for eyes, by suffix; return the path.
 
-    ``.dot .svg .png .pdf``: the drawn graph (``depth``, ``color``, ``fold``, ``calls`` …); ``.graphml`` and
+    ``.dot .gv .svg .png .pdf``: the drawn graph (``depth``, ``color``, ``fold``, ``everything`` …); ``.graphml`` and
     ``.json``: the networkx graph; ``.html``: the tree as a page; ``.txt``: as text.
     Raises ``UsageError`` for another suffix, ``MissingExtra`` where a picture cannot be drawn here.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from html import escape
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import graphviz
 
 from fxdebug.errors import UsageError, nearest
 from fxdebug.exports.drawn import Arrow, Box, Drawing, Step, drawing
-from fxdebug.exports.text import not_finite, number
+from fxdebug.exports.text import not_finite, number, printable
 from fxdebug.graph import Node
 from fxdebug.ops import refs_in, text_of
 from fxdebug.trace import Trace
@@ -67,6 +68,7 @@ class _Writer:
         self._drawn = drawn
         self._names: dict[str, str] = {}
         self._color = color
+        self._uses = Counter(arrow.source for arrow in drawn.arrows)
         self._stats = {id: step.stats for id, step in drawn.steps.items()}
         amounts = [a for stats in self._stats.values() if (a := _amount(stats, color)) is not None]
         self._range = (min(amounts), max(amounts)) if amounts else (0.0, 0.0)
@@ -120,7 +122,7 @@ class _Writer:
                 fillcolor="#eef2f9" if repeated else "#fafafc", penwidth="1.4" if repeated or failed else "0.8",
                 fontsize="10.5", tooltip=_tip([call.id, call.source, _trust(box.status, call.reason)]), **_FONT,
             )  # fmt: skip
-            for step in box.steps:
+            for step in sorted(box.steps, key=lambda step: step.node.position):
                 self._step(cluster, step)
             for inner in box.boxes:
                 cluster.subgraph(made[id(inner)])
@@ -195,6 +197,8 @@ class _Writer:
             options |= {"arrowhead": "open", "color": "#b0b0b8"}
         elif self._drawn.steps[arrow.target].kind != "output":  # it says its shape itself
             options["label"] = graphviz.nohtml(f" {known}")
+        if self._uses[arrow.source] == 1:
+            options["weight"] = "8"  # in a row: dot keeps it straight
         steps = self._drawn.steps
         ends = [_plain(steps[id].title, 60) for id in (arrow.source, arrow.target)]
         options["tooltip"] = options["labeltooltip"] = _tip(
@@ -215,16 +219,18 @@ class _Writer:
         facts = [f"{len(trace.calls)} calls", f"{len(drawn.steps)} nodes drawn"]
         if drawn.depth is not None and drawn.depth < deepest:
             facts.append(f"calls {drawn.depth} levels down are closed")
-        title = f'<B><FONT POINT-SIZE="15">{_html(_short(trace.model))}</FONT></B>'
-        small = f'<FONT POINT-SIZE="9" COLOR="{_GREY}">{" · ".join(facts)}</FONT>'
-        cells = "".join(
-            (f'<TD BGCOLOR="{color}" BORDER="1" COLOR="{_LINE}" WIDTH="14" HEIGHT="10"></TD>' if color else "")
-            + (f'<TD ALIGN="LEFT"><FONT POINT-SIZE="9" COLOR="{_GREY}">{_html(text)}</FONT></TD>' if text else "")
-            for color, text in self._meanings()
-        )
-        rows = f'<TR><TD ALIGN="LEFT">{title}</TD></TR><TR><TD ALIGN="LEFT">{small}</TD></TR>'
-        if cells:
-            table = f'<TABLE ALIGN="LEFT" BORDER="0" CELLSPACING="3" CELLPADDING="1"><TR>{cells}</TR></TABLE>'
+        name, known = _short(trace.model), " · ".join(facts)
+        rows = f'<TR><TD ALIGN="LEFT"><B><FONT POINT-SIZE="15">{_html(name)}</FONT></B></TD></TR>'
+        rows += f'<TR><TD ALIGN="LEFT">{_small(known)}</TD></TR>'
+        meanings = self._meanings()
+        if meanings:
+            cells = "".join(
+                _swatch(color) + (f"<TD>{_small(text)}&#160;</TD>" if text else "") for color, text in meanings
+            )
+            # about what is left of the row: dot would stretch the colours to fill it
+            left = max(10 * len(name), 5 * len(known)) - sum(20 + 5 * len(text) for _, text in meanings)
+            cells += f'<TD WIDTH="{left}"></TD>' if left > 0 else ""
+            table = f'<TABLE BORDER="0" CELLSPACING="3" CELLPADDING="1"><TR>{cells}</TR></TABLE>'
             rows += f'<TR><TD ALIGN="LEFT">{table}</TD></TR>'
         return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2">{rows}</TABLE>>'
 
@@ -248,6 +254,15 @@ class _Writer:
         if "order" in kinds:
             found.append(("", "dotted: ran next, its input is not known"))
         return found
+
+
+def _small(text: str) -> str:
+    return f'<FONT POINT-SIZE="9" COLOR="{_GREY}">{_html(text)}</FONT>'
+
+
+def _swatch(color: str) -> str:
+    size = 'FIXEDSIZE="TRUE" WIDTH="14" HEIGHT="10"'
+    return f'<TD BGCOLOR="{color}" BORDER="1" COLOR="{_LINE}" {size}></TD>' if color else ""
 
 
 # What is said of a step --------------------------------------------------------------------------
@@ -355,19 +370,14 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
 
 
-def _shown(text: str) -> str:
-    """Control characters, and halves of surrogate pairs, as their escapes."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def _html(text: str) -> str:
-    return escape(_shown(text)).replace("\\", "&#92;")
+    return escape(printable(text)).replace("\\", "&#92;")
 
 
 def _plain(text: str, longest: int = 1000) -> str:
     """Text outside HTML labels: backslashes and ampersands would be read as escapes."""
     text = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return str(graphviz.nohtml(_shown(text).replace("&", "&amp;").replace("\\", "\\\\")))
+    return str(graphviz.nohtml(printable(text).replace("&", "&amp;").replace("\\", "\\\\")))
 
 
 def _tip(lines: list[str | None]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
+from html import escape as _escaped
 from pathlib import Path
 
-from fxdebug.exports.text import headline, not_finite, number, remarks, shapes
+from fxdebug.exports.text import headline, not_finite, number, printable, remarks, shapes
 from fxdebug.prune import Row, folded, main_output
 from fxdebug.trace import Trace
 
@@ -28,6 +28,11 @@ _STYLE = """
 .fxd .note{padding:2px 4px;color:#a60}
 """
 _OPEN_LEVELS = 2  # levels that are open at first
+
+
+def escape(text: str) -> str:
+    """Text as HTML, also inside quotes; lines stay lines."""
+    return _escaped("\n".join(map(printable, text.split("\n"))), quote=True)
 
 
 def tree(trace: Trace) -> str:
@@ -73,7 +78,7 @@ def _rows(root: Row) -> str:
 def _cells(row: Row) -> str:
     call, value, stats = row.first, main_output(row.first), row.stats()
     bad = stats is not None and stats.finite < stats.count
-    title = escape(f"{call.path or call.type}  ({call.source or 'source unknown'})", quote=True)
+    title = escape(f"{call.path or call.type}  ({call.source or 'source unknown'})")
     kind = "" if row.name == call.type else f' <span class="type">{escape(call.type)}</span>'
     cells = [f'<span class="name" title="{title}">{escape(row.name)}{kind}</span>']
     if call.error is not None:

@@ -69,7 +69,7 @@ def headline(trace: Trace) -> Text:
     ]
     if trace.root.method != "forward":
         parts.insert(0, trace.root.method)
-    return Text.assemble((trace.model, "bold"), "  ", " · ".join(parts))
+    return Text.assemble((printable(trace.model), "bold"), "  ", " · ".join(parts))
 
 
 def _table(trace: Trace, root: Row, width: int) -> Table:
@@ -115,9 +115,9 @@ def _lines(root: Row) -> Iterator[tuple[Row, str]]:
 
 def _cells(row: Row, lead: str, wide: bool, odd: bool) -> list[Text]:
     call = row.first
-    label = Text.assemble((lead, "dim"), row.name)
+    label = Text.assemble((lead, "dim"), printable(row.name))
     if row.name != call.type:
-        label.append(f" {call.type}", "cyan" if call.origin == "registered" else "magenta")
+        label.append(f" {printable(call.type)}", "cyan" if call.origin == "registered" else "magenta")
     cells = [label]
     if wide:
         cells.append(Text(shapes(list(call.inputs))))
@@ -165,6 +165,15 @@ def _numbers(stats: Stats | None) -> list[str]:
     return [number(x) for x in (stats.mean, stats.std, stats.min, stats.max)]
 
 
+def printable(text: str) -> str:
+    r"""Text that any terminal and file can hold: control characters and halves of surrogate pairs as escapes.
+
+    >>> printable("a\x1b[31m"), printable("\ud800")
+    ('a\\x1b[31m', '\\ud800')
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def number(x: float | int | complex | None) -> str:
     """A number in at most eight characters.
 
@@ -189,21 +198,25 @@ def not_finite(stats: Stats) -> str:
 
 def remarks(trace: Trace) -> list[Text]:
     """What must be said below the tree: where it raised, what never ran, the first notes."""
-    remarks = []
+    remarks: list[Text] = []
+
+    def say(text: str, style: str) -> None:
+        remarks.append(Text("\n".join(map(printable, text.split("\n"))), style))
+
     failed = next((call for call in trace.calls if call.error is not None and call.error.here), None)
     if failed is not None and trace.error is not None:
         where = f" ({failed.source})" if failed.source else ""
-        remarks.append(Text(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red"))
+        say(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red")
     if trace.never_called:
         absent = _outermost(trace.never_called)
         counts = Counter(_NUMBER.sub("#", path) for path in absent)
         names = [name if count > 1 else path for name, count, path in _examples(counts, absent)]
         shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
-        remarks.append(Text(f"never called: {shown}", "dim"))
+        say(f"never called: {shown}", "dim")
     for note in trace.notes[:5]:
-        remarks.append(Text(f"note: {note.where + ': ' if note.where else ''}{note.what}", "yellow"))
+        say(f"note: {note.where + ': ' if note.where else ''}{note.what}", "yellow")
     if len(trace.notes) > 5:
-        remarks.append(Text(f"and {len(trace.notes) - 5} more notes in trace.notes", "yellow"))
+        say(f"and {len(trace.notes) - 5} more notes in trace.notes", "yellow")
     return remarks
 
 
@@ -216,7 +229,9 @@ def listing(rows: Sequence[tuple[str, str, str | None, tuple[Value, ...], str | 
         bad = stats is not None and stats.finite < stats.count
         numbers = not_finite(stats) if stats is not None and bad else " ".join(_numbers(stats)[:2])
         line = "" if source is None else source.rpartition("/")[2]
-        cells.append((id, kind, "" if first is None else first.label, numbers, status or "", line))
+        cells.append(
+            (printable(id), printable(kind), "" if first is None else first.label, numbers, status or "", line)
+        )
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(6)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
     return "\n".join([*lines, f"{len(rows)} found"])
