@@ -170,7 +170,11 @@ def test_without_folding_every_layer_has_a_box(tower):
 
 def test_depth_closes_calls_and_what_is_closed_says_how_often_it_repeats(tower, tmp_path):
     assert titles(drawing(tower, depth=1), "call") == ["layers.0 … layers.11 ×12", "head"]
-    assert titles(drawing(tower, depth=0), "call") == ["Tower"]
+    closed = drawing(tower, depth=0)
+    assert [(arrow.source, arrow.target) for arrow in closed.arrows] == [
+        ("Tower#0/x", "Tower#0"),
+        ("Tower#0", "Tower#0→"),
+    ]
     assert "calls 1 levels down are closed" in dot(tower, tmp_path, depth=1)
     assert texts(svg(tower, tmp_path, depth=0))[0] == "Tower"
 
@@ -203,7 +207,9 @@ def test_everything_draws_parameters_and_the_inside_of_leaves():
     trace = fx_debug(nn.Sequential(linear()), ones())
     assert titles(drawing(trace), "op") == []
     assert titles(drawing(trace, leaves=True), "op") == ["linear"]
-    assert titles(drawing(trace, everything=True), "op") == ["get_attr", "get_attr", "linear"]
+    whole = drawing(trace, everything=True)
+    assert titles(whole, "op") == ["get_attr", "get_attr", "linear"]
+    assert titles(whole, "input") == ["input"] and titles(whole, "output") == ["output"]
 
 
 def test_x_plus_x_is_drawn_with_its_shape_once_an_arrow():

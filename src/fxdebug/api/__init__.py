@@ -85,11 +85,11 @@ def text(trace: Trace, **options: Any) -> str:
     return as_text.tree(trace, **options)
 
 
-def listing(rows: list[Any]) -> str:
+def listing(rows: list[Any], width: int | None = None) -> str:
     """Rows of (id, kind, status, values, source) as text: see :func:`fxdebug.exports.text.listing`."""
     from fxdebug.exports import text as as_text
 
-    return as_text.listing(rows)
+    return as_text.listing(rows, width)
 
 
 def html(trace: Trace) -> str:

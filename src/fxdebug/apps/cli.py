@@ -6,7 +6,10 @@ A command is a function; its name, help and arguments stand together in :data:`C
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +18,7 @@ from fxdebug import api
 from fxdebug.errors import FxDebugError, UsageError, needs
 from fxdebug.version import __version__
 
-OK, FAILED, UNUSABLE = 0, 1, 2  # exit status: fine, the model raised, the command could not work
+OK, FAILED, UNUSABLE = 0, 1, 2  # exit status: fine; the model raised, or nothing was found; the command cannot work
 
 
 # Commands ----------------------------------------------------------------------------------------
@@ -34,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.hf is not None:
         model, inputs = _transformers_model(options.hf, options.text or [])
+        if options.method == "forward":
+            inputs = _with_decoder_start(model, inputs)
     elif options.target is not None:
         model, inputs = _from_file(options.target)
     else:
@@ -67,8 +72,15 @@ def find(options: argparse.Namespace) -> int:
     else:
         calls = trace.find(options.path, **conditions)
         found = [(c.id, c.type, c.status, tuple(c.outputs or ()), c.source) for c in calls]
-    print(api.listing(found))
+    print(api.listing(found, _width()))
     return OK if found else FAILED
+
+
+def _width() -> int | None:
+    """The columns there are; as many as it takes where another program reads along."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
 def graph(options: argparse.Namespace) -> int:
@@ -83,15 +95,18 @@ def graph(options: argparse.Namespace) -> int:
 
 def _from_file(target: str) -> tuple[Any, Any]:
     """``FILE.py:factory`` → the model and its inputs."""
-    import runpy
-
     path, _, name = target.rpartition(":")
     if not path or not name.isidentifier():
         raise UsageError(f"{target!r} is not FILE.py:factory")
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path}")
     sys.path.insert(0, str(Path(path).resolve().parent))
-    namespace = runpy.run_path(path, run_name=Path(path).stem)
+    stem = Path(path).stem
+    module = types.ModuleType(stem if stem not in sys.modules else f"{stem} (given to fxdebug)")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # it stays: dataclasses, pickle and type hints look their module up
+    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
+    namespace = vars(module)
     factory = namespace.get(name)
     if not callable(factory):
         known = ", ".join(key for key, value in namespace.items() if callable(value) and not key.startswith("_"))
@@ -108,6 +123,8 @@ def _transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
         import transformers
     except ImportError as error:
         raise needs("loading a transformers model", "transformers", "transformers") from error
+    if not sys.stderr.isatty():
+        transformers.logging.disable_progress_bar()
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
@@ -117,8 +134,23 @@ def _transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
         raise UsageError(f"no model can be loaded from {name!r}: {error}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None and len(texts) > 1:
+        raise UsageError(f"the tokenizer of {name!r} has no padding token: give one --text at a time")
     batch = tokenizer(list(texts) or ["Hello, world."], padding=len(texts) > 1, return_tensors="pt")
     return model, batch
+
+
+def _with_decoder_start(model: Any, batch: Any) -> dict[str, Any]:
+    """For models with a decoder: the token it begins with, where the model does not see to that itself."""
+    import inspect
+
+    import torch
+
+    inputs, start = dict(batch), getattr(model.config, "decoder_start_token_id", None)
+    takes = inspect.signature(model.forward).parameters
+    if model.config.is_encoder_decoder and start is not None and "decoder_input_ids" in takes:
+        inputs["decoder_input_ids"] = torch.full((len(inputs["input_ids"]), 1), start)
+    return inputs
 
 
 # The parser --------------------------------------------------------------------------------------
@@ -167,7 +199,7 @@ COMMANDS: tuple[Command, ...] = (
             _RUN,
             (
                 ("-o", "--output"),
-                {"default": "graph.svg", "metavar": "FILE", "help": ".svg .png .pdf .dot .graphml .json"},
+                {"default": "graph.svg", "metavar": "FILE", "help": ".svg .png .pdf .dot .graphml .json .html"},
             ),
             _DEPTH,
             (("--color",), {"metavar": "BY", "help": "status (default), absmax, std, zeros …"}),
@@ -196,7 +228,9 @@ COMMANDS: tuple[Command, ...] = (
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands; each one's help is the first line of its function's docstring."""
     top = argparse.ArgumentParser(
-        prog="fxdebug", description="What happened inside my PyTorch model, and where does it go wrong?"
+        prog="fxdebug",
+        description="What happened inside my PyTorch model, and where does it go wrong?",
+        epilog="Begin with: fxdebug run model.py:build --save runs/first, where build() returns (model, inputs).",
     )
     top.add_argument("--version", action="version", version=f"fxdebug {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -211,6 +245,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; our own errors become one line and exit status 2."""
+    if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # × and … on a terminal that has neither
     options = parser().parse_args(arguments)
     try:
         return int(options.function(options))

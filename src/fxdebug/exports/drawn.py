@@ -264,9 +264,11 @@ class _Draughtsman:
             if drawn is None:
                 if node.kind in ("placeholder", "output") or node.value is not None:  # a size is not data
                     origins[node.id] = _passed_on(node, list(arriving.values()))
-                if node.id == root and not self._everything:
+                if node.id == root:
                     self._outputs(node, origins.get(root, []), found)
                 continue
+            if node.id == root:  # drawn as one closed node
+                self._outputs(node, [_Origin(drawn, value) for value in node.values], found)
             for origin in arriving.values():
                 if not origin.step:
                     lost[drawn] = None

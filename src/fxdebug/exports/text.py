@@ -220,8 +220,13 @@ def remarks(trace: Trace) -> list[Text]:
     return remarks
 
 
-def listing(rows: Sequence[tuple[str, str, str | None, tuple[Value, ...], str | None]]) -> str:
-    """One line each for (id, kind, status, values, source), in columns; the number of lines last."""
+def listing(
+    rows: Sequence[tuple[str, str, str | None, tuple[Value, ...], str | None]], width: int | None = None
+) -> str:
+    """One line each for (id, kind, status, values, source), in columns; the number of lines last.
+
+    Where ``width`` is too little, columns are left out: the status, the source, the kind.
+    """
     cells = []
     for id, kind, status, values, source in rows:
         first = values[0] if values else None
@@ -229,11 +234,14 @@ def listing(rows: Sequence[tuple[str, str, str | None, tuple[Value, ...], str | 
         bad = stats is not None and stats.finite < stats.count
         numbers = not_finite(stats) if stats is not None and bad else " ".join(_numbers(stats)[:2])
         line = "" if source is None else source.rpartition("/")[2]
-        cells.append(
-            (printable(id), printable(kind), "" if first is None else first.label, numbers, status or "", line)
-        )
+        label = "" if first is None else first.label
+        cells.append([printable(cell) for cell in (id, kind, label, numbers, status or "", line)])
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(6)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
+    shown = [i for i in range(6) if widths[i]]
+    for spare in (4, 5, 1):
+        if width is not None and spare in shown and sum(widths[i] + 2 for i in shown) - 2 > width:
+            shown.remove(spare)
+    lines = ["  ".join(row[i].ljust(widths[i]) for i in shown).rstrip() for row in cells]
     return "\n".join([*lines, f"{len(rows)} found"])
 
 
