@@ -12,7 +12,13 @@ from fxdebug.capture.reach import Reach, attributes_of, items_of
 
 def references_to(tensor: Tensor) -> int:
     """How many references to it the caller's side has: C++'s own one, if there is one, does not count."""
-    return sys.getrefcount(tensor) - 2 - (tensor._use_count() > 1)  # 2: the argument, and that of getrefcount
+    thing = object()
+    passing = _count(thing) - 1  # the argument here and that of getrefcount; one more where dynamo looks at all calls
+    return sys.getrefcount(tensor) - passing - (tensor._use_count() > 1)
+
+
+def _count(thing: object) -> int:
+    return sys.getrefcount(thing)
 
 
 class Passed:
