@@ -562,8 +562,10 @@ def test_every_tensor_is_a_value_with_numbers_or_a_note_that_says_why_not(kind: 
 
 def test_a_parameter_that_has_no_shape_yet_is_a_thing_with_a_note() -> None:
     (call, taker) = passed(nn.UninitializedParameter()).calls[1:]
-    assert call.outputs.item == taker.inputs[0] == Thing(
-        "UninitializedParameter", "<UninitializedParameter that cannot be described>"
+    assert (
+        call.outputs.item
+        == taker.inputs.args[0]
+        == Thing("UninitializedParameter", "<UninitializedParameter that cannot be described>")
     )
     assert call.notes[0].what.startswith("a UninitializedParameter was not recorded: RuntimeError: Can't access")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -98,6 +100,24 @@ def test_saving_a_loaded_run_writes_the_files_again(tmp_path: Path) -> None:
     assert contents(tmp_path / "second") == contents(tmp_path / "first")
     assert again == trace
     assert all(torch.equal(again.tensor(value), trace.tensor(value)) for value in trace.values if value.saved)
+
+
+@pytest.mark.parametrize("again", [lambda trace: pickle.loads(pickle.dumps(trace)), copy.deepcopy, copy.copy])
+def test_a_trace_can_be_pickled_and_copied_without_its_live_objects(again: Any, tmp_path: Path) -> None:
+    model: nn.Module = nn.Linear(4, 4)
+    for _ in range(60):
+        model = nn.Sequential(model)
+    for trace in (fx_debug(model, torch.ones(1, 4)), fx_debug(model, torch.ones(1, 4), values="repr")):
+        other = again(trace)
+        assert other == trace and str(other) == str(trace)
+        assert [call.parent and call.parent.id for call in other.calls] == [None, *[c.id for c in trace.calls[:-1]]]
+        assert all(call.parent is None or call.parent in other.calls for call in other.calls)
+        assert [call.status for call in other.calls] == ["verified"] * 61
+        with pytest.raises(fxdebug.UsageError, match="holds no output"):
+            _ = other.output
+        assert torch.equal(trace.calls[-1].fx(torch.ones(1, 4)), trace.output)  # the original has kept all of it
+    saved = fx_debug(model, torch.ones(1, 4), values="tensors", save=tmp_path)
+    assert torch.equal(again(saved).tensor(saved.root.outputs[0]), saved.output)
 
 
 def test_what_differs_in_two_runs_makes_them_unequal() -> None:

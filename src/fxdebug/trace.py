@@ -110,6 +110,12 @@ class Call:
     def __hash__(self) -> int:
         return hash((self.index, self.path))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: held for name, held in vars(self).items() if name != "_links"}  # the trace makes them again
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _links=_Links())
+
     def __repr__(self) -> str:
         gave = (
             "raised" if self.error is not None else ", ".join(value.label for value in self.outputs or ()) or "nothing"
@@ -222,6 +228,9 @@ class _NoOutput:
     def __repr__(self) -> str:
         return "no output: this trace was loaded or its run raised"
 
+    def __reduce__(self) -> str:
+        return "NO_OUTPUT"  # there is one
+
 
 NO_OUTPUT = _NoOutput()
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
@@ -274,6 +283,16 @@ class Trace(Questions):
         return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy or a pickle holds the data of the run, graphs included, and none of its live objects."""
+        data = self.data if getattr(self.data, "lasting", False) else None
+        return vars(self) | {"explain": self.explanation, "_output": NO_OUTPUT, "data": data, "cache": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        calls = tuple(replace(call) for call in state["calls"])  # a shallow copy came with those of the original
+        vars(self).update(state, calls=calls)
+        self.__post_init__()
 
     @property
     def explanation(self) -> Explanation | None:

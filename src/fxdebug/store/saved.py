@@ -14,6 +14,8 @@ Words = tuple[str, str, str, str]
 class Saved:
     """Answers for the data of a saved trace. ``words``: printed statistics still known from the run itself."""
 
+    lasting = True  # it holds nothing live, so a trace that is pickled takes it along
+
     def __init__(self, folder: Path, words: Mapping[int, Words] | None = None) -> None:
         self._folder = folder
         self._words = words or {}
