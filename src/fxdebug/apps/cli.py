@@ -124,7 +124,7 @@ def _transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
     except ImportError as error:
         raise needs("loading a transformers model", "transformers", "transformers") from error
     if not sys.stderr.isatty():
-        transformers.logging.disable_progress_bar()
+        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)

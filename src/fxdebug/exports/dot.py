@@ -9,18 +9,30 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from html import escape
 from pathlib import Path
 
 import graphviz
 
 from fxdebug.errors import UsageError, nearest
+from fxdebug.exports.captions import (
+    RED,
+    box_title,
+    facts,
+    html,
+    index,
+    is_bad,
+    numbers,
+    plain,
+    shape_of,
+    shortened,
+    step_tip,
+    tip,
+    trust,
+)
 from fxdebug.exports.drawn import Arrow, Box, Drawing, Step, drawing
-from fxdebug.exports.text import not_finite, number, printable
-from fxdebug.graph import Node
-from fxdebug.ops import refs_in, text_of
+from fxdebug.exports.text import number
 from fxdebug.trace import Trace
-from fxdebug.values import Stats, shape_text
+from fxdebug.values import Stats
 
 COLORS = ("status", "mean", "std", "min", "max", "absmax", "zeros", "none")
 
@@ -28,11 +40,10 @@ _STATUS = {"verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", No
 _MEANING = {
     "verified": "verified", "recorded": "recorded: as it ran", "opaque": "opaque: nothing inside can be seen",
 }  # fmt: skip
-_RED, _RED_LINE = "#f7c6c5", "#c62828"
+_RED = "#f7c6c5"
 _SCALE = ("#f7fbff", "#e3eef9", "#cfe1f2", "#b5d4e9", "#9fcae3", "#88bcdc", "#6daed5")
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}
 _LINE, _GREY = "#8a8a94", "#5f5f68"
-_LONGEST = 48  # letters of a title; names may be of any length
 _WIDEST = 30  # letters of a line
 
 
@@ -70,15 +81,15 @@ class _Writer:
         self._color = color
         self._uses = Counter(arrow.source for arrow in drawn.arrows)
         self._stats = {id: step.stats for id, step in drawn.steps.items()}
-        amounts = [a for stats in self._stats.values() if (a := _amount(stats, color)) is not None]
+        amounts = [a for step in drawn.steps.values() if (a := self._amount(step)) is not None]
         self._range = (min(amounts), max(amounts)) if amounts else (0.0, 0.0)
 
     def text(self, rankdir: str) -> str:
         """The whole graph."""
-        graph = graphviz.Digraph(_plain(self._trace.model, 100))
+        graph = graphviz.Digraph(plain(self._trace.model, 100))
         graph.attr(
             label=self._legend(), labelloc="t", labeljust="l", rankdir=rankdir, dpi="110", compound="true",
-            newrank="true", nodesep="0.22", ranksep="0.3", pad="0.2", tooltip=_plain(self._trace.model), **_FONT,
+            newrank="true", nodesep="0.22", ranksep="0.3", pad="0.2", tooltip=plain(self._trace.model), **_FONT,
         )  # fmt: skip
         graph.attr("node", shape="box", style="filled", fontsize="10", margin="0.1,0.05", color=_LINE, **_FONT)
         graph.attr("edge", fontsize="7.5", color="#7c7c86", fontcolor="#8a8a94", arrowsize="0.55", **_FONT)
@@ -117,10 +128,10 @@ class _Writer:
             call, failed = box.row.first, box.row.first.error is not None
             repeated = box.row.repeats > 1
             cluster.attr(
-                label=_box_title(box), labeljust="l", labelloc="t", style="rounded,filled", margin="10",
-                color=_RED_LINE if failed else "#7f93b2" if repeated else "#c9c9d2",
+                label=box_title(box), labeljust="l", labelloc="t", style="rounded,filled", margin="10",
+                color=RED if failed else "#7f93b2" if repeated else "#c9c9d2",
                 fillcolor="#eef2f9" if repeated else "#fafafc", penwidth="1.4" if repeated or failed else "0.8",
-                fontsize="10.5", tooltip=_tip([call.id, call.source, _trust(box.status, call.reason)]), **_FONT,
+                fontsize="10.5", tooltip=tip([call.id, call.source, trust(box.status, call.reason)]), **_FONT,
             )  # fmt: skip
             for step in sorted(box.steps, key=lambda step: step.node.position):
                 self._step(cluster, step)
@@ -133,10 +144,10 @@ class _Writer:
 
     def _step(self, cluster: graphviz.Digraph, step: Step) -> None:
         stats, call = self._stats[step.id], step.kind == "call"
-        bad = _is_bad(stats) or step.failed
+        bad = is_bad(stats) or step.failed
         options = {
-            "label": self._label(step), "fillcolor": self._fill(step), "tooltip": _step_tip(step, stats),
-            "color": _RED_LINE if bad else _LINE, "penwidth": "1.3" if call else "0.6",
+            "label": self._label(step), "fillcolor": self._fill(step), "tooltip": step_tip(step, stats),
+            "color": RED if bad else _LINE, "penwidth": "1.3" if call else "0.6",
         }  # fmt: skip
         if call:
             options["style"] = "rounded,filled"
@@ -148,30 +159,32 @@ class _Writer:
     def _end(self, graph: graphviz.Digraph, step: Step) -> None:
         """An input or an output of the whole run."""
         stats = self._stats[step.id]
-        color = _RED_LINE if _is_bad(stats) else "#44546a"
-        tip = _tip([step.title, *_facts(step, stats)])
+        color = RED if is_bad(stats) else "#44546a"
         graph.node(
             self._name(step.id), label=self._label(step), style="filled", fillcolor="#ffffff", color=color,
-            shape="note" if step.kind == "input" else "box", penwidth="1.1", tooltip=tip,
+            shape="note" if step.kind == "input" else "box", penwidth="1.1",
+            tooltip=tip([step.title, *facts(step, stats)]),
         )  # fmt: skip
 
     def _label(self, step: Step) -> str:
         """The title, and in small letters what came out."""
         call = step.node.call
-        title = _short(step.title) if step.kind != "arranging" else step.title
+        title = shortened(step.title) if step.kind != "arranging" else step.title
         if step.kind == "call" and step.title != call.type:
-            head = f"<B>{_html(title)}</B>  {_html(_short(call.type))}"
+            head = f"<B>{html(title)}</B>  {html(shortened(call.type))}"
         elif step.kind == "arranging":
-            head = f'<FONT COLOR="{_GREY}">' + "<BR/>".join(map(_html, textwrap.wrap(title, _WIDEST))) + "</FONT>"
+            head = f'<FONT COLOR="{_GREY}">' + "<BR/>".join(map(html, textwrap.wrap(title, _WIDEST))) + "</FONT>"
         else:
-            head = f"<B>{_html(title)}</B>" + _html(_index(step.node))
+            head = f"<B>{html(title)}</B>" + html(index(step.node))
         lines = []
         if step.failed:
-            lines.append(f'<FONT COLOR="{_RED_LINE}">raised {_html(str(call.error and call.error.type))}</FONT>')
+            lines.append(f'<FONT COLOR="{RED}">raised {html(str(call.error and call.error.type))}</FONT>')
         if step.values:
-            lines.append(_html(f"{step.values[0].dtype} {_shape(step.values[0].shape)}"))
-        if step.kind != "arranging" or _is_bad(self._stats[step.id]):
-            lines += map(_html, _numbers(self._stats[step.id], step.values[0].dtype if step.values else ""))
+            lines.append(html(f"{step.values[0].dtype} {shape_of(step.values[0].shape)}"))
+        if step.kind != "arranging" or is_bad(self._stats[step.id]):
+            lines += map(html, numbers(self._stats[step.id], step.values[0].dtype if step.values else ""))
+            if self._color not in ("status", "mean", "std", "none") and self._amount(step) is not None:
+                lines.append(html(f"{self._color} {number(getattr(self._stats[step.id], self._color))}"))
         small = "<BR/>".join(lines)
         if not small:
             return f"<{head}>"
@@ -179,19 +192,29 @@ class _Writer:
 
     def _fill(self, step: Step) -> str:
         stats = self._stats[step.id]
-        if _is_bad(stats) or step.failed:
+        if is_bad(stats) or step.failed:
             return _RED
         if self._color == "status":
             return _STATUS.get(step.status, _STATUS[None])
-        amount = _amount(stats, self._color)
+        amount = self._amount(step)
         if amount is None:
             return "#ffffff"
         low, high = self._range
         share = 0.0 if high <= low else (amount - low) / (high - low)
         return _SCALE[min(int(share * len(_SCALE)), len(_SCALE) - 1)]
 
+    def _amount(self, step: Step) -> float | None:
+        """How strongly to colour an operation or a call: not by token ids, masks or what only passes through."""
+        if (
+            step.kind not in ("op", "call")
+            or not step.values
+            or step.values[0].dtype.startswith(("int", "uint", "bool"))
+        ):
+            return None
+        return _strength(self._stats[step.id], self._color)
+
     def _arrow(self, graph: graphviz.Digraph, arrow: Arrow) -> None:
-        known = "" if arrow.value is None else _shape(arrow.value.shape)
+        known = "" if arrow.value is None else shape_of(arrow.value.shape)
         options = {"style": {"data": "solid", "memory": "dashed", "order": "dotted"}[arrow.kind]}
         if arrow.kind == "order":
             options |= {"arrowhead": "open", "color": "#b0b0b8"}
@@ -200,8 +223,8 @@ class _Writer:
         if self._uses[arrow.source] == 1:
             options["weight"] = "8"  # in a row: dot keeps it straight
         steps = self._drawn.steps
-        ends = [_plain(steps[id].title, 60) for id in (arrow.source, arrow.target)]
-        options["tooltip"] = options["labeltooltip"] = _tip(
+        ends = [plain(steps[id].title, 60) for id in (arrow.source, arrow.target)]
+        options["tooltip"] = options["labeltooltip"] = tip(
             [f"{ends[0]} → {ends[1]}", None if arrow.value is None else arrow.value.label]
         )
         graph.edge(self._name(arrow.source), self._name(arrow.target), **options)
@@ -219,8 +242,8 @@ class _Writer:
         facts = [f"{len(trace.calls)} calls", f"{len(drawn.steps)} nodes drawn"]
         if drawn.depth is not None and drawn.depth < deepest:
             facts.append(f"calls {drawn.depth} levels down are closed")
-        name, known = _short(trace.model), " · ".join(facts)
-        rows = f'<TR><TD ALIGN="LEFT"><B><FONT POINT-SIZE="15">{_html(name)}</FONT></B></TD></TR>'
+        name, known = shortened(trace.model), " · ".join(facts)
+        rows = f'<TR><TD ALIGN="LEFT"><B><FONT POINT-SIZE="15">{html(name)}</FONT></B></TD></TR>'
         rows += f'<TR><TD ALIGN="LEFT">{_small(known)}</TD></TR>'
         meanings = self._meanings()
         if meanings:
@@ -244,7 +267,7 @@ class _Writer:
         elif self._color != "none" and self._range[1] > self._range[0]:
             low, high = (number(_undone(end, self._color)) for end in self._range)
             found = [("", f"{self._color} from {low}"), *((color, "") for color in _SCALE), ("", f"to {high}")]
-        if any(_is_bad(stats) for stats in self._stats.values()):
+        if any(is_bad(stats) for stats in self._stats.values()):
             found.append((_RED, "NaN or Inf"))
         if any(step.failed for step in steps):
             found.append((_RED, "raised"))
@@ -257,7 +280,7 @@ class _Writer:
 
 
 def _small(text: str) -> str:
-    return f'<FONT POINT-SIZE="9" COLOR="{_GREY}">{_html(text)}</FONT>'
+    return f'<FONT POINT-SIZE="9" COLOR="{_GREY}">{html(text)}</FONT>'
 
 
 def _swatch(color: str) -> str:
@@ -265,87 +288,10 @@ def _swatch(color: str) -> str:
     return f'<TD BGCOLOR="{color}" BORDER="1" COLOR="{_LINE}" {size}></TD>' if color else ""
 
 
-# What is said of a step --------------------------------------------------------------------------
+# How strongly to colour ---------------------------------------------------------------------------
 
 
-def _box_title(box: Box) -> str:
-    name, kind = _short(box.row.name), _short(box.row.first.type)
-    text = f"<B>{_html(name)}</B>" + ("" if box.row.name == box.row.first.type else f"  {_html(kind)}")
-    if box.status in ("recorded", "opaque"):
-        text += f'  <FONT COLOR="#9a6700">{box.status}</FONT>'
-    if box.row.first.error is not None:
-        text += f'  <FONT COLOR="{_RED_LINE}">raised {_html(box.row.first.error.type)}</FONT>'
-    return f"<{text}>"
-
-
-def _index(node: Node) -> str:
-    """What ``x[...]`` takes, where that is short and not a tensor."""
-    if node.op != "getitem" or node.step is None or len(node.step.args) < 2 or refs_in(node.step.args[1]):
-        return ""
-    text = text_of(node.step.args[1])
-    text = text[1:-1] if text.startswith("(") and text.endswith(")") else text
-    return f" [{text}]" if len(text) <= 24 else ""
-
-
-def _step_tip(step: Step, stats: Stats | None) -> str:
-    node = step.node
-    inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
-    lines: list[str | None] = [
-        node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
-        _expression(step),
-    ]
-    lines += [node.source, _trust(node.status, node.call.reason), inside]
-    return _tip([*lines, *_facts(step, stats)])
-
-
-def _expression(step: Step) -> str:
-    """The operation with its arguments."""
-    lines = []
-    for node in (step.node, *step.merged):
-        if node.step is not None:
-            arguments = [text_of(arg) for arg in node.step.args]
-            arguments += [f"{name}={text_of(arg)}" for name, arg in node.step.kwargs.items()]
-            lines.append(f"{node.step.name} = {node.op}({', '.join(arguments)})")
-    return "\n".join(line if len(line) < 200 else f"{line[:199]}…" for line in lines)
-
-
-def _facts(step: Step, stats: Stats | None) -> list[str | None]:
-    lines: list[str | None] = [f"{step.values[0].label} on {step.values[0].device}"] if step.values else []
-    if stats is not None:
-        parts = [f"{name} {number(getattr(stats, name))}" for name in ("mean", "std", "min", "max")]
-        lines += [", ".join(parts), f"{stats.zeros} zeros of {stats.count}", not_finite(stats)]
-    if len(step.values) > 1:
-        lines.append(f"over {len(step.values)} repetitions")
-    return lines
-
-
-def _trust(status: str | None, reason: str) -> str:
-    return f"{status}: {reason}" if status and reason else status or ""
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    """Brackets where there is no × to show that it is a shape."""
-    return shape_text(shape) if len(shape) > 1 else f"[{shape_text(shape)}]" if shape else "scalar"
-
-
-def _numbers(stats: Stats | None, dtype: str) -> list[str]:
-    """Mean and deviation; of integers, whose mean says little, the smallest and the largest."""
-    if stats is None or (stats.mean is None and not _is_bad(stats)):
-        return []
-    if _is_bad(stats):
-        return [not_finite(stats)]
-    if dtype == "bool":
-        return [f"{stats.count - stats.zeros} of {stats.count} true"]
-    if dtype.startswith(("int", "uint")):
-        return [number(stats.min) if stats.min == stats.max else f"{number(stats.min)} … {number(stats.max)}"]
-    return [f"{number(stats.mean)} ± {number(stats.std)}"]
-
-
-def _is_bad(stats: Stats | None) -> bool:
-    return stats is not None and stats.finite < stats.count
-
-
-def _amount(stats: Stats | None, name: str) -> float | None:
+def _strength(stats: Stats | None, name: str) -> float | None:
     """How strongly to colour: magnitudes on a logarithmic scale, signs kept."""
     if stats is None or name in ("none", "status"):
         return None
@@ -361,26 +307,3 @@ def _amount(stats: Stats | None, name: str) -> float | None:
 def _undone(amount: float, name: str) -> float:
     """The number behind an amount."""
     return amount if name == "zeros" else math.copysign(math.expm1(abs(amount)) / 1e3, amount)
-
-
-# Text that DOT and SVG can hold ------------------------------------------------------------------
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
-
-
-def _html(text: str) -> str:
-    return escape(printable(text)).replace("\\", "&#92;")
-
-
-def _plain(text: str, longest: int = 1000) -> str:
-    """Text outside HTML labels: backslashes and ampersands would be read as escapes."""
-    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return str(graphviz.nohtml(printable(text).replace("&", "&amp;").replace("\\", "\\\\")))
-
-
-def _tip(lines: list[str | None]) -> str:
-    """A tooltip of several lines."""
-    shown = [_plain(part) for line in lines if line for part in line.split("\n")]
-    return graphviz.nohtml("\\n".join(shown) or " ")  # type: ignore[no-any-return]
