@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture import wrap
+from fxdebug.capture import hush, wrap
 from fxdebug.capture.coding import uids_in
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
@@ -185,9 +185,11 @@ class _Tracing:
         self._thread = threading.get_ident()
         self._tracer: ModuleTracer | None = None
         wrap.begin(self)
+        hush.begin()
         wrap.watch(self, modules)
 
     def end(self) -> None:
+        hush.end()
         wrap.end(self)
 
     @contextlib.contextmanager

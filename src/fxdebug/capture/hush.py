@@ -20,6 +20,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
+from fxdebug.capture.distributed import communicating
 from fxdebug.capture.standin import Mismatch
 
 
@@ -47,6 +50,26 @@ def _open_to_read(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
 _CHANGES_FILES = "remove unlink rename replace mkdir rmdir symlink link truncate chmod utime open".split()
 _STARTS = "system popen posix_spawn posix_spawnp fork execv execve kill".split()
 
+# What decides how torch computes besides what a graph says.
+_SETTINGS = (
+    "default_dtype default_tensor_type deterministic_algorithms deterministic_fill_uninitialized_memory "
+    "float32_matmul_precision fp32_precision_setter cpu_allow_fp16_reduced_precision_reduction "
+    "mkldnn_deterministic mkldnn_enabled onednn_allow_tf32 nnpack_enabled qengine blas_preferred_backend "
+    "linalg_preferred_backend cudnn_allow_tf32 cudnn_benchmark cudnn_deterministic cudnn_enabled "
+    "cublas_allow_tf32 cublas_allow_fp16_accumulation cublas_allow_fp16_reduced_precision_reduction "
+    "cublas_allow_bf16_reduced_precision_reduction sdp_priority_order sdp_use_cudnn sdp_use_fa3 sdp_use_flash "
+    "sdp_use_math sdp_use_mem_efficient sdp_use_overrideable math_sdp_allow_fp16_bf16_reduction"
+).split()
+
+
+def _settings() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    named = [(torch._C, f"_set_{name}") for name in _SETTINGS]
+    named += [(owner, name) for owner in (torch, torch._C) for name in ("set_num_threads", "set_flush_denormal")]
+    for owner, name in named:
+        if hasattr(owner, name):
+            yield owner, name, _refuse(f"it changes a setting of torch's ({name.lstrip('_')})")
+
+
 _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (builtins, "print", _nothing),
     (builtins, "input", _refuse("it asks for input")),
@@ -55,6 +78,7 @@ _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     *((os, name, _refuse(f"it changes files (os.{name})")) for name in _CHANGES_FILES if hasattr(os, name)),
     (os, "write", _refuse("it writes to a file (os.write)")),
     *((os, name, _refuse(f"it acts on processes (os.{name})")) for name in _STARTS if hasattr(os, name)),
+    *_settings(),
     (subprocess.Popen, "__init__", _refuse("it starts a process")),
     (socket, "create_connection", _refuse("it opens a connection")),
     (queue.Queue, "put", _refuse("it puts something in a queue")),
@@ -75,43 +99,55 @@ class _Mine(threading.local):
 
 _mine = _Mine()
 _lock = threading.Lock()
-_blocks = 0  # that are open, in all threads
+_blocks = 0  # how often this has begun, in all threads
 _saved: list[tuple[Any, str, Any, Any]] = []  # owner, name, what stood there, ours
+
+
+def begin() -> None:
+    """Put our functions in place, until :func:`end`: they do as the originals do outside of :func:`hushed` blocks."""
+    global _blocks
+    with _lock:
+        _blocks += 1
+        if _blocks > 1:
+            return
+        talking = _refuse("it communicates with other processes")
+        for owner, name, replacement in (*_REPLACED, *((owner, name, talking) for owner, name in communicating())):
+            original = getattr(owner, name)
+            ours = _for_hushed(replacement, original)
+            setattr(owner, name, ours)
+            _saved.append((owner, name, vars(owner).get(name, original), ours))  # C's methods look else when asked for
+        for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+            stream = getattr(sys, name)
+            if stream is not None:
+                muted = _Muted(stream)
+                setattr(sys, name, muted)
+                _saved.append((sys, name, stream, muted))
+
+
+def end() -> None:
+    """Put back what was there. Several threads may have begun: the last one to end does it."""
+    global _blocks
+    with _lock:
+        _blocks -= 1
+        while not _blocks and _saved:
+            owner, name, original, ours = _saved.pop()
+            if getattr(owner, name) is ours:  # what the program put there meanwhile stays
+                setattr(owner, name, original)
 
 
 @contextlib.contextmanager
 def hushed() -> Iterator[None]:
     """A block in which this thread's prints, warnings, log records and sleeps do not happen.
 
-    Starting a thread, writing to a file or asking for input raises :class:`Mismatch` instead. Blocks of
-    several threads may overlap: the last one to end puts everything back.
+    Starting a thread, writing to a file or asking for input raises :class:`Mismatch` instead.
     """
-    global _blocks
-    with _lock:
-        _blocks += 1
-        if _blocks == 1:
-            for owner, name, replacement in _REPLACED:
-                original = getattr(owner, name)
-                ours = _for_hushed(replacement, original)
-                setattr(owner, name, ours)
-                _saved.append((owner, name, original, ours))
-            for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
-                stream = getattr(sys, name)
-                if stream is not None:
-                    muted = _Muted(stream)
-                    setattr(sys, name, muted)
-                    _saved.append((sys, name, stream, muted))
+    begin()
     _mine.depth += 1
     try:
         yield
     finally:
         _mine.depth -= 1
-        with _lock:
-            _blocks -= 1
-            while not _blocks and _saved:
-                owner, name, original, ours = _saved.pop()
-                if getattr(owner, name) is ours:  # what the program put there meanwhile stays
-                    setattr(owner, name, original)
+        end()
 
 
 def _for_hushed(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -165,7 +165,7 @@ def _op(node: torch.fx.Node, built: Built, module: nn.Module, switches: _Switche
 
 def _registered(module: nn.Module, path: str) -> nn.Module | None:
     """A submodule by its path; an attribute of the same name (``forward``) does not hide it."""
-    for name in path.split("."):
+    for name in path.split(".") if path else ():  # a module may call itself
         found = module._modules.get(name)
         if found is None:
             return None

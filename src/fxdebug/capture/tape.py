@@ -14,84 +14,19 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.aside import aside
+from fxdebug.capture.body import Body, Context, Entry, Met
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in, uids_in
 from fxdebug.capture.source import Line, short, user_line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.values import Uid, Values, _Seen, version_of
 from fxdebug.values import Value
-
-Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
-
-
-class Entry(NamedTuple):
-    """One operation, or one call of a child module (then ``body`` is the child's)."""
-
-    what: Any  # the function, or the module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    out: Any
-    context: Context
-    line: Line | None = None
-    changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # uid, shape, dtype, requires_grad
-    writes: tuple[tuple[Uid, Value], ...] = ()
-    values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after it
-    body: Body | None = None
-
-
-class Met(list[_Seen]):
-    """The tensors met in the arguments or results of one operation, and how much more of those is looked at."""
-
-    MOST = 10_000  # items of containers: a list of lists that are one and the same is small, and endless to walk
-    DEEPEST = 24
-
-    left = MOST
-
-    def room_for(self, container: Any, depth: int) -> bool:
-        """May this container be walked? Otherwise it is known as an object only, and :attr:`full` says so."""
-        self.left -= len(container)
-        if depth > self.DEEPEST:
-            self.left = -1
-        return self.left >= 0
-
-    @property
-    def full(self) -> str | None:
-        """What makes the body untrustworthy, if something was left out."""
-        return "it passes containers too large to be followed" if self.left < 0 else None
-
-
-class Body:
-    """What one call did: its arguments and results as codes, and its tape."""
-
-    __slots__ = (
-        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module",
-        "opaque", "out", "outermost", "regions", "suspended",
-    )  # fmt: skip
-
-    def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any]) -> None:
-        self.index = index
-        self.module = module
-        self.forward = forward
-        self.args: tuple[Any, ...] = ()
-        self.kwargs: dict[str, Any] = {}
-        self.out: Any = None
-        self.entries: list[Entry] = []
-        self.context: Context = (True, False, None)
-        self.before: dict[Uid, tuple[tuple[int, ...], torch.dtype, bool]] = {}  # what its inputs were when it began
-        self.given: dict[Uid, Value] = {}  # and the values they were
-        self.opaque = False  # was it given objects that only identity tells apart?
-        self.copies: Copies | None = None  # of those objects, as they were
-        self.suspended: str | None = None  # why there is no tape
-        self.outermost = False  # no body was open when it began
-        self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
-        self.regions = 0  # how many of its operations are compiled code
-
 
 _GETTERS = (
     "shape dtype device ndim is_cuda is_cpu requires_grad is_leaf layout is_sparse is_quantized is_nested is_meta "
@@ -159,6 +94,7 @@ class Tape(TorchFunctionMode):
         self._open = open_bodies
         self._say = say
         self._opaque = False
+        self._wrote = False  # has any operation written to memory that was there before?
 
     # Operations ----------------------------------------------------------------------------------
 
@@ -175,6 +111,8 @@ class Tape(TorchFunctionMode):
         try:
             coded = tuple([self._code(arg, met) for arg in args]), {k: self._code(v, met) for k, v in kwargs.items()}
             self._check_gradients(body, met, asked=True)
+            if self._wrote:
+                self._catch_up(body, met)
             body.hazard = body.hazard or met.full
         except Exception as error:
             body.hazard = body.hazard or f"an argument could not be noted ({type(error).__name__})"
@@ -203,6 +141,7 @@ class Tape(TorchFunctionMode):
                     continue
                 if version_of(tensor) != entry.version:
                     writes.append((entry.uid, self.values.see(tensor, keep=False)))
+                    self._wrote = True
                 entry.gradient = tensor.requires_grad
             changed = None
             if issubclass(type(result), Tensor):
@@ -214,6 +153,19 @@ class Tape(TorchFunctionMode):
             body.hazard = body.hazard or results.full
             values = tuple([entry.value for entry in results])
         body.entries.append(Entry(func, coded[0], coded[1], out, context_now(), line, changed, tuple(writes), values))
+
+    def _catch_up(self, body: Body, met: Met) -> None:
+        """A view of memory that was written to through another tensor has another value since that operation."""
+        for seen in met:
+            tensor = seen.reference()
+            if tensor is not None and seen.version is not None and version_of(tensor) != seen.version:
+                with aside():
+                    value = self.values.see(tensor, keep=False)
+                for place in reversed(range(len(body.entries))):
+                    entry = body.entries[place]
+                    if any(written.storage == value.storage for _, written in entry.writes):
+                        body.entries[place] = entry._replace(writes=(*entry.writes, (seen.uid, value)))
+                        break
 
     def _check_gradients(self, body: Body, met: Met, asked: bool = False) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""

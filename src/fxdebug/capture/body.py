@@ -1,0 +1,79 @@
+"""What one call did, as notes: its arguments and results as codes, and its operations in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from fxdebug.capture.source import Line
+from fxdebug.capture.structural import Copies
+from fxdebug.capture.values import Uid, _Seen
+from fxdebug.values import Value
+
+Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
+
+
+class Entry(NamedTuple):
+    """One operation, or one call of a child module (then ``body`` is the child's)."""
+
+    what: Any  # the function, or the module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    context: Context
+    line: Line | None = None
+    changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # uid, shape, dtype, requires_grad
+    writes: tuple[tuple[Uid, Value], ...] = ()
+    values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after it
+    body: Body | None = None
+
+
+class Met(list[_Seen]):
+    """The tensors met in the arguments or results of one operation, and how much more of those is looked at."""
+
+    MOST = 10_000  # items of containers: a list of lists that are one and the same is small, and endless to walk
+    DEEPEST = 24
+
+    left = MOST
+
+    def room_for(self, container: Any, depth: int) -> bool:
+        """May this container be walked? Otherwise it is known as an object only, and :attr:`full` says so."""
+        self.left -= len(container)
+        if depth > self.DEEPEST:
+            self.left = -1
+        return self.left >= 0
+
+    @property
+    def full(self) -> str | None:
+        """What makes the body untrustworthy, if something was left out."""
+        return "it passes containers too large to be followed" if self.left < 0 else None
+
+
+class Body:
+    """What one call did: its arguments and results as codes, and its tape."""
+
+    __slots__ = (
+        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module",
+        "opaque", "out", "outermost", "regions", "suspended",
+    )  # fmt: skip
+
+    def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any]) -> None:
+        self.index = index
+        self.module = module
+        self.forward = forward
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+        self.out: Any = None
+        self.entries: list[Entry] = []
+        self.context: Context = (True, False, None)
+        self.before: dict[Uid, tuple[tuple[int, ...], torch.dtype, bool]] = {}  # what its inputs were when it began
+        self.given: dict[Uid, Value] = {}  # and the values they were
+        self.opaque = False  # was it given objects that only identity tells apart?
+        self.copies: Copies | None = None  # of those objects, as they were
+        self.suspended: str | None = None  # why there is no tape
+        self.outermost = False  # no body was open when it began
+        self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
+        self.regions = 0  # how many of its operations are compiled code
