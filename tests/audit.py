@@ -31,6 +31,8 @@ class Kept:
         leaves = [t for t in _leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         self.versions = [(t, _version(t), _copied(t)) for t in leaves]
         self.buffers = [(b, _version(b), b.clone()) for b in (*module.buffers(), *module.parameters()) if _is_dense(b)]
+        # inside torch.vmap: what it was given exists there only, and nothing can be executed on it afterwards
+        self.in_vmap = any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in leaves)
         self.random = torch.get_rng_state()
         self.after: Any = None
         self.output: Any = None
@@ -129,6 +131,8 @@ def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = 
     body = explained.body
     record = kept[body.index]
     children = iter([entry.body for entry in body.entries if entry.body is not None])
+    # gradients inside the body go through its children: these run for real
+    differentiates = any(getattr(entry.what, "__name__", "") in ("grad", "backward") for entry in body.entries)
 
     def child(module: Any, args: Any, kwargs: Any) -> Any:
         called = next(children)
@@ -140,7 +144,7 @@ def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = 
         problem = differs((args, kwargs), answer.inputs())
         if problem:
             raise Wrong(f"{type(module).__name__} is given something else: {problem}")
-        if answer.mutated:
+        if answer.mutated or differentiates:
             return called.forward(*args, **kwargs)
         torch.set_rng_state(answer.after)
         return tree_map(_answered, answer.output)
@@ -198,11 +202,13 @@ def differs(a: Any, b: Any, at: str = "") -> str | None:
     if isinstance(a, Absent):
         return None
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.is_nested or a.layout is not torch.strided:
+            return difference(a.detach(), b.detach(), at)
         if a.shape != b.shape or a.dtype != b.dtype or a.requires_grad != b.requires_grad:
             return (
                 f"{at}: {a.dtype}{tuple(a.shape)} grad={a.requires_grad}, {b.dtype}{tuple(b.shape)} {b.requires_grad}"
             )
-        if a.layout is torch.strided and not a.is_nested and not a.is_quantized and not a.is_meta:
+        if not a.is_quantized and not a.is_meta:
             return None if bits(a) == bits(b) else f"{at}: bits"
         return difference(a, b, at)
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):

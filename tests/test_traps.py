@@ -17,8 +17,8 @@ from fxdebug.capture.recording import Options
 from fxdebug.capture.run import OneRun
 from fxdebug.capture.standin import count_alive
 
-# Executing alone cannot judge these: autograd through a child answered from records, an object made in the body.
-NOT_ALONE = {"grad_inside": "needs its child for real", "generator_": "works on a torch.Generator it makes"}
+# Executing alone cannot judge this one.
+NOT_ALONE = {"generator_": "works on a torch.Generator it makes"}
 
 
 def seed() -> None:

@@ -27,9 +27,8 @@ Build = Callable[[], Any]  # makes (model, its arguments: a dict by name, or a t
 
 DEFAULT, NO_CACHE, GRAD = "default", "caches off", "grad on"
 
-# Executing a graph alone cannot judge these: autograd through a child that is answered from records,
-# objects whose state is not tensors.
-NOT_ALONE = {"trap/grad_inside": "needs its child for real", "trap/generator_": "works on a torch.Generator it makes"}
+# Executing a graph alone cannot judge this one.
+NOT_ALONE = {"trap/generator_": "works on a torch.Generator it makes"}
 
 
 @dataclass
@@ -49,8 +48,9 @@ class Trust:
     audited: int = 0
     wrong: list[str] = field(default_factory=list)  # verified graphs that compute something else
     not_audited: list[str] = field(default_factory=list)
+    unjudged: int = 0  # verified graphs that cannot be executed on what the call was given: inside torch.vmap
     left: int = 0  # stand-ins that are alive when the trace is gone
-    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)  # (status, type and reason) → calls
+    reasons: Counter[str] = field(default_factory=Counter)  # status, type and reason → calls
     others: list[Others] = field(default_factory=list)
 
 
@@ -138,7 +138,7 @@ def _statuses(found: Trust, trace: Trace) -> None:
             found.verified += 1
             found.ops_verified += ops
             continue
-        found.reasons[str(call.status), f"{call.type}: {call.reason}"] += 1
+        found.reasons[f"{call.status}, {call.type}: {call.reason}"] += 1
         if not call.reason or (call.status != "opaque" and call.graph is None):
             found.unexplained.append(f"{call.id} {call.type}: {call.status}, {call.reason or 'no reason'}")
 
@@ -156,6 +156,9 @@ def _audit(found: Trust, build: Build, trace: Trace) -> None:
         explained = live.explained(again.index)
         if explained is None or explained.status != "verified":
             found.not_audited.append(f"{call.id}: {None if explained is None else explained.reason}")
+            continue
+        if kept[explained.body.index].in_vmap:
+            found.unjudged += 1
             continue
         try:
             problem = audit.problem_with(explained, kept)

@@ -23,7 +23,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
         for what in found.problems[:5]:
             print(f"          {what[:300]}", flush=True)
     if options.json:
-        options.json.write_text(json.dumps([_as_data(found) for found in results], indent=1))
+        options.json.write_text(json.dumps(results, default=vars, indent=1))
     return _tell(results, time.perf_counter() - began, whole=not options.names, write=options.write)
 
 
@@ -183,13 +183,6 @@ def write_into(path: Path, text: str) -> None:
     found = path.read_text()
     assert marked.search(found), f"{path} has no place for the summary"
     path.write_text(marked.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", found))
-
-
-def _as_data(found: Found) -> dict[str, Any]:
-    data = asdict(found)
-    for counted in data["trusts"]:
-        counted["reasons"] = [[*key, count] for key, count in counted["reasons"].items()]
-    return data
 
 
 if __name__ == "__main__":

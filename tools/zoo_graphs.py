@@ -68,14 +68,15 @@ LEAST = ((DEFAULT, 99.5, 99.0), (NO_CACHE, 99.5, 99.0), (GRAD, 98.0, 95.0))
 
 def _zeros(where: str, trusts: list[Trust]) -> list[Bar]:
     ran = [found for found in trusts if found.stopped is None]
-    audited = _sum(ran, lambda found: found.audited)
+    audited, unjudged = _sum(ran, lambda found: found.audited), _sum(ran, lambda found: found.unjudged)
     counts = {
         f"user output bit-equal with graphs on, {where}": (
             f"{len(ran) - sum(bool(found.output or found.failed) for found in ran):,} of {len(ran):,} runs",
             not any(found.output or found.failed for found in ran),
         ),
         f"silently wrong verified graphs {where}": (
-            f"{_sum(ran, lambda found: len(found.wrong))} of {audited:,} executed",
+            f"{_sum(ran, lambda found: len(found.wrong))} of {audited:,} executed"
+            + (f" ({unjudged} more ran inside torch.vmap and cannot be executed outside)" if unjudged else ""),
             not any(found.wrong or found.not_audited for found in ran),
         ),
         f"calls with neither graph nor reason {where}": _none(_sum(ran, lambda found: len(found.unexplained))),
@@ -173,8 +174,8 @@ def _table(trusts: list[Trust]) -> Table:
 def _not_verified(trusts: list[Trust]) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
     for trust in trusts:
-        for (status, reason), count in trust.reasons.items():
-            found.setdefault(f"{status}, {reason}", Counter())[trust.name] += count
+        for reason, count in trust.reasons.items():
+            found.setdefault(reason, Counter())[trust.name] += count
     return found
 
 

@@ -161,11 +161,12 @@ class Refused(Exception):
 class Executor(fx.Interpreter):
     """Runs a verified graph for the module it belongs to, and checks its guards on the way.
 
-    ``child`` answers ``call_module`` nodes: ``(module, args, kwargs) → result``; by default the module is called.
+    ``child`` answers ``call_module`` nodes: ``(module, args, kwargs) → result``; by default its ``forward`` is called.
     """
 
     def __init__(self, built: Built, module: nn.Module, child: Callable[..., Any] | None = None) -> None:
         super().__init__(nn.Module(), graph=built.graph)
+        self.extra_traceback = False  # torch would add lines about itself to what is raised
         self._built = built
         self._module = module
         self._child = child
@@ -180,7 +181,9 @@ class Executor(fx.Interpreter):
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A child: run, or answered from the records."""
         module = self._built.objects.get(target) or member(self._module, str(target))
-        return module(*args, **kwargs) if self._child is None else self._child(module, args, kwargs)
+        if self._child is not None:
+            return self._child(module, args, kwargs)
+        return module.forward(*args, **kwargs)  # what hooks and a __call__ of its own compute is in this graph
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node; where its value was an assumption, it must come out again."""

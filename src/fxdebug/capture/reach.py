@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import gc
 import sys
 import sysconfig
 import types
@@ -93,6 +94,8 @@ class Reach:
                 self._object(thing)
         elif not issubclass(kind, types.ModuleType):
             self.others.append(thing)
+            if issubclass(kind, functools._lru_cache_wrapper):
+                self._pending.extend(remembered_by(thing))
             home = kind.__module__
             if home in _ENTERED or not _is_of_python(home):
                 self._object(thing)
@@ -119,8 +122,21 @@ class Reach:
                 self.classes.append(base)
                 for thing in base.__dict__.values():
                     self._pending.extend(_functions_of(thing) or (thing,))
-            elif not base.__module__.startswith("torch.") and "forward" in base.__dict__:
-                self._pending.extend(_functions_of(base.__dict__["forward"]))
+            elif not base.__module__.startswith("torch."):
+                if "forward" in base.__dict__:
+                    self._pending.extend(_functions_of(base.__dict__["forward"]))
+                self._caches(base)
+
+    def _caches(self, kind: type) -> None:
+        """Methods of a library's module that remember their results, by themselves or under a decorator."""
+        for thing in kind.__dict__.values():
+            if isinstance(thing, functools._lru_cache_wrapper):
+                self.classes.append(kind)
+                self._pending.append(thing)
+            for function in _functions_of(thing):
+                for cell in getattr(function, "__closure__", None) or ():
+                    if any(isinstance(held, functools._lru_cache_wrapper) for held in contents_of(cell)):
+                        self._pending.append(function)
 
     def _function(self, function: types.FunctionType) -> None:
         for cell in function.__closure__ or ():
@@ -179,6 +195,16 @@ def items_of(container: Any) -> list[Any]:
 
 
 _ITERATED = (list, tuple, set, frozenset, deque)
+
+
+def remembered_by(cache: Any) -> Iterator[Any]:
+    """The arguments and results that a ``functools.lru_cache`` keeps."""
+    for thing in gc.get_referents(cache):
+        if type(thing) is dict:
+            yield from thing
+            yield from [result for result in thing.values() if type(result).__name__ != "_lru_list_elem"]
+        elif isinstance(thing, (tuple, list, Tensor)):
+            yield thing
 
 
 def attributes_of(thing: Any) -> dict[str, Any] | None:

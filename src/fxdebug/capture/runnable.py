@@ -61,6 +61,13 @@ class GraphOfCall(fx.GraphModule):
         except Refused as error:
             raise UsageError(f"the graph of {name} does not hold here: {error}") from None
 
+    def recompile(self) -> Any:
+        """Make the code. Names that Python's syntax has no place for leave a graph that runs without it."""
+        try:
+            return super().recompile()
+        except (SyntaxError, ValueError):
+            return None
+
     def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
         """The sizes it was made with, or sizes for which a fake run takes the same path."""
         built, module, _ = self._what

@@ -7,6 +7,7 @@ past the tracing mode has nothing to compute with and ends the trace.
 
 from __future__ import annotations
 
+import functools
 import gc
 import types
 import weakref
@@ -99,5 +100,11 @@ def _replace(holder: Any, standin: Standin, tensor: Tensor | None) -> None:
             del holder[position]  # the run itself put the tensor there already
     elif isinstance(holder, set):
         holder.discard(standin)
+    elif isinstance(holder, functools._lru_cache_wrapper):
+        holder.cache_clear()
+    elif isinstance(holder, tuple):  # nothing can be taken out of it: a cache must forget all it remembers
+        for cache in gc.get_referrers(holder):
+            if isinstance(cache, functools._lru_cache_wrapper):
+                cache.cache_clear()
     elif isinstance(holder, types.CellType):
         holder.cell_contents = tensor
