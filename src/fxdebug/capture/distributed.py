@@ -1,8 +1,12 @@
-"""Which process of a distributed job this is."""
+"""Which process of a distributed job this is, and what talks to the other ones."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.distributed
+
+_ASKS = frozenset("rank size name group_name group_desc bound_device_id boxed unbox".split())
 
 
 def rank_and_size() -> tuple[int, int] | None:
@@ -10,3 +14,24 @@ def rank_and_size() -> tuple[int, int] | None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return None
+
+
+def communicating() -> list[tuple[Any, str]]:
+    """(owner, name) of each function that waits for other processes, or counts what they agreed on.
+
+    Python's functions end in the methods of a process group; data parallel modules hand their work to C++.
+    """
+    if rank_and_size() is None:
+        return []
+    from torch._C import _distributed_c10d as c10d
+
+    kinds = [getattr(c10d, name) for name in ("ProcessGroup", "Reducer", "Store", "Work") if hasattr(c10d, name)]
+    found = [
+        (kind, name)
+        for kind in kinds
+        for name, member in vars(kind).items()
+        if callable(member) and not name.startswith(("__", "_get", "_pybind", "_is", "_has")) and name not in _ASKS
+        if type(member).__name__ in ("instancemethod", "builtin_function_or_method", "function")
+    ]
+    in_c = [name for name in vars(c10d) if name.startswith(("_broadcast_coalesced", "_compute_bucket", "_verify"))]
+    return found + [(place, name) for place in (torch.distributed, c10d) for name in in_c if hasattr(place, name)]

@@ -54,15 +54,15 @@ def encoded(tensor: Tensor) -> dict[str, Tensor]:
         return {".sizes": sizes, **_prefixed(".values", encoded(flat))}
     if tensor.layout is torch.sparse_coo:
         whole = tensor.coalesce()
-        return {".indices": whole.indices().contiguous().cpu(), **_prefixed(".values", encoded(whole.values()))}
+        return {".indices": whole.indices().clone().cpu(), **_prefixed(".values", encoded(whole.values()))}
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr, torch.sparse_csc, torch.sparse_bsc):
         by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
         first, second = (
             (tensor.crow_indices(), tensor.col_indices()) if by_row else (tensor.ccol_indices(), tensor.row_indices())
         )
         return {
-            ".compressed": first.contiguous().cpu(),
-            ".plain": second.contiguous().cpu(),
+            ".compressed": first.clone().cpu(),
+            ".plain": second.clone().cpu(),
             **_prefixed(".values", encoded(tensor.values())),
         }
     if tensor.layout is not torch.strided:
