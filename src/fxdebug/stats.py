@@ -7,15 +7,18 @@ where the mean is large against the spread: a sum of squares alone would give st
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fxdebug.values import Stats
+from fxdebug.values import Stats, quick
 
 BLOCK = 65536  # elements: 256 KiB of float32, which stays in the second-level cache between passes
 
@@ -148,21 +151,48 @@ def _finite(flat: Tensor) -> tuple[float, float, float, float, int] | None:
 
 
 _Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
-_least, _greatest, _added = np.minimum.reduce, np.maximum.reduce, np.add.reduce
-SMALL = 4096  # elements up to which numpy's sum is the faster one
+_least, _greatest = np.minimum.reduce, np.maximum.reduce
+SMALL = 4096  # elements up to which a dot product with ones is as exact a sum as torch's, and faster
+_ones = {"f": np.ones(SMALL, np.float32), "d": np.ones(SMALL, np.float64)}
 
 
+@functools.cache
+def _kind(dtype: torch.dtype) -> np.dtype:
+    return np.dtype(str(dtype)[6:])
+
+
+def array_of(flat: Tensor) -> np.ndarray:
+    """The memory of a flat tensor on a CPU.
+
+    Not by ``numpy()``: it would forbid the program to resize its own tensor from then on, as sharded modules do.
+    """
+    if type(flat) is not Tensor or not flat.is_contiguous():  # a subclass may have no memory, or be on its way
+        copied: np.ndarray = flat.clone(memory_format=torch.contiguous_format).numpy()
+        return copied
+    count = flat.numel()
+    if count == 0:
+        return np.empty(0, str(flat.dtype)[6:])
+    memory: Any = (ctypes.c_char * (count * flat.element_size())).from_address(flat.data_ptr())
+    memory.tensor = flat  # it lives as long as the array
+    return np.frombuffer(memory, _kind(flat.dtype))
+
+
+@np.errstate(all="ignore")  # a sum that overflows is taken again, in float64: nobody need be warned
 def _sums(flat: Tensor) -> list[_Sums]:
     """numpy's reductions are the fastest there are for the extremes, and start in half the time of torch's."""
     found: list[_Sums] = []
     for block in _blocks(flat):
-        array = block.numpy()
+        array = array_of(block)
         low, high = float(_least(array)), float(_greatest(array))
         zeros = 0
         if low <= 0.0 <= high:
             zeros = int(np.count_nonzero(array == 0))  # booleans are counted eight times as fast as floats
-        total = float(_added(array)) if len(array) <= SMALL else float(block.sum())
-        found.append((total, float(array.dot(array)), low, high, zeros))
+        squares = float(array.dot(array))
+        if len(array) <= SMALL:
+            total = float(array.dot(_ones[array.dtype.char][: len(array)]))
+        else:
+            total = float(block.sum())
+        found.append((total, squares, low, high, zeros))
     return found
 
 
@@ -231,7 +261,10 @@ def _stats(count: int, repeats: int, mean: float, root: float, low: float, high:
     many = count * repeats
     std = root * math.sqrt(many / (many - 1)) if many > 1 else 0.0  # no squares: those of 1e200 are infinite
     absmax = max(0.0, -low, high)  # in this order: the negative of a zero minimum is -0.0
-    return Stats(many, mean, std, low, high, absmax, 0, 0, 0, zeros * repeats)
+    return _quick_stats(many, mean, std, low, high, absmax, 0, 0, 0, zeros * repeats)
+
+
+_quick_stats = quick(Stats)
 
 
 # The other kinds ---------------------------------------------------------------------------------
@@ -242,7 +275,8 @@ def _integers(tensor: Tensor) -> Stats:
     count = flat.numel()
     if count == 0:
         return Stats(0, None, None, None, None, None)
-    array = (flat if flat.device.type == "cpu" else flat.cpu()).numpy()
+    flat = flat if flat.device.type == "cpu" else flat.cpu()
+    array = array_of(flat)
     low, high = int(array.min()), int(array.max())
     zeros = count - int(np.count_nonzero(array))
     base = low if max(-low, high) > 2**53 else 0  # float64 would round these: their distances from the least are exact

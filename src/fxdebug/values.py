@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeAlias, TypeVar, cast
 
 from fxdebug.errors import NotFound, nearest
 
@@ -30,6 +30,45 @@ def settled(number: Any) -> Any:
 
 
 NAN = settled(math.nan)
+
+
+Kind = TypeVar("Kind")
+
+
+def quick(kind: type[Kind]) -> type[Kind]:
+    """What makes instances of a frozen dataclass just as the class does, in an eighth of the time.
+
+    A frozen class sets its own fields the long way round. Here they are set on a twin that is not frozen
+    and has the same layout, which then becomes an instance of the class. For records made by the thousand.
+
+    >>> quick(Stats)(1, 2.0, 0.0, 2.0, 2.0, absmax=2.0) == Stats(1, 2.0, 0.0, 2.0, 2.0, 2.0)
+    True
+    """
+    names: dict[str, Any] = {"kind": kind, "missing": MISSING}
+    given, body = [], []
+    for place in fields(kind):  # type: ignore[arg-type]
+        name, value = place.name, place.name
+        if place.default_factory is not MISSING:
+            names[f"new_{name}"] = place.default_factory
+            value = f"new_{name}() if {name} is missing else {name}" if place.init else f"new_{name}()"
+            default = "=missing"
+        else:
+            names[f"default_{name}"] = place.default
+            default = "" if place.default is MISSING else f"=default_{name}"
+        if place.init:
+            given.append(name + default)
+        body.append(f"    made.{name} = {value}")
+    layout = {"__slots__": kind.__slots__} if "__slots__" in kind.__dict__ else {}  # type: ignore[attr-defined]
+    names["twin"] = type(kind.__name__, kind.__bases__, layout)
+    lines = [
+        f"def make({', '.join(given)}):",
+        "    made = twin()",
+        *body,
+        "    made.__class__ = kind",
+        "    return made",
+    ]
+    exec("\n".join(lines), names)
+    return cast("type[Kind]", names["make"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,30 @@ def type_name(kind: type) -> str:
     return kind.__name__
 
 
+def is_ordinary(tensor: Tensor) -> bool:
+    """Is there no more to a plain tensor than shape, strides and data in the memory of a device?"""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not _is_wrapped(tensor)
+        and tensor.data_ptr() != 0
+    )
+
+
+_is_wrapped = _functorch.is_functorch_wrapped_tensor
+_names: dict[Any, str] = {}
+
+
+def name_of(what: torch.dtype | torch.device) -> str:
+    """A dtype's or a device's name without ``torch.`` in front; torch takes a while to write them."""
+    name = _names.get(what)
+    if name is None:
+        name = _names[what] = str(what).removeprefix("torch.")
+    return name
+
+
 def local_part(value: Any) -> Any:
     """The local tensor of a DTensor-like object (anything with ``_local_tensor``), else the value itself."""
     return getattr(value, "_local_tensor", value) if type(value) not in PLAIN else value

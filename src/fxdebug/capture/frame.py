@@ -12,7 +12,7 @@ from fxdebug.capture.describe import type_name
 from fxdebug.capture.source import Line, without_our_frames
 from fxdebug.capture.values import first_line
 from fxdebug.trace import Call, Failure
-from fxdebug.values import Group, Inputs, Item, Outputs, Thing
+from fxdebug.values import Group, Inputs, Item, Outputs, Thing, quick
 
 NO_INPUTS = Inputs()
 NOWHERE = -1  # the index of the call that was running where none was (a generator consumed outside any)
@@ -88,7 +88,7 @@ class Frame:
 def to_call(frame: Frame) -> Call:
     """The finished record of a frame."""
     site = frame.site
-    return Call(
+    return _quick_call(
         index=frame.index,
         path=site.path,
         type=site.type,
@@ -113,6 +113,9 @@ def to_call(frame: Frame) -> Call:
         grad=frame.grad,
         thread=frame.thread,
     )
+
+
+_quick_call = quick(Call)
 
 
 def failure(error: BaseException, here: bool) -> Failure:

@@ -7,10 +7,13 @@ Statistics of weights are remembered across runs by tensor and data.
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,14 +21,34 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, looks
 from fxdebug.capture.layout import Layout, join, layout_of, tensors_of
 from fxdebug.capture.values import Values, version_of
-from fxdebug.stats import Unmeasurable, measure
+from fxdebug.stats import Unmeasurable, array_of, measure
 from fxdebug.trace import Parameter
 from fxdebug.values import Stats
 
 AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
 
-Mark = int | tuple[int, str]
-_measured: dict[int, tuple[weakref.ref[Tensor], Mark, Stats | None]] = {}
+Mark = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of one parameter or buffer from run to run, for as long as it is the same memory."""
+
+    reference: weakref.ref[Tensor]
+    pointer: int
+    facts: tuple[Any, ...]  # shape, dtype, requires_grad
+    arrays: tuple[np.ndarray, ...] | None  # of the memory itself, on a CPU; they do not keep it alive
+    mark: Mark | None = None  # of the data that was measured
+    stats: Stats | None = None
+    record: tuple[Any, Parameter] | None = None  # the last one, and what it depends on
+
+    def is_of(self, tensor: Tensor) -> bool:
+        if self.reference() is not tensor or self.pointer != _pointer(tensor):
+            return False
+        return self.facts == _facts(tensor)
+
+
+_known: dict[int, _Known] = {}
 
 
 @dataclass(slots=True)
@@ -49,7 +72,6 @@ class Parameters:
 
     def __init__(self, layout: Layout, modules: list[nn.Module], measuring: bool | None = None) -> None:
         self._layout = layout
-        self._modules = modules
         self._measuring = measuring
         with aside():
             self._held = _held(layout, modules)
@@ -63,11 +85,21 @@ class Parameters:
 
     def _total(self, kind: str | None = None) -> int:
         found = [held.tensor for held in self._held.values() if kind in (None, held.kind)]
-        return sum([tensor.numel() for tensor in found if not _is_uninitialised(tensor)])
+        return sum([tensor.numel() for tensor in found if type(tensor) in PLAIN or not _is_uninitialised(tensor)])
 
     def names(self) -> dict[int, str]:
         """First names by ``id`` of the tensor; the tensors stay alive as long as this object."""
         return {key: held.names[0] for key, held in self._held.items()}
+
+    def unchanged(self, tensor: Tensor) -> tuple[Stats | None] | None:
+        """Its statistics from before the run, if it is one of ours and still as it was then; ``None`` if not.
+
+        Weights of a large model are not measured without being asked, wherever in the run they are met.
+        """
+        held = self._held.get(id(tensor))
+        if held is None or held.tensor is not tensor or version_of(tensor) != held.version:
+            return None
+        return None if held.mark is not None and _mark(tensor) != held.mark else (held.before,)
 
     def after(self, model: nn.Module, values: Values) -> tuple[Parameter, ...]:
         """What there was and what became of it; parameters made during the run come last."""
@@ -97,8 +129,15 @@ class Parameters:
         if _is_uninitialised(tensor):
             device = str(tensor.device)
             return Parameter(held.names, held.kind, (), str(tensor.dtype)[6:], device, tensor.requires_grad)
+        known = _known.get(id(tensor))
+        if known is not None and not known.is_of(tensor):
+            known = None
+        storage = values.storage(tensor) if type(tensor) in PLAIN else None
+        rests_on = held.names, held.persistent, storage, changed, stats, held.before
+        if known is not None and known.record is not None and known.record[0] == rests_on and storage is not None:
+            return known.record[1]
         seen = looks(tensor)
-        return Parameter(
+        record = Parameter(
             names=held.names,
             kind=held.kind,
             shape=seen.shape,
@@ -112,6 +151,9 @@ class Parameters:
             stats=stats,
             sharding=seen.sharding,
         )
+        if known is not None:
+            known.record = rests_on, record
+        return record
 
 
 def _held(layout: Layout, modules: list[nn.Module]) -> dict[int, _Held]:
@@ -138,6 +180,49 @@ def _is_uninitialised(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.parameter.UninitializedTensorMixin)
 
 
+# Data and its statistics -------------------------------------------------------------------------
+
+
+def _facts(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.requires_grad
+
+
+def _pointer(tensor: Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # sparse, fake, …: no memory of its own
+        return -1
+
+
+def _remembered(tensor: Tensor) -> _Known:
+    known = _known.get(id(tensor))
+    if known is None or not known.is_of(tensor):
+        key = id(tensor)
+        reference = weakref.ref(tensor, lambda gone: _forget(key, gone))
+        known = _known[key] = _Known(reference, _pointer(tensor), _facts(tensor), _arrays(tensor))
+    return known
+
+
+def _forget(key: int, gone: Any) -> None:
+    if key in _known and _known[key].reference is gone:
+        del _known[key]
+
+
+def _arrays(tensor: Tensor) -> tuple[np.ndarray, ...] | None:
+    """The memory of a dense tensor in the CPU as whole numbers and, if they are that, as floats."""
+    if type(tensor) not in PLAIN or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return None
+    size = tensor.numel() * tensor.element_size()
+    dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    if not size or not dense or tensor.is_neg() or tensor.is_conj():
+        return None
+    memory = np.frombuffer((ctypes.c_char * size).from_address(tensor.data_ptr()), np.uint8)
+    whole = memory.view(np.uint64) if size % 8 == 0 and tensor.data_ptr() % 8 == 0 else memory
+    if tensor.dtype in (torch.float32, torch.float64) and tensor.data_ptr() % 8 == 0:
+        return whole, memory.view(np.float32 if tensor.dtype is torch.float32 else np.float64)
+    return (whole,)
+
+
 def _mark(tensor: Tensor) -> Mark | None:
     """Something that differs when the data does; ``None`` where it cannot be had.
 
@@ -147,34 +232,33 @@ def _mark(tensor: Tensor) -> Mark | None:
     if _is_uninitialised(tensor):
         return None
     try:
+        arrays = _remembered(tensor).arrays
+        if arrays is not None:
+            return tuple([str(_added(array)) for array in arrays])  # as text: NaN is equal to NaN
         body = tensor if type(tensor) in PLAIN else looks(tensor).body
         if body is None or body.layout is not torch.strided or body.is_meta:
             return None
-        if body.device.type != "cpu":
-            return int(torch.hash_tensor(body)), str(float(body.sum(dtype=torch.float64)))  # NaN is equal to NaN
-        flat = body.detach().contiguous().view(-1)
-        size = flat.numel() * flat.element_size()
-        if size % 8 or flat.storage_offset() * flat.element_size() % 8 or not flat.is_floating_point():
-            return zlib.crc32(flat.view(torch.uint8).numpy())
-        total = flat.sum(dtype=None if flat.element_size() > 2 else torch.float32)
-        return int(flat.view(torch.int64).sum()), str(float(total))
+        if body.device.type == "cpu":
+            return (zlib.crc32(array_of(body.detach().contiguous().view(-1).view(torch.uint8)).data),)
+        return int(torch.hash_tensor(body)), str(float(body.sum(dtype=torch.float64)))
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None  # quantised, nested, …: the version must do
+
+
+_added = np.add.reduce
 
 
 def _statistics(tensor: Tensor, mark: Mark | None = None) -> Stats | None:
     """Statistics of a weight, remembered while it is alive and its data as marked; ``None`` if there are none."""
     if _is_uninitialised(tensor):
         return None
-    entry = _measured.get(id(tensor))
-    if mark is not None and entry is not None and entry[0]() is tensor and entry[1] == mark:
-        return entry[2]
+    known = _remembered(tensor)
+    if mark is not None and known.mark == mark:
+        return known.stats
     body = looks(tensor).body
     try:
         stats = None if body is None else measure(body)
     except (Unmeasurable, RuntimeError, NotImplementedError):
         stats = None  # a weight of an exotic kind: its metadata still says what it is
-    if mark is not None:
-        key = id(tensor)
-        _measured[key] = (weakref.ref(tensor, lambda _: _measured.pop(key, None)), mark, stats)
+    known.mark, known.stats = mark, stats
     return stats

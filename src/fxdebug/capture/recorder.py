@@ -27,7 +27,7 @@ from fxdebug.capture.source import caller_line
 from fxdebug.capture.structure import Structure
 from fxdebug.capture.values import Keeper, Values, first_line
 from fxdebug.trace import Note
-from fxdebug.values import Inputs, Outputs
+from fxdebug.values import Inputs, Outputs, quick
 
 __all__ = ["Frame", "Listener", "Recorder", "Site", "Steps"]
 
@@ -38,6 +38,9 @@ class Listener(Protocol):
     def began(self, frame: Frame) -> None: ...
 
     def ended(self, frame: Frame) -> None: ...
+
+
+_quick_inputs, _quick_outputs = quick(Inputs), quick(Outputs)
 
 
 class Open(list[Frame]):
@@ -70,10 +73,11 @@ class Recorder:
         no_grad: bool = False,
         measuring: bool = True,
         graph: bool = False,
+        unchanged: Callable[[Any], Any] | None = None,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = Values(names, keeper, self.say, measuring)
+        self.values = Values(names, keeper, self.say, measuring, unchanged)
         self.structure = Structure(self.values, self.say, shown)
         self.bodies = Bodies(self.values, self.say) if graph else None
         self._keep_all = keep_all
@@ -317,14 +321,14 @@ class Recorder:
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
         see, item = self.values.see, self.structure.item
         with aside():
-            return Inputs(
+            return _quick_inputs(
                 tuple([see(arg, keep) if type(arg) in PLAIN else item(arg, keep=keep, reopen=False) for arg in args]),
                 {name: item(arg, keep=keep, reopen=False) for name, arg in kwargs.items()} if kwargs else {},
             )
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
         with aside():
-            return Outputs(
+            return _quick_outputs(
                 self.values.see(output, keep) if type(output) in PLAIN else self.structure.item(output, keep=keep)
             )
 

@@ -57,6 +57,7 @@ class Recording:
             listeners=options.listeners,
             no_grad=options.no_grad,
             graph=options.graph,
+            unchanged=None if self._parameters is None else self._parameters.unchanged,
         )
         if failed is not None:
             self.recorder.say(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")

@@ -13,11 +13,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from fxdebug.capture.describe import looks
+from fxdebug.capture.describe import PLAIN, is_ordinary, looks, name_of
 from fxdebug.stats import Unmeasurable, measure
-from fxdebug.values import Stats, Value
+from fxdebug.values import Stats, Value, quick
+
+_quick_value = quick(Value)
 
 
 class Keeper(Protocol):
@@ -48,14 +51,40 @@ class _Seen:
         self.gradient = value.requires_grad  # as it was when it was last met
 
 
+class _Memory:
+    """A tensor's memory: its number, and the statistics of what of it was measured."""
+
+    __slots__ = ("measured", "number", "reference")
+
+    def __init__(self, reference: weakref.ref[Any], number: int) -> None:
+        self.reference = reference
+        self.number = number
+        self.measured: dict[tuple[int, int, Any], tuple[int, Stats | None]] = {}
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Does it stand for each element of a stretch of memory once, whatever the order of its dimensions?"""
+    return not tensor.is_neg() and not tensor.is_conj() and (
+        tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+    )  # fmt: skip
+
+
 class Values:
     """The values of one trace, by sighting.
 
     ``names`` maps ``id(tensor)`` of the model's parameters and buffers to their names; the caller
-    keeps those tensors alive. ``say`` takes what must become a note on the current call.
+    keeps those tensors alive. ``say`` takes what must become a note on the current call. ``unchanged``
+    has the statistics of weights that are as they were before the run.
     """
 
-    def __init__(self, names: dict[int, str], keeper: Keeper | None, say: Say, measuring: bool = True) -> None:
+    def __init__(
+        self,
+        names: dict[int, str],
+        keeper: Keeper | None,
+        say: Say,
+        measuring: bool = True,
+        unchanged: Callable[[Tensor], tuple[Stats | None] | None] | None = None,
+    ) -> None:
         self.all: list[Value] = []
         self._names = names
         self._keeper = keeper
@@ -64,7 +93,8 @@ class Values:
         self._kept: set[int] = set()
         self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
         self._seen: dict[int, _Seen] = {}
-        self._storages: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._unchanged_weight = unchanged
+        self._storages: dict[int, _Memory] = {}
         self._storage_count = 0
         self._lock = threading.RLock()  # numbers are given out in any thread
 
@@ -130,19 +160,45 @@ class Values:
                 return None
         except (NotImplementedError, RuntimeError):
             return None  # sparse, nested, opaque: no single storage
-        entry = self._storages.get(storage._cdata)
-        if entry is not None and entry[0]() is not None:
-            return entry[1]
-        with self._lock:
-            number = self._storage_count
-            self._storage_count += 1
-            self._storages[storage._cdata] = (weakref.ref(storage), number)
-        return number
+        return self._memory(storage).number
+
+    def _memory(self, storage: Any) -> _Memory:
+        memory = self._storages.get(storage._cdata)
+        if memory is None or memory.reference() is None:
+            with self._lock:
+                memory = self._storages[storage._cdata] = _Memory(weakref.ref(storage), self._storage_count)
+                self._storage_count += 1
+        return memory
 
     def _new(self, tensor: Tensor, keep: bool) -> Value:
+        plain = type(tensor) in PLAIN and is_ordinary(tensor)
+        value = self._ordinary(tensor) if plain else self._special(tensor)
+        self.all.append(value)
+        if keep and self._keeper is not None:
+            self._keep(value, tensor, tensor if plain else None)
+        return value
+
+    def _ordinary(self, tensor: Tensor) -> Value:
+        """The value of a dense tensor that is what it seems: nearly all are."""
+        memory = self._memory(tensor.untyped_storage())
+        return _quick_value(
+            number=len(self.all),
+            shape=tuple(tensor.shape),
+            dtype=name_of(tensor.dtype),
+            device=name_of(tensor.device),
+            stride=tensor.stride(),
+            offset=tensor.storage_offset(),
+            type=type(tensor).__name__,
+            requires_grad=tensor.requires_grad,
+            storage=memory.number,
+            name=self._names.get(id(tensor)),
+            stats=self._statistics(tensor, tensor) if self._measuring else None,
+        )
+
+    def _special(self, tensor: Tensor) -> Value:
         seen = looks(tensor)
         body = seen.body
-        value = Value(
+        return Value(
             number=len(self.all),
             shape=seen.shape,
             dtype=seen.dtype,
@@ -154,26 +210,39 @@ class Values:
             requires_grad=seen.requires_grad,
             storage=None if body is None else self.storage(body),
             name=self._names.get(id(tensor)),
-            stats=self._measured(body, seen.detail, seen.dtype),
+            stats=self._statistics(tensor, body) if self._measuring else None,
             sharding=seen.sharding,
             detail=seen.detail,
         )
-        self.all.append(value)
-        if keep and self._keeper is not None:
-            self._keep(value, tensor, body)
-        return value
 
-    def _measured(self, body: Tensor | None, detail: str | None, dtype: str) -> Stats | None:
-        if not self._measuring:
-            return None
+    def _statistics(self, tensor: Tensor, body: Tensor | None) -> Stats | None:
         if body is None:
             self._say("no statistics: a fake tensor has no data")
             return None
+        if self._unchanged_weight is not None and id(tensor) in self._names:
+            weight = self._unchanged_weight(tensor)
+            if weight is not None:
+                return weight[0]
+        if type(body) not in PLAIN or body.layout is not torch.strided or body.is_inference() or body.is_meta:
+            return self._measured(body)
+        memory = self._memory(body.untyped_storage())
+        view = body.data_ptr(), body.numel(), body.dtype
+        if not _is_dense(body):
+            return self._measured(body)
+        known = memory.measured.get(view)
+        if known is not None and known[0] == body._version:
+            return known[1]  # a view of all the elements that another tensor had: they are walked in the same order
+        stats = self._measured(body)
+        memory.measured[view] = body._version, stats
+        return stats
+
+    def _measured(self, body: Tensor) -> Stats | None:
         try:
             return measure(body)
         except Unmeasurable as error:
             self._say(f"no statistics: {error}")
         except Exception as error:  # the debugger never breaks the debugged
+            dtype = str(body.dtype)[6:]
             self._say(f"no statistics of {dtype} ({type(body).__name__}): {type(error).__name__}: {first_line(error)}")
         return None
 
