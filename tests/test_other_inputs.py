@@ -1,0 +1,150 @@
+"""``call.fx`` on other inputs: right to the last bit, or a refusal that says why; the model stays as it is."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import Trace, fx_debug
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+
+def traced(model: nn.Module) -> Trace:
+    with torch.no_grad():
+        trace = fx_debug(model.eval(), torch.randn(3, 4))
+    assert trace.root.status == "verified", trace.root.reason
+    return trace
+
+
+def refused(trace: Trace, x: Any) -> str:
+    with torch.no_grad(), pytest.raises(fxdebug.UsageError) as caught:
+        trace.root.fx(x)
+    return str(caught.value)
+
+
+class CountsInABuffer(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.plain = [torch.zeros(())]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        self.plain[0].add_(1)
+        return self.inner(x) * self.count + self.plain[0]
+
+
+def test_the_check_on_other_sizes_writes_nothing() -> None:
+    model = CountsInABuffer()
+    trace = traced(model)
+    twin, x = copy.deepcopy(model), torch.randn(5, 4)
+    with torch.no_grad():
+        assert torch.equal(trace.root.fx(x), twin(x))
+    assert model.count.item() == twin.count.item() == 2  # type: ignore[operator]
+
+
+class ChildKeeps(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+def test_the_check_on_other_sizes_leaves_nothing_with_hooks_of_children() -> None:
+    model, seen = ChildKeeps(), []
+    trace = traced(model)
+    model.inner.register_forward_hook(lambda module, args, output: seen.append(output))
+    with torch.no_grad():
+        trace.root.fx(torch.randn(5, 4))
+    assert seen == []
+
+
+class SwapsAWeight(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(self.inner, {"weight": self.inner.weight * 2}, (x,))
+
+
+def test_a_graph_refuses_where_a_child_takes_a_tensor_that_it_is_not_given() -> None:
+    trace = traced(SwapsAWeight())
+    for size in (3, 5):
+        assert "Linear in it takes a tensor that is no argument of it" in refused(trace, torch.randn(size, 4))
+
+
+class TellsTheChild(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.inner.rows = x.shape[0]  # type: ignore[assignment]
+        return self.inner(x)
+
+
+def test_a_graph_refuses_where_its_python_changes_what_lasts() -> None:
+    assert "changes attributes" in refused(traced(TellsTheChild()), torch.randn(3, 4))
+
+
+class DropsALayer(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) if random.random() < 2 else x
+
+
+def test_a_graph_refuses_where_its_python_draws_random_numbers() -> None:
+    assert "draws random numbers of its own" in refused(traced(DropsALayer()), torch.randn(3, 4))
+
+
+class Reseeds(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return self.inner(x) + torch.rand(4)
+
+
+def test_a_body_that_sets_the_random_state_is_recorded() -> None:
+    trace = fx_debug(Reseeds(), torch.randn(3, 4))
+    assert trace.root.status == "recorded"
+    assert "sets the state of torch's random numbers" in trace.root.reason
+
+
+class Doubles(nn.Linear):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs) * 2
+
+
+def test_what_a_call_adds_to_a_forward_is_computed_once() -> None:
+    model = ChildKeeps()
+    model.inner = Doubles(4, 4)
+    trace, x = traced(model), torch.randn(5, 4)
+    with torch.no_grad():
+        assert torch.equal(trace.root.fx(x), model(x))
+
+
+class OddNames(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_module('<b a="1">', nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._modules['<b a="1">'](x)  # type: ignore[misc]
+
+
+def test_a_graph_runs_whatever_its_modules_are_called() -> None:
+    model = OddNames()
+    trace, x = traced(model), torch.randn(5, 4)
+    with torch.no_grad():
+        assert torch.equal(trace.root.fx(x), model(x))
+
+
+def test_a_graph_refuses_when_the_module_is_in_another_mode() -> None:
+    class Drops(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(self.inner(x), 0.5, self.training)
+
+    model = Drops()
+    trace = traced(model)
+    model.train()
+    assert "does something else" in refused(trace, torch.randn(3, 4))
