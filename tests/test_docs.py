@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from fxdebug.apps import cli
+from fxdebug.ops import Body, Explanation, Graph, Guard, Op, Ref
 from fxdebug.trace import Call, Failure, Note, Parameter, Trace
 from fxdebug.values import Group, Inputs, Outputs, Sharding, Stats, Thing, Value
 
@@ -165,7 +166,9 @@ def test_links_of_a_page_lead_to_files(page):
 
 
 @pytest.mark.parametrize(
-    "record", [Trace, Call, Value, Stats, Parameter, Failure, Note, Sharding, Group, Thing, Inputs, Outputs]
+    "record",
+    [Trace, Call, Value, Stats, Parameter, Failure, Note, Sharding, Group, Thing, Inputs, Outputs]
+    + [Explanation, Body, Graph, Op, Ref, Guard],
 )
 def test_every_field_of_a_record_is_described(record):
     page = (ROOT / "docs" / "trace-format.md").read_text(encoding="utf-8")
