@@ -487,3 +487,28 @@ def test_a_class_or_module_patched_while_it_is_traced_runs_as_patched(tool: str,
     with unchanged(model):
         assert run(tool, model, tmp_path, ones())[0, 0].item() == 40.0
     assert calls(fx_debug(model, ones())) == ["Does", "  a", "  b", "  a", "  a"]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_program_may_resize_its_tensors_after_a_run(tool: str, tmp_path: Path) -> None:
+    """``Tensor.numpy()`` would forbid it for good; sharded modules free their parameters that way."""
+    kept: list[torch.Tensor] = []
+
+    class Keeps(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept[:] = [x, x * 2, x.to(torch.float64) + 1, x.to(torch.int64) + 1, x.to(torch.bfloat16) + 1, x > 0]
+            return sum(self.inner(each).to(torch.float32) for each in kept) + self.weight
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.weight = nn.Identity(), nn.Parameter(torch.ones(4))
+
+    model = Keeps()
+    x = torch.ones(1, 4)
+    if tool.startswith("context"):
+        with fxdebug.model_addition_debugger_context(model, str(tmp_path), use_repr=tool == "context"):
+            model(x)
+    else:
+        fxdebug.fx_debug(model, x, values=tool if tool in ("stats", "repr", "tensors") else "stats")
+    for tensor in (model.weight.detach(), x, *kept):
+        tensor.untyped_storage().resize_(0)
