@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
+import warnings
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import networkx as nx
 import pytest
 import torch
+import zoo_sample
 from torch import nn
 from trees import Does, linear, ones
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from fxdebug.graph import Network
+from fxdebug.ops import refs_in
+from fxdebug.query import network
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}
 
@@ -205,6 +214,12 @@ def test_what_was_written_in_place_is_an_edge_through_memory():
     assert nx.is_directed_acyclic_graph(graph)
 
 
+def test_what_was_written_in_place_leaves_as_it_then_is():
+    trace = fx_debug(nn.Sequential(linear(), nn.ReLU(inplace=True)), -ones())
+    assert trace.node("1#0/output").stats == trace.find("1")[0].outputs[0].stats
+    assert trace.node("1#0/output").stats.min == 0
+
+
 # What did not happen -----------------------------------------------------------------------------
 
 
@@ -230,6 +245,55 @@ def test_nobody_says_unused_of_parameters_in_a_call_that_nobody_sees_into():
         trace = fx_debug(nn.Sequential(layer), torch.ones(1, 3, 8))
     assert trace.find("0")[0].status == "opaque"
     assert trace.graph.graph["unused_parameters"] == ""
+
+
+# Any model ---------------------------------------------------------------------------------------
+
+GROUPS = [group for group in zoo_sample.PLAIN if group not in ("scale", "tensors")]
+ARCHITECTURES = ["hf/bert", "hf/gpt2", "hf/t5", "hf/longformer", "hf/mixtral"]
+
+
+def traced(build: Callable[[], Any]) -> Trace:
+    model, kwargs, *_ = build()
+    with warnings.catch_warnings(), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            return fx_debug(model, kwargs)
+        except Exception:
+            found = fxdebug.last_failed()
+            assert found is not None
+            return found
+
+
+@pytest.mark.parametrize("group", [*GROUPS, *ARCHITECTURES])
+def test_in_any_model_values_flow_forward_from_who_has_them_to_who_asks_for_them(group):
+    entries = [(name, build) for name, build in zoo_sample.entries(whole=False) if name.startswith(f"{group}/")]
+    assert entries
+    for name, build in entries:
+        assert inconsistencies(network(traced(build))) == [], name
+
+
+def inconsistencies(net: Network) -> list[str]:
+    """What cannot be right about nodes and edges."""
+    found = []
+    for edge in net.edges:
+        source, target = net.nodes[edge.source], net.nodes[edge.target]
+        if source.position >= target.position:
+            found.append(f"{edge} leads back in time")
+        numbers = {value.number for value in source.values}
+        memory = {value.storage for value in source.values if value.storage is not None}
+        value = edge.value  # written to meanwhile, it is another value in the same memory
+        if edge.kind == "data" and value is not None and value.number not in numbers and value.storage not in memory:
+            found.append(f"{edge} has a value that its source does not have")
+    for node in net.nodes.values():
+        arriving = [edge for edge in net.into.get(node.id, ()) if edge.kind == "data"]
+        if node.kind in ("call_function", "call_method") and node.step is not None:
+            operands = (*node.step.args, *node.step.kwargs.values())
+            if len(arriving) != sum(len(refs_in(operand)) for operand in operands):
+                found.append(f"{node} is not fed by all of its arguments")
+        if node.kind == "placeholder" and node.call.parent is not None and node.values and not net.into.get(node.id):
+            found.append(f"nobody knows where {node} came from")
+    return found
 
 
 # Where there is less to see ----------------------------------------------------------------------

@@ -159,6 +159,8 @@ class Network:
                     yield self.trace.calls[next(children)]
                     continue
                 item, source, depth = body.results[position], body.sources[position], call.depth + 1
+                if step.kind == "output" and call.outputs is not None:
+                    item = call.outputs.item  # as it left: what the node's argument was may have been written to since
                 self._add(f"{own}/{step.name}", step.kind, step.op, step.target, call, item, source, depth, step)
                 for value in writes.get(position, ()):
                     self.writers.add(f"{own}/{step.name}")
