@@ -250,7 +250,7 @@ def test_nobody_says_unused_of_parameters_in_a_call_that_nobody_sees_into():
 # Any model ---------------------------------------------------------------------------------------
 
 GROUPS = [group for group in zoo_sample.PLAIN if group not in ("scale", "tensors")]
-ARCHITECTURES = ["hf/bert", "hf/gpt2", "hf/t5", "hf/longformer", "hf/mixtral"]
+ARCHITECTURES = ["hf/bert", "hf/bart", "hf/longformer", "hf/mamba", "hf/whisper", "hf/xlnet"]
 
 
 def traced(build: Callable[[], Any]) -> Trace:
