@@ -1,7 +1,7 @@
-"""Does a body do what its graph does for inputs of other sizes? It runs once on fake tensors, and the tape tells.
+"""Does a body do what its graph does for inputs of other sizes? It runs once, and the tape tells.
 
-Nothing real is computed, read or written meanwhile: parameters, buffers and whatever other tensors the
-body gets at are fake ones in the operations, and what its Python changes is put back.
+It runs on fake tensors, which have sizes and no data, or else on copies: parameters, buffers and whatever
+other tensors the body gets at are others in the operations, and what its Python changes is put back.
 """
 
 from __future__ import annotations
@@ -24,54 +24,118 @@ from fxdebug.capture.hidden import hidden_input
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match
 from fxdebug.capture.pattern import Pattern
+from fxdebug.capture.reach import Reach
 from fxdebug.capture.source import short
 from fxdebug.capture.state import State
 from fxdebug.capture.tape import Body
 from fxdebug.capture.values import Values, first_line
 
 
-def differs_on_fake(pattern: Pattern, module: nn.Module, args: Any, kwargs: Any) -> str | None:
-    """Run the body on fake tensors like these and match the tape; ``None`` if the pattern is what it does."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    state = State(module)
-    try:
-        fakes = tree_map(lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, args)
-        named = tree_map(lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, kwargs)
-        with state.kept(), hushed(), warnings.catch_warnings(), mode, in_context(pattern.context), _Faked(mode):
-            warnings.simplefilter("ignore")
-            body, values = contextvars.copy_context().run(tape_of, module, fakes, named)
-    except Exception as error:
-        return f"it cannot be checked for these inputs without running it ({type(error).__name__}: {first_line(error)})"
-    finally:
-        state.put_back()
-    attempt = Match(pattern, body, values)
-    return hidden_input(body, body) if attempt.holds() else _difference(attempt, pattern)
+def differs_elsewhere(pattern: Pattern, module: nn.Module, args: Any, kwargs: Any) -> str | None:
+    """Run the body on inputs like these and match the tape; ``None`` if the pattern is what it does.
+
+    On fake tensors, for nothing; where these cannot tell (a branch on a value, an operation that has no fake
+    version, Python that looks whether tensors are fake), on copies of the real ones.
+    """
+    problem: str | None = None
+    for instead in (_Faked, _Copied):
+        state = State(module)
+        try:
+            with state.kept(), hushed(), warnings.catch_warnings(), in_context(pattern.context):
+                warnings.simplefilter("ignore")
+                body, values = contextvars.copy_context().run(_tape, instead, module, args, kwargs)
+        except Exception as error:
+            problem = f"it cannot be checked for these inputs ({type(error).__name__}: {first_line(error)})"
+            continue
+        finally:
+            state.put_back()
+        attempt = Match(pattern, body, values)
+        problem = hidden_input(body, body) if attempt.holds() else _difference(attempt, pattern)
+        if problem is None:
+            return None
+    return problem
 
 
-class _Faked(TorchFunctionMode):
-    """Gives every operation a fake tensor in the place of a real one; a real one that it returns stays itself."""
+def _tape(instead: type[_Faked] | type[_Copied], module: nn.Module, args: Any, kwargs: Any) -> tuple[Body, Values]:
+    with instead(module) as inside:
+        given = tree_map(inside.own, (args, kwargs))
+        return tape_of(module, *given)
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+
+class _Instead(TorchFunctionMode):
+    """Gives every operation a tensor of its own in the place of the model's; one that it returns stays itself."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._mode = mode
-        self._real: dict[int, tuple[Tensor, Tensor]] = {}  # by the id of the fake one, which is kept alive
+        self._given: dict[int, tuple[Tensor, Tensor]] = {}  # id of the model's → it, and ours
+        self._back: dict[int, Tensor] = {}  # id of ours → the model's
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = tree_map(self._fake, (args, kwargs or {}))
-        result = func(*args, **kwargs)
-        return self._real.get(id(result), (None, result))[1]
+    def make(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor."""
+        raise NotImplementedError
 
-    def _fake(self, thing: Any) -> Any:
-        if (
-            not isinstance(thing, Tensor)
-            or isinstance(thing, FakeTensor)
-            or torch._C._functorch.is_functorch_wrapped_tensor(thing)
-        ):
+    def is_foreign(self, tensor: Tensor) -> bool:
+        """Is it the model's?"""
+        raise NotImplementedError
+
+    def own(self, thing: Any) -> Any:
+        """What stands for a tensor among the inputs."""
+        if not isinstance(thing, Tensor):
             return thing
         with torch._C.DisableTorchFunction():
-            fake = self._mode.from_tensor(thing, static_shapes=True)
-        self._real[id(fake)] = fake, thing
-        return fake
+            return self.make(thing)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map(self._put, (args, kwargs or {}))
+        result = func(*args, **kwargs)
+        return self._back.get(id(result), result)
+
+    def _put(self, thing: Any) -> Any:
+        if not isinstance(thing, Tensor) or not self.is_foreign(thing):
+            return thing
+        if id(thing) not in self._given:
+            ours = self.own(thing)
+            self._given[id(thing)] = thing, ours
+            self._back[id(ours)] = thing
+        return self._given[id(thing)][1]
+
+
+class _Faked(_Instead):
+    """Fake tensors: they have sizes and no data."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def make(self, tensor: Tensor) -> Tensor:
+        return self._mode.from_tensor(tensor, static_shapes=True)
+
+    def is_foreign(self, tensor: Tensor) -> bool:
+        return not isinstance(tensor, FakeTensor) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+    def __enter__(self) -> Any:
+        self._mode.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._mode.__exit__(*error)
+
+
+class _Copied(_Instead):
+    """Copies of what the module holds and of its inputs."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._held = Reach(module).tensors
+
+    def make(self, tensor: Tensor) -> Tensor:
+        if tensor.requires_grad and not tensor.is_leaf:
+            return tensor.clone()
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+    def is_foreign(self, tensor: Tensor) -> bool:
+        return id(tensor) in self._held
 
 
 def _difference(attempt: Match, pattern: Pattern) -> str:
@@ -129,4 +193,4 @@ class _Watcher:
         return run(*args, **kwargs)
 
     def meets(self, module: nn.Module) -> bool:
-        return False
+        return self._count > 0 and threading.get_ident() == self._thread  # one that is made in the body

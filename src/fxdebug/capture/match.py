@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fxdebug.capture.coding import ATOMS, Opaque, Struct
-from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, member
+from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, is_another_of, member
 from fxdebug.capture.sizes import Size, evaluate
 from fxdebug.capture.tape import Body, Entry
 from fxdebug.capture.values import Uid, Values
@@ -74,7 +74,7 @@ class Match:
         if not isinstance(module, nn.Module):
             return False
         if not isinstance(wanted, str):
-            return module is wanted
+            return module is wanted or is_another_of(module, wanted)
         try:
             return member(self.body.module, wanted) is module
         except AttributeError:

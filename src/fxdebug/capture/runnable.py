@@ -1,8 +1,8 @@
 """``call.fx``: the graph of a verified call as a ``torch.fx.GraphModule`` that knows when it holds.
 
 Before it runs it looks at what it is given: the same structure, constants, dtypes and devices as when
-it was made. For other sizes it makes sure: the body runs once on fake tensors of these sizes, and the
-graph must match that tape. Questions about values are asked again while it runs, and the answers must
+it was made. For other sizes it makes sure: the body runs once on fake tensors of these sizes, or on
+copies, and the graph must match that tape. Questions about values are asked again while it runs, and the answers must
 be the ones it was made with. Otherwise it refuses and says which assumption does not hold.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from fxdebug.capture.context import in_context
-from fxdebug.capture.faked import differs_on_fake
+from fxdebug.capture.faked import differs_elsewhere
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.interpreter import Executor, Refused, bindings
 from fxdebug.capture.pattern import member
@@ -69,12 +69,12 @@ class GraphOfCall(fx.GraphModule):
             return None
 
     def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
-        """The sizes it was made with, or sizes for which a fake run takes the same path."""
+        """The sizes it was made with, or sizes for which the body takes the same path."""
         built, module, _ = self._what
         key = (module.training, *((tuple(t.shape), t.dtype, t.device) for t in tensors))
         if key in self._proven:
             return
-        problem = differs_on_fake(built.pattern, module, args, kwargs)
+        problem = differs_elsewhere(built.pattern, module, args, kwargs)
         if problem is not None:
             raise Refused(problem)
         self._proven.add(key)

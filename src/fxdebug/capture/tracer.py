@@ -30,6 +30,7 @@ from fxdebug.capture.pattern import (
     Pattern,
     Slot,
     attribute_names,
+    is_another_of,
     object_name,
     relative_paths,
 )
@@ -87,6 +88,9 @@ class ModuleTracer(fx.Tracer):
         try:
             pattern.out = self._matched(output, body.out)
         except Mismatch as error:
+            if any(uid not in self._standins and uid not in self._real for uid in uids_in(body.out)):
+                why = "it returns tensors that were made inside its children and gathered past them, as by hooks there"
+                raise Mismatch(why) from None
             raise Mismatch(f"run again, it returns something else: {error}") from None
         pattern.held = len(self._held)
         return pattern
@@ -113,7 +117,7 @@ class ModuleTracer(fx.Tracer):
 
     def knows(self, module: nn.Module) -> bool:
         """Was this module called in the body, registered or not, or one just like it made there?"""
-        return any(entry.what is module or _is_another_of(module, entry.what) for entry in self.body.entries)
+        return any(entry.what is module or is_another_of(module, entry.what) for entry in self.body.entries)
 
     def forget(self) -> None:
         """Let go of all stand-ins."""
@@ -150,7 +154,7 @@ class ModuleTracer(fx.Tracer):
 
     def _child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = self._next(module)
-        if entry.what is not module and not _is_another_of(module, entry.what):
+        if entry.what is not module and not is_another_of(module, entry.what):
             raise Mismatch(f"run again, it calls {name_of(module)} where {name_of(entry.what)} ran")
         templates = self._call_templates(entry, args, kwargs)
         result = self._result(entry)
@@ -377,18 +381,6 @@ class ModuleTracer(fx.Tracer):
         if name is None:
             self.pattern.reusable = False
         return Attribute(name, None if name is not None else tensor)
-
-
-def _is_another_of(module: nn.Module, recorded: Any) -> bool:
-    """Is it a module made in the body, without tensors, that is configured just like the one made when it ran?"""
-    if type(module) is not type(recorded) or module._parameters or module._buffers or module._modules:
-        return False
-    mine, theirs = module.__dict__, recorded.__dict__
-    plain = [name for name in mine if not name.startswith("_") and name != "forward"]
-    try:
-        return all(name in theirs and bool(mine[name] == theirs[name]) for name in plain)
-    except Exception:
-        return False
 
 
 class _Guide(TorchFunctionMode):
