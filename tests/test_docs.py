@@ -218,7 +218,7 @@ def test_an_example_is_short(example):
     assert ast.get_docstring(ast.parse(text)), "it says what it shows"
 
 
-def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path):
+def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkeypatch):
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo.py"), "out"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
@@ -230,4 +230,8 @@ def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path):
     assert any(line.startswith("The two sentences are ") for line in lines)
     named = sorted(Path(line.split()[0]).name for line in lines if line.endswith(" MB"))
     assert named == sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_file())
-    assert "trace.json" in named and "tensors-0001.safetensors" in named
+    assert {"trace.json", "tensors-0001.safetensors", "graph.svg", "graph.png"} <= set(named)
+    assert "113 of 113 calls have a verified graph, " in done.stdout
+    for command in re.findall(r"^  (fxdebug .*)$", done.stdout, re.MULTILINE):  # what to try next works
+        monkeypatch.chdir(tmp_path)
+        assert cli.main(shlex.split(command)) == 0, command
