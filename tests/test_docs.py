@@ -232,6 +232,6 @@ def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkey
     assert named == sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_file())
     assert {"trace.json", "tensors-0001.safetensors", "graph.svg", "graph.png"} <= set(named)
     assert "113 of 113 calls have a verified graph, " in done.stdout
-    for command in re.findall(r"^  (fxdebug .*)$", done.stdout, re.MULTILINE):  # what to try next works
+    for command in re.findall(r"^  fxdebug (.*)$", done.stdout, re.MULTILINE):  # what to try next works
         monkeypatch.chdir(tmp_path)
         assert cli.main(shlex.split(command)) == 0, command
