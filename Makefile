@@ -27,7 +27,7 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py out
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 zoo: $(READY)
 	$(BIN)/python tools/zoo.py

@@ -17,7 +17,7 @@ import fxdebug
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "build" in metafunc.fixturenames:
-        chosen = list(zoo_sample.entries(metafunc.config.getoption("--whole-zoo")))
+        chosen = list(zoo_sample.entries(whole=True))
         metafunc.parametrize("build", [build for _, build in chosen], ids=[name for name, _ in chosen])
 
 
