@@ -20,7 +20,9 @@ def split(text: str) -> tuple[str, str]:
     if found is None:
         return text, ""
     words, file, number = found.groups()
-    path = next(iter([*HERE.rglob(Path(file).name)]), Path(file))
+    path = next(iter(HERE.rglob(Path(file).name)), Path(file))
+    if not path.is_file():  # a library's
+        return words, f"{file}:{number}"
     return words, path.read_text(encoding="utf-8").splitlines()[int(number) - 1].strip()
 
 

@@ -538,6 +538,28 @@ def test_a_thread_is_started_once() -> None:
     assert saw(Starts, before=started.clear, outside=lambda model: list(started)) == reason
 
 
+def test_a_library_that_is_imported_while_a_body_runs_again_is_imported_whole(tmp_path: Any) -> None:
+    """Python keeps what a library imported before it failed: the program could never import it again."""
+    (tmp_path / "needs_a_folder.py").write_text("import os\nos.makedirs(os.path.dirname(__file__) + '/made')\n")
+
+    class Imports(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if COUNT:  # in the second run only
+                import needs_a_folder  # type: ignore[import-not-found] # noqa: F401
+            return self.l(x)
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        trace = fxdebug.fx_debug(Imports(), torch.ones(3, 8))
+        globals()["COUNT"] = 1
+        assert trace.root.status == "verified"
+        assert "needs_a_folder" in sys.modules
+        assert (tmp_path / "made").is_dir()
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("needs_a_folder", None)
+
+
 def test_nobody_waits_twice() -> None:
     class Sleeps(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

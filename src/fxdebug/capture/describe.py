@@ -76,7 +76,7 @@ def looks(tensor: Tensor) -> Looks:
         if local is not tensor:
             sharding = _sharding(tensor)
             tensor = body = local
-        elif _is_fake(tensor):
+        elif is_fake(tensor):
             body = None
     if _functorch.is_functorch_wrapped_tensor(tensor):
         detail, body = _unwrapped(tensor)
@@ -99,7 +99,8 @@ def looks(tensor: Tensor) -> Looks:
     )  # fmt: skip
 
 
-def _is_fake(tensor: Tensor) -> bool:
+def is_fake(tensor: Tensor) -> bool:
+    """Is it a tensor of FakeTensorMode, which has everything but memory?"""
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and isinstance(tensor, fake.FakeTensor)
 

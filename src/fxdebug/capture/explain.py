@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fxdebug.capture import hush, wrap
 from fxdebug.capture.coding import uids_in
@@ -63,13 +65,14 @@ class Explainer:
 
     def explain(self, bodies: list[Body]) -> list[Explained]:
         """One :class:`Explained` per body, in their order."""
-        try:
-            return [self._explained(body) for body in bodies]
-        finally:
-            if self._state is not None:
-                self._state.put_back()
-            if self._tracing is not None:
-                self._tracing.end()
+        with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext():
+            try:
+                return [self._explained(body) for body in bodies]
+            finally:
+                if self._state is not None:
+                    self._state.put_back()
+                if self._tracing is not None:
+                    self._tracing.end()
 
     def _explained(self, body: Body) -> Explained:
         if body.suspended is not None:

@@ -18,6 +18,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ def _refuse(what: str) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise Mismatch(what)
 
+    refused.__dict__["refuses"] = True
     return refused
 
 
@@ -41,7 +43,7 @@ _open = builtins.open
 
 
 def _open_to_read(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-    if set(mode) & set("wax+"):
+    if set(mode) & set("wax+") and not _is_importing():
         raise Mismatch("it writes to a file")
     return _open(file, mode, *args, **kwargs)
 
@@ -95,6 +97,7 @@ class _Mine(threading.local):
     """How many of these blocks this thread is in."""
 
     depth = 0
+    within: FrameType | None = None  # what the innermost one is in
 
 
 _mine = _Mine()
@@ -143,18 +146,34 @@ def hushed() -> Iterator[None]:
     """
     begin()
     _mine.depth += 1
+    within, _mine.within = _mine.within, sys._getframe(2)
     try:
         yield
     finally:
+        _mine.within = within
         _mine.depth -= 1
         end()
 
 
 def _for_hushed(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    refuses = hasattr(replacement, "refuses")
+
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        return (replacement if _mine.depth else original)(*args, **kwargs)
+        if not _mine.depth or (refuses and _is_importing()):
+            return original(*args, **kwargs)
+        return replacement(*args, **kwargs)
 
     return chosen
+
+
+def _is_importing() -> bool:
+    """Is a library being imported in this block? It must not stop in the middle: Python keeps half of it."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame is not _mine.within:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Muted:

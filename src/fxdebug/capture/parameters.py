@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import PLAIN, looks
+from fxdebug.capture.describe import PLAIN, is_fake, looks
 from fxdebug.capture.layout import Layout, join, layout_of, tensors_of
 from fxdebug.capture.values import Values, version_of
 from fxdebug.stats import Unmeasurable, array_of, measure
@@ -189,8 +189,8 @@ def _facts(tensor: Tensor) -> tuple[Any, ...]:
 
 def _pointer(tensor: Tensor) -> int:
     try:
-        return tensor.data_ptr()
-    except RuntimeError:  # sparse, fake, …: no memory of its own
+        return -1 if is_fake(tensor) else tensor.data_ptr()
+    except RuntimeError:  # sparse, …: no memory of its own
         return -1
 
 
