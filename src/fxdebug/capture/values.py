@@ -96,6 +96,7 @@ class Values:
         self._unchanged_weight = unchanged
         self._storages: dict[int, _Memory] = {}
         self._storage_count = 0
+        self._said: set[str] = set()
         self._lock = threading.RLock()  # numbers are given out in any thread
 
     def see(self, tensor: Tensor, keep: bool = True) -> Value:
@@ -217,14 +218,17 @@ class Values:
 
     def _statistics(self, tensor: Tensor, body: Tensor | None) -> Stats | None:
         if body is None:
-            self._say("no statistics: a fake tensor has no data")
+            self._without_data("fake")
             return None
         if self._unchanged_weight is not None and id(tensor) in self._names:
             weight = self._unchanged_weight(tensor)
             if weight is not None:
                 return weight[0]
         if type(body) not in PLAIN or body.layout is not torch.strided or body.is_inference() or body.is_meta:
-            return self._measured(body)
+            if not body.is_meta:
+                return self._measured(body)
+            self._without_data("meta")
+            return None
         memory = self._memory(body.untyped_storage())
         view = body.data_ptr(), body.numel(), body.dtype
         if not _is_dense(body):
@@ -235,6 +239,12 @@ class Values:
         stats = self._measured(body)
         memory.measured[view] = body._version, stats
         return stats
+
+    def _without_data(self, kind: str) -> None:
+        """Said once a run: where one tensor has no data, it may be all of them."""
+        if kind not in self._said:
+            self._said.add(kind)
+            self._say(f"no statistics: a {kind} tensor has no data")
 
     def _measured(self, body: Tensor) -> Stats | None:
         try:
