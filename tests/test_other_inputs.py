@@ -148,3 +148,60 @@ def test_a_graph_refuses_when_the_module_is_in_another_mode() -> None:
     trace = traced(model)
     model.train()
     assert "does something else" in refused(trace, torch.randn(3, 4))
+
+
+class FillsParts(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        whole = x.new_empty(x.shape[0], 8)
+        whole[..., :4].copy_(y)
+        whole[..., 4:].copy_(x)
+        return whole * 2
+
+
+def test_a_tensor_that_is_filled_part_by_part_is_verified_with_gradients() -> None:
+    model = FillsParts()
+    trace, x = fx_debug(model, torch.randn(3, 4)), torch.randn(5, 4)
+    assert (trace.root.status, trace.root.reason) == ("verified", "")
+    mine, theirs = trace.root.fx(x), model(x)
+    assert torch.equal(mine, theirs) and mine.requires_grad
+    mine.sum().backward()
+    gradient = model.inner.weight.grad
+    model.inner.weight.grad = None
+    theirs.sum().backward()
+    assert gradient is not None and torch.equal(gradient, model.inner.weight.grad)
+
+
+class MakesAnActivation(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.Softmax(dim=-1)(self.inner(x))
+
+
+def test_a_module_made_in_the_body_is_known_again_for_other_sizes() -> None:
+    model = MakesAnActivation()
+    trace, x = traced(model), torch.randn(5, 4)
+    with torch.no_grad():
+        assert torch.equal(trace.root.fx(x), model(x))
+
+
+class Routes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = (x.sum(-1) > 0).nonzero()[:, 0]
+        y = torch.zeros_like(x)
+        y[rows] = self.inner(x[rows])
+        return y
+
+
+def test_what_depends_on_values_is_checked_on_copies() -> None:
+    model = Routes()
+    trace, x = traced(model), torch.randn(9, 4)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    given = x.clone()
+    with torch.no_grad():
+        assert torch.equal(trace.root.fx(x), model(x))
+    assert torch.equal(x, given)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

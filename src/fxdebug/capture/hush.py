@@ -117,8 +117,9 @@ def begin() -> None:
         for owner, name, replacement in (*_REPLACED, *((owner, name, talking) for owner, name in communicating())):
             original = getattr(owner, name)
             ours = _for_hushed(replacement, original)
+            held = vars(owner).get(name, original)  # C's methods look else when asked for
             setattr(owner, name, ours)
-            _saved.append((owner, name, vars(owner).get(name, original), ours))  # C's methods look else when asked for
+            _saved.append((owner, name, held, ours))
         for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
             stream = getattr(sys, name)
             if stream is not None:

@@ -142,6 +142,10 @@ class Tape(TorchFunctionMode):
                 if version_of(tensor) != entry.version:
                     writes.append((entry.uid, self.values.see(tensor, keep=False)))
                     self._wrote = True
+                    base = tensor._base
+                    whole = None if base is None else self.values.seen(base)
+                    if base is not None and whole is not None:  # what is written into a part, the whole depends on
+                        whole.gradient = base.requires_grad
                 entry.gradient = tensor.requires_grad
             changed = None
             if issubclass(type(result), Tensor):
