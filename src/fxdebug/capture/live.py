@@ -63,8 +63,10 @@ class Live:
         facts = []
         for uid in (explained.uids or [])[: explained.pattern.inputs]:
             assert uid is not None
-            shape, dtype, _ = body.before[uid]
-            facts.append((shape, dtype, torch.device(objects[uid].device)))
+            shape, dtype, gradient = body.before[uid]
+            first = objects[uid]
+            device = torch.device(first.device)
+            facts.append((first.type, shape, dtype, device, first.layout, first.stride, gradient, False))  # facts_of
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
         hidden = hidden_input(body, outermost)
         return GraphOfCall(self.built(explained), body.module, call.id, facts, call.training, hidden)

@@ -21,7 +21,16 @@ from fxdebug.capture.interpreter import Executor, Refused, bindings
 from fxdebug.capture.pattern import member
 from fxdebug.errors import UsageError
 
-Facts = tuple[tuple[int, ...], torch.dtype, torch.device]
+Facts = tuple[object, ...]
+
+
+def facts_of(tensor: Tensor) -> Facts:
+    """What Python, and operations that may return their input itself, can tell one tensor from another by."""
+    layout = str(tensor.layout).removeprefix("torch.")
+    stride = tuple(tensor.stride()) if tensor.layout is torch.strided else None
+    lazy = tensor.is_conj() or tensor.is_neg()
+    kind = type(tensor).__name__
+    return kind, tuple(tensor.shape), tensor.dtype, tensor.device, layout, stride, tensor.requires_grad, lazy
 
 
 class GraphOfCall(fx.GraphModule):
@@ -33,6 +42,7 @@ class GraphOfCall(fx.GraphModule):
         super().__init__(_root(built, module), built.graph, class_name=type(module).__name__)
         object.__setattr__(self, "_what", (built, module, name))
         object.__setattr__(self, "_proven", {(training, *facts)})
+        object.__setattr__(self, "_kinds", [str(kind) for kind, *_ in facts])
         object.__setattr__(self, "_hidden", hidden)
 
     @property
@@ -71,9 +81,12 @@ class GraphOfCall(fx.GraphModule):
     def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
         """The sizes it was made with, or sizes for which the body takes the same path."""
         built, module, _ = self._what
-        key = (module.training, *((tuple(t.shape), t.dtype, t.device) for t in tensors))
+        key = (module.training, *map(facts_of, tensors))
         if key in self._proven:
             return
+        for kind, tensor in zip(self._kinds, tensors):
+            if type(tensor).__name__ != kind:
+                raise Refused(f"it was made with a {kind} where a {type(tensor).__name__} is given")
         problem = differs_elsewhere(built.pattern, module, args, kwargs)
         if problem is not None:
             raise Refused(problem)
