@@ -74,13 +74,20 @@ def measure(tensor: Tensor) -> Stats:
 
 def _dense(tensor: Tensor) -> Stats:
     flat, repeats = _flat(tensor)
-    count = flat.numel()
-    if count == 0:
+    if flat.numel() == 0:
         return Stats(0, None, None, None, None, None)
-    plain = _finite(flat)
-    if plain is None:
-        return _with_holes(flat, repeats)
-    return _stats(count, repeats, *plain)
+    return finished(flat, repeats, _summed(flat))
+
+
+def _summed(flat: Tensor) -> Sums:
+    sums = _sums(flat) if flat.device.type == "cpu" else _sums_elsewhere(flat)
+    return sums[0] if len(sums) == 1 else _merged(sums)
+
+
+def finished(flat: Tensor, repeats: int, sums: Sums) -> Stats:
+    """The statistics of flat elements from their sums; they are walked again where those do not tell enough."""
+    plain = _finite(flat, sums)
+    return _with_holes(flat, repeats) if plain is None else _stats(flat.numel(), repeats, *plain)
 
 
 def _flat(tensor: Tensor) -> tuple[Tensor, int]:
@@ -126,15 +133,14 @@ def _blocks(flat: Tensor) -> Iterator[Tensor]:
         yield block if converted is None else converted[: len(block)].copy_(block)
 
 
-def _finite(flat: Tensor) -> tuple[float, float, float, float, int] | None:
+def _finite(flat: Tensor, sums: Sums) -> tuple[float, float, float, float, int] | None:
     """(mean, root of the mean squared deviation, min, max, zeros), or ``None`` if an element is not finite.
 
     Both are relative to nothing when the spread is at least of the order of the mean, and to a
     shift otherwise; float64 takes over where the squares would leave float32's range.
     """
     count = flat.numel()
-    sums = _sums(flat) if flat.device.type == "cpu" else _sums_elsewhere(flat)
-    total, squares, low, high, zeros = sums[0] if len(sums) == 1 else _merged(sums)
+    total, squares, low, high, zeros = sums
     if not (-math.inf < low and high < math.inf):  # NaN is in neither order
         return None
     if not (-math.inf < total < math.inf and squares < math.inf) or (0.0 < max(-low, high) < 1e-18):
@@ -150,10 +156,9 @@ def _finite(flat: Tensor) -> tuple[float, float, float, float, int] | None:
     return total / count, math.sqrt(deviation / count), low, high, zeros
 
 
-_Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
+Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
 _least, _greatest = np.minimum.reduce, np.maximum.reduce
-SMALL = 4096  # elements up to which a dot product with ones is as exact a sum as torch's, and faster
-_ones = {"f": np.ones(SMALL, np.float32), "d": np.ones(SMALL, np.float64)}
+_ones: dict[str, np.ndarray] = {"f": np.ones(BLOCK, np.float32), "d": np.ones(BLOCK, np.float64)}
 
 
 @functools.cache
@@ -178,26 +183,26 @@ def array_of(flat: Tensor) -> np.ndarray:
 
 
 @np.errstate(all="ignore")  # a sum that overflows is taken again, in float64: nobody need be warned
-def _sums(flat: Tensor) -> list[_Sums]:
+def _sums(flat: Tensor) -> list[Sums]:
     """numpy's reductions are the fastest there are for the extremes, and start in half the time of torch's."""
-    found: list[_Sums] = []
+    found: list[Sums] = []
     for block in _blocks(flat):
         array = array_of(block)
         low, high = float(_least(array)), float(_greatest(array))
         zeros = 0
         if low <= 0.0 <= high:
             zeros = int(np.count_nonzero(array == 0))  # booleans are counted eight times as fast as floats
-        squares = float(array.dot(array))
-        if len(array) <= SMALL:
-            total = float(array.dot(_ones[array.dtype.char][: len(array)]))
-        else:
-            total = float(block.sum())
-        found.append((total, squares, low, high, zeros))
+        found.append((*sum_and_squares(array), low, high, zeros))
     return found
 
 
-def _sums_elsewhere(flat: Tensor) -> list[_Sums]:
-    found: list[_Sums] = []
+def sum_and_squares(array: np.ndarray) -> tuple[float, float]:
+    """Of at most ``BLOCK`` elements. A dot product with ones is as exact a sum as torch's, and faster."""
+    return float(array.dot(_ones[array.dtype.char][: len(array)])), float(array.dot(array))
+
+
+def _sums_elsewhere(flat: Tensor) -> list[Sums]:
+    found: list[Sums] = []
     for block in _blocks(flat):
         low, high = torch.stack(torch.aminmax(block)).tolist()
         zeros = int((block == 0).sum()) if low <= 0.0 <= high else 0
@@ -214,7 +219,7 @@ def _centred(flat: Tensor, shift: float) -> tuple[float, float]:
     return math.fsum([drift for drift, _ in found]), sum([square for _, square in found])
 
 
-def _merged(sums: list[_Sums]) -> _Sums:
+def _merged(sums: list[Sums]) -> Sums:
     totals, squares, lows, highs, zeros = zip(*sums)
     nan = next((low for low in lows if low != low), None)
     low = min(lows) if nan is None else nan
@@ -249,7 +254,7 @@ def _with_holes(flat: Tensor, repeats: int) -> Stats:
     posinf = int((flat == math.inf).sum())
     neginf = int((flat == -math.inf).sum())
     counts = nan * repeats, posinf * repeats, neginf * repeats
-    plain = _finite(finite) if len(finite) else None
+    plain = _finite(finite, _summed(finite)) if len(finite) else None
     if plain is None:
         return Stats(flat.numel() * repeats, None, None, None, None, None, *counts)
     rest = _stats(len(finite), repeats, *plain)

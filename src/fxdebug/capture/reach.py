@@ -139,6 +139,9 @@ class Reach:
                         self._pending.append(function)
 
     def _function(self, function: types.FunctionType) -> None:
+        if hasattr(function, "__fxdebug__"):  # it stands in front of a forward and bears its name
+            self._pending.append(function.__wrapped__)  # type: ignore[attr-defined]
+            return
         for cell in function.__closure__ or ():
             if id(cell) not in self._seen:
                 self._seen.add(id(cell))
@@ -233,6 +236,12 @@ def contents_of(cell: types.CellType) -> tuple[Any, ...]:
         return (cell.cell_contents,)
     except ValueError:
         return ()
+
+
+@functools.cache
+def _is_ours(module: str) -> bool:
+    """Is this a module of fxdebug? What it holds (recordings, of other threads too) is no part of the program."""
+    return module.partition(".")[0] == "fxdebug"
 
 
 @functools.cache

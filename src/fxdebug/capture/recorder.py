@@ -77,7 +77,7 @@ class Recorder:
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = Values(names, keeper, self.say, measuring, unchanged)
+        self.values = Values(names, keeper, self.say, measuring, unchanged, staged=not listeners and keeper is None)
         self.structure = Structure(self.values, self.say, shown)
         self.bodies = Bodies(self.values, self.say) if graph else None
         self._keep_all = keep_all
@@ -93,6 +93,7 @@ class Recorder:
     def listen(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
         self._listeners = (*self._listeners, *listeners)
+        self.values.measure_at_once()
 
     # What happens to a call ----------------------------------------------------------------------
 

@@ -61,8 +61,9 @@ class Recording:
         )
         if failed is not None:
             self.recorder.say(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")
-        if options.watching is not None:
-            self.recorder.listen(options.watching(sites.root().type, self.recorder.values.all))
+        watching = () if options.watching is None else options.watching(sites.root().type, self.recorder.values.all)
+        if watching:
+            self.recorder.listen(watching)
         self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         self.began = time.perf_counter()
         self.given, self.returned = Inputs(), cast("Outputs | None", None)  # of a method other than forward
@@ -71,6 +72,7 @@ class Recording:
         """What was recorded. A call that stands for the whole run is put on top where several stand there."""
         duration = time.perf_counter() - self.began
         recorder = self.recorder
+        recorder.values.settle()
         method = str(settings.get("method", "forward"))
         calls = [to_call(frame) for frame in recorder.frames]
         parameters = self._changed_parameters()

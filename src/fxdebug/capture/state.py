@@ -49,6 +49,7 @@ class State:
         self._swapped = [place for place in self._places if place.swaps(stubs)] if stubs else []
         self.changed = False  # was anything else there after the last block? (stubs do not count)
         self.seeded = self.drew = False  # did the last block touch torch's random state, or Python's and numpy's?
+        self._alone = threading.active_count() == 1
         self._environment = dict(os.environ)
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
@@ -60,6 +61,10 @@ class State:
     def kept(self) -> Iterator[None]:
         """A block after which everything that is reached through the modules is as it was before."""
         before = torch.get_rng_state(), random.getstate(), _numpy_state()
+        if not self._alone:  # what other threads of the program wrote since the last block stays
+            for place in self._places:
+                if place not in self._swapped:
+                    place.take_down()
         for swap in self._swaps:
             swap()
         try:
@@ -84,7 +89,8 @@ class State:
 
     def put_back(self) -> None:
         """Everything as it was."""
-        self.put_back_attributes()
+        if self._alone:
+            self.put_back_attributes()
         if dict(os.environ) != self._environment:
             os.environ.clear()
             os.environ.update(self._environment)
@@ -112,6 +118,10 @@ def _comparable(state: Any) -> Any:
 class _Place:
     """Somewhere that holds things; ``swaps`` are the calls that put a stub where one of some things is."""
 
+    def take_down(self) -> None:
+        """Note what it holds."""
+        raise NotImplementedError
+
     def put_back(self) -> bool:
         """What it held; was it something else?"""
         raise NotImplementedError
@@ -126,7 +136,10 @@ class _Mapping(_Place):
     def __init__(self, held: dict[Any, Any]) -> None:
         self._held = held
         self._kind: Any = OrderedDict if isinstance(held, OrderedDict) else dict  # not what a subclass makes of it
-        self._contents = list(self._kind.items(held))
+        self.take_down()
+
+    def take_down(self) -> None:
+        self._contents = list(self._kind.items(self._held))
         self._ids = self._now()
 
     def _now(self) -> tuple[list[int], list[int]]:
@@ -159,7 +172,10 @@ class _Sequence(_Place):
     def __init__(self, held: Any) -> None:
         self._held = held
         self._kind: Any = next(kind for kind in (list, set, deque) if issubclass(type(held), kind))
-        self._contents = list(self._kind.__iter__(held))  # not what a class made from it makes of it
+        self.take_down()
+
+    def take_down(self) -> None:
+        self._contents = list(self._kind.__iter__(self._held))  # not what a class made from it makes of it
         self._ids = list(map(id, self._contents))
 
     def put_back(self) -> bool:
@@ -231,7 +247,10 @@ class _Member:
 class _Variable(_Place):
     def __init__(self, variable: Any) -> None:
         self._variable = variable
-        self._held = variable.get()
+        self.take_down()
+
+    def take_down(self) -> None:
+        self._held = self._variable.get()
 
     def put_back(self) -> bool:
         if self._variable.get() is self._held:
@@ -254,6 +273,10 @@ class _Members(_Place):
         kind: Any = type(thing)
         self._variables = [_Variable(_Member(thing, name)) for name in slots_of(kind)]
 
+    def take_down(self) -> None:
+        for variable in self._variables:
+            variable.take_down()
+
     def put_back(self) -> bool:
         changed = [variable.put_back() for variable in self._variables]  # all of them
         return any(changed)
@@ -267,7 +290,10 @@ class _Class(_Place):
 
     def __init__(self, kind: type) -> None:
         self._class = kind
-        self._contents = dict(kind.__dict__)
+        self.take_down()
+
+    def take_down(self) -> None:
+        self._contents = dict(self._class.__dict__)
 
     def put_back(self) -> bool:
         now, contents = self._class.__dict__, self._contents

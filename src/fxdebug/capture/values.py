@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.describe import PLAIN, is_ordinary, looks, name_of
+from fxdebug.capture.staging import Measured, Staging
 from fxdebug.stats import Unmeasurable, measure
 from fxdebug.values import Stats, Value, quick
 
@@ -59,7 +60,7 @@ class _Memory:
     def __init__(self, reference: weakref.ref[Any], number: int) -> None:
         self.reference = reference
         self.number = number
-        self.measured: dict[tuple[int, int, Any], tuple[int, Stats | None]] = {}
+        self.measured: dict[tuple[int, int, Any], tuple[int, Measured]] = {}
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -74,7 +75,8 @@ class Values:
 
     ``names`` maps ``id(tensor)`` of the model's parameters and buffers to their names; the caller
     keeps those tensors alive. ``say`` takes what must become a note on the current call. ``unchanged``
-    has the statistics of weights that are as they were before the run.
+    has the statistics of weights that are as they were before the run. ``staged``: those of small tensors
+    are there after :meth:`settle` only.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Values:
         say: Say,
         measuring: bool = True,
         unchanged: Callable[[Tensor], tuple[Stats | None] | None] | None = None,
+        staged: bool = False,
     ) -> None:
         self.all: list[Value] = []
         self._names = names
@@ -94,6 +97,7 @@ class Values:
         self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
         self._seen: dict[int, _Seen] = {}
         self._unchanged_weight = unchanged
+        self._staging = Staging() if staged else None
         self._storages: dict[int, _Memory] = {}
         self._storage_count = 0
         self._said: set[str] = set()
@@ -182,7 +186,8 @@ class Values:
     def _ordinary(self, tensor: Tensor) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
         memory = self._memory(tensor.untyped_storage())
-        return _quick_value(
+        measured = self._of_weight(tensor) or self._of_memory(tensor, memory) if self._measuring else Measured()
+        value = _quick_value(
             number=len(self.all),
             shape=tuple(tensor.shape),
             dtype=name_of(tensor.dtype),
@@ -193,8 +198,11 @@ class Values:
             requires_grad=tensor.requires_grad,
             storage=memory.number,
             name=self._names.get(id(tensor)),
-            stats=self._statistics(tensor, tensor) if self._measuring else None,
+            stats=measured.stats,
         )
+        if measured.values is not None:
+            measured.values.append(value)
+        return value
 
     def _special(self, tensor: Tensor) -> Value:
         seen = looks(tensor)
@@ -216,29 +224,52 @@ class Values:
             detail=seen.detail,
         )
 
+    def measure_at_once(self) -> None:
+        """Somebody looks at the values while they come."""
+        self.settle()
+        self._staging = None
+
+    def _of_weight(self, tensor: Tensor) -> Measured | None:
+        if self._unchanged_weight is None or id(tensor) not in self._names:
+            return None
+        known = self._unchanged_weight(tensor)
+        if known is None:
+            return None
+        measured = Measured()
+        measured.settle(known[0])
+        return measured
+
+    def _of_memory(self, tensor: Tensor, memory: _Memory) -> Measured:
+        """The statistics of an ordinary tensor: those of another one, if that had all of these elements."""
+        measured = Measured()
+        if tensor.is_inference() or not _is_dense(tensor):
+            measured.stats = self._measured(tensor)
+            return measured
+        count, version = tensor.numel(), tensor._version
+        view = tensor.data_ptr(), count, tensor.dtype
+        known = memory.measured.get(view)
+        if known is not None and known[0] == version:
+            return known[1]
+        if self._staging is None or not self._staging.take(tensor, count, measured):
+            measured.stats = self._measured(tensor)
+        memory.measured[view] = version, measured
+        return measured
+
+    def settle(self) -> None:
+        """The run is over: what was not measured yet is measured now."""
+        if self._staging is not None:
+            with self._lock:
+                self._staging.close()
+
     def _statistics(self, tensor: Tensor, body: Tensor | None) -> Stats | None:
         if body is None:
             self._without_data("fake")
             return None
-        if self._unchanged_weight is not None and id(tensor) in self._names:
-            weight = self._unchanged_weight(tensor)
-            if weight is not None:
-                return weight[0]
-        if type(body) not in PLAIN or body.layout is not torch.strided or body.is_inference() or body.is_meta:
-            if not body.is_meta:
-                return self._measured(body)
+        if body.is_meta:
             self._without_data("meta")
             return None
-        memory = self._memory(body.untyped_storage())
-        view = body.data_ptr(), body.numel(), body.dtype
-        if not _is_dense(body):
-            return self._measured(body)
-        known = memory.measured.get(view)
-        if known is not None and known[0] == body._version:
-            return known[1]  # a view of all the elements that another tensor had: they are walked in the same order
-        stats = self._measured(body)
-        memory.measured[view] = body._version, stats
-        return stats
+        weight = self._of_weight(tensor)
+        return self._measured(body) if weight is None else weight.stats
 
     def _without_data(self, kind: str) -> None:
         """Said once a run: where one tensor has no data, it may be all of them."""

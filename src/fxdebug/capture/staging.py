@@ -1,0 +1,124 @@
+"""Small tensors wait here, as copies, until their statistics are taken together.
+
+Measuring a tensor as it appears takes twice as long as the arithmetic: every time, the processor has to
+fetch the code of half a dozen reductions anew. A copy of the bytes is made at once, the tensor may change
+afterwards; when the place is full or the run is over, all that wait are measured in a row.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fxdebug.stats import BLOCK, finished, sum_and_squares
+from fxdebug.values import Stats, Value
+
+ROOM = 1 << 20  # elements that wait at most: 4 MB of float32
+LARGEST = BLOCK  # elements of a tensor that is worth it
+
+_SIZES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
+
+
+class Measured:
+    """The statistics of some elements, and the values they are of while they are still to be taken."""
+
+    __slots__ = ("stats", "values")
+
+    def __init__(self) -> None:
+        self.stats: Stats | None = None
+        self.values: list[Value] | None = None
+
+    def settle(self, stats: Stats | None) -> None:
+        """They are known now."""
+        self.stats = stats
+        for value in self.values or ():
+            object.__setattr__(value, "stats", stats)
+        self.values = None
+
+
+class Staging:
+    """The tensors of one run that wait. Not for several threads at once: its owner sees to that."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[torch.dtype, _Waiting] = {}
+
+    def take(self, tensor: Tensor, count: int, measured: Measured) -> bool:
+        """Copy a dense tensor in the CPU's memory, if it is one to wait; ``measured`` is told when it is done."""
+        size = _SIZES.get(tensor.dtype)
+        if size is None or not 0 < count <= LARGEST or tensor.device.type != "cpu":
+            return False
+        waiting = self._waiting.get(tensor.dtype)
+        if waiting is None:
+            waiting = self._waiting[tensor.dtype] = _Waiting(tensor.dtype)
+        if waiting.used + count > ROOM:
+            waiting.settle()
+        ctypes.memmove(waiting.address + waiting.used * size, tensor.data_ptr(), count * size)
+        waiting.parts.append((waiting.used, waiting.used + count, measured))
+        waiting.used += count
+        measured.values = []
+        return True
+
+    def settle(self) -> None:
+        """Measure all that wait."""
+        for waiting in self._waiting.values():
+            waiting.settle()
+
+    def close(self) -> None:
+        """Measure all that wait, and give the memory back."""
+        for waiting in self._waiting.values():
+            waiting.settle()
+            waiting.close()
+        self._waiting.clear()
+
+
+class _Waiting:
+    """The tensors of one dtype that wait, one after the other in memory."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._memory = _memory(dtype)
+        self.address: int = self._memory.data_ptr()
+        self.used = 0
+        self.parts: list[tuple[int, int, Measured]] = []
+
+    @np.errstate(all="ignore")
+    def settle(self) -> None:
+        if not self.parts:
+            return
+        parts, self.parts = self.parts, []
+        memory = self._memory[: self.used].to(torch.float32)  # the very memory, where it is that already
+        self.used = 0
+        array: np.ndarray = memory.numpy()
+        starts = [start for start, _, _ in parts]
+        lows, highs = np.minimum.reduceat(array, starts).tolist(), np.maximum.reduceat(array, starts).tolist()
+        is_zero = array == 0
+        for (start, end, measured), low, high in zip(parts, lows, highs):
+            zeros = int(np.count_nonzero(is_zero[start:end])) if low <= 0.0 <= high else 0
+            sums = (*sum_and_squares(array[start:end]), low, high, zeros)
+            measured.settle(finished(memory[start:end], 1, sums))
+
+    def close(self) -> None:
+        _give_back(self._memory)
+
+
+# Memory that was used before is there at once; fresh pages cost as much as the copies ----------------
+
+_lock = threading.Lock()
+_free: dict[Any, list[Tensor]] = {}
+
+
+def _memory(dtype: torch.dtype) -> Tensor:
+    with _lock:
+        free = _free.get(dtype)
+        return free.pop() if free else torch.empty(ROOM, dtype=dtype)
+
+
+def _give_back(memory: Tensor) -> None:
+    with _lock:
+        free = _free.setdefault(memory.dtype, [])
+        if len(free) < 2:
+            free.append(memory)
