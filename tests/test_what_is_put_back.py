@@ -512,3 +512,21 @@ def test_the_program_may_resize_its_tensors_after_a_run(tool: str, tmp_path: Pat
         fxdebug.fx_debug(model, x, values=tool if tool in ("stats", "repr", "tensors") else "stats")
     for tensor in (model.weight.detach(), x, *kept):
         tensor.untyped_storage().resize_(0)
+
+
+def test_explaining_a_run_puts_back_what_was_kept_quiet() -> None:
+    import builtins
+    import subprocess
+    import time
+
+    def functions() -> list[Any]:
+        return [
+            builtins.print, builtins.open, subprocess.Popen.__init__, warnings.warn, time.sleep,
+            torch.set_num_threads, threading._start_new_thread,  # type: ignore[attr-defined]
+        ]  # fmt: skip
+
+    before = functions()
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    trace = fx_debug(model, torch.randn(3, 4))
+    assert trace.root.status == "verified"
+    assert all(now is then for now, then in zip(functions(), before, strict=True))
