@@ -80,3 +80,29 @@ def test_zoo_fails_on_a_difference_nobody_explained(
 def test_zoo_names_the_defects_it_knows(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert tool.main(["flow/caught-exception"]) == 0
     assert "defects of the reference (flow/caught-exception)" in capsys.readouterr().out
+
+
+def test_zoo_judges_graphs(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool.main(["flow/early-exit", "--only", "graphs"]) == 0
+    shown = capsys.readouterr().out
+    assert "26 of 26 calls verified" in shown
+    assert "met     silently wrong verified graphs over the zoo: 0 of 26 executed" in shown
+
+
+def test_zoo_fails_on_a_wrong_graph(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import audit
+
+    monkeypatch.setattr(audit, "problem_with", lambda explained, kept: "other bits")
+    assert tool.main(["flow/branch-on-data", "--only", "graphs"]) == 1
+    shown = capsys.readouterr().out
+    assert "GRAPHS WRONG" in shown
+    assert "MISSED  silently wrong verified graphs over the zoo: 4 of 4 executed" in shown
+
+
+def test_zoo_puts_its_summary_between_the_marks(tool: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("above\n<!-- zoo summary -->\nold\n<!-- /zoo summary -->\nbelow\n")
+    tool.write_into(page, "new \\1")
+    assert page.read_text() == "above\n<!-- zoo summary -->\n\nnew \\1\n\n<!-- /zoo summary -->\nbelow\n"
