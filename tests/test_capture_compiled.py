@@ -167,7 +167,6 @@ EXPECTED: dict[str, dict[str, tuple[str, str]]] = {
     "Branch": {"#0": ("opaque", WHOLE)},
     "Raises": {"#0": ("recorded", MADE), "l#0": ("verified", "")},
 }
-BACKENDS = ("eager", "aot_eager")
 KINDS = [name for name in EXPECTED if " " not in name]
 
 
@@ -191,14 +190,15 @@ def compared(kind: str, backend: str) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*((kind, "aot_eager") for kind in KINDS), ("Module", "eager"), ("InPlace", "eager")]
+)
 def test_compiled_code(kind: str, backend: str) -> None:
     torch._dynamo.reset()
     compared(kind, backend)
 
 
-@pytest.mark.parametrize("kind", ["Function", "ModuleInForward"])
+@pytest.mark.parametrize("kind", ["Function"])
 def test_code_that_is_compiled_for_the_first_time_while_it_is_traced(kind: str) -> None:
     """In a fresh process, as dynamo is not loaded when the run begins."""
     code = (
@@ -231,13 +231,14 @@ def test_compiled_code_is_one_operation_with_what_went_in_and_out() -> None:
         _ = trace.root.fx
 
 
-def test_how_often_a_function_is_compiled_is_not_changed_by_tracing() -> None:
+@pytest.mark.parametrize("kind", [KeptFunction, Module, InPlace])
+def test_how_often_something_is_compiled_is_not_changed_by_tracing(kind: Any) -> None:
     from torch._dynamo.testing import CompileCounter
 
     def compiled(traced: bool) -> int:
         torch._dynamo.reset()
         counter = CompileCounter()
-        model = KeptFunction(counter)  # type: ignore[arg-type]
+        model = kind(counter)
         for _ in range(3):
             out = fxdebug.fx_debug(model, torch.ones(2, 8)) if traced else model(torch.ones(2, 8))
             assert not traced or out.root.status

@@ -190,8 +190,17 @@ class _Tracing:
         wrap.begin(self)
         hush.begin()
         wrap.watch(self, modules)
+        # what module.compile() made goes past forward: it is not to be compiled for stand-ins
+        self._compiled = [(m, run) for m in modules if (run := m.__dict__.get("_compiled_call_impl")) is not None]
+        for module, run in self._compiled:
+            module.__dict__["_compiled_call_impl"] = self._instead_of(module, run)
+
+    def _instead_of(self, module: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: (compiled if self._mine() is None else module._call_impl)(*args, **kwargs)
 
     def end(self) -> None:
+        for module, compiled in self._compiled:
+            module.__dict__["_compiled_call_impl"] = compiled
         hush.end()
         wrap.end(self)
 

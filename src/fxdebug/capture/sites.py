@@ -66,7 +66,8 @@ class Sites:
             if other is module:
                 return path, "late"
         below = stack[-1] if stack else None
-        kept = next((n for n, m in _kept_by(below.module) if m is module), None) if below and below.module else None
+        parent = None if below is None else below.module
+        kept = None if parent is None else next((n for n, m in _kept_by(parent) if m is module), None)
         return join(below.site.path if below else "", kept or f"<{type_name(type(module))}>"), "unregistered"
 
 
