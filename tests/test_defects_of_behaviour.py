@@ -651,9 +651,9 @@ def odd(value: Any, folder: Path, reference_stops: tuple[bool, ...]) -> tuple[fx
     for use_repr in (True, False):
         for name, context in (("ours", drop_in), ("theirs", theirs)):
             stops = name == "theirs" and use_repr in reference_stops
-            with pytest.raises(BaseException) if stops else contextlib.nullcontext():
-                with context(model, folder / f"{name}-{use_repr}", use_repr=use_repr):
-                    assert model(ones()) is value
+            expected = pytest.raises(BaseException) if stops else contextlib.nullcontext()
+            with expected, context(model, folder / f"{name}-{use_repr}", use_repr=use_repr):
+                assert model(ones()) is value
         shown.append(tree(folder / f"ours-{use_repr}")["children"][0]["outputs"])
         assert sorted(named(tree(folder / f"ours-{use_repr}"))) == files(folder / f"ours-{use_repr}", "*.safetensors")
     trace = fx_debug(model, ones(), save=folder / "trace", values="tensors")

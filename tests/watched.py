@@ -102,9 +102,9 @@ def watched(
     """Run, trace and audit; assert what must hold for every model.
 
     ``around`` is entered for each run, ``before`` called before it (to reset what is global), ``after`` with
-    its model and output (a backward pass, say; what it returns is compared). ``outside``
-    returns what the program holds outside its modules; it is compared after the run and after explaining. ``not_alone``: ids of calls whose
-    graph the audit cannot execute alone.
+    its model and output (a backward pass, say; what it returns is compared). ``outside`` returns what
+    the program holds outside its modules; it is compared after the run and after explaining.
+    ``not_alone``: ids of calls whose graph the audit cannot execute alone.
     """
     forget_patterns()
     gc.collect()
