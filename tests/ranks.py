@@ -197,7 +197,9 @@ def traced_and_not(name: str, rank: int, folder: Path) -> Facts:
         "equal when loaded": fxdebug.load(folder / "run", rank=rank) == trace,
         "saved again": saved,
         "equal when saved again": plain(fxdebug.load(folder / "saved-again", rank=rank)) == plain(trace),
-        "local parts": {v.number: v.stats and (v.shape, trace.tensor(v)) for v in trace.values if v.sharding and v.saved},
+        "local parts": {
+            v.number: v.stats and (v.shape, trace.tensor(v)) for v in trace.values if v.sharding and v.saved
+        },
     }
 
 
