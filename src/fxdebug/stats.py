@@ -134,7 +134,7 @@ def _blocks(flat: Tensor) -> Iterator[Tensor]:
 
 
 def _finite(flat: Tensor, sums: Sums) -> tuple[float, float, float, float, int] | None:
-    """(mean, root of the mean squared deviation, min, max, zeros), or ``None`` if an element is not finite.
+    """(mean, root of the squared deviations, min, max, zeros), or ``None`` if an element is not finite.
 
     Both are relative to nothing when the spread is at least of the order of the mean, and to a
     shift otherwise; float64 takes over where the squares would leave float32's range.
@@ -153,12 +153,11 @@ def _finite(flat: Tensor, sums: Sums) -> tuple[float, float, float, float, int] 
         drift, squares = _centred(flat, shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
-    return total / count, math.sqrt(deviation / count), low, high, zeros
+    return total / count, math.sqrt(deviation), low, high, zeros
 
 
 Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
 _least, _greatest = np.minimum.reduce, np.maximum.reduce
-_ones: dict[str, np.ndarray] = {"f": np.ones(BLOCK, np.float32), "d": np.ones(BLOCK, np.float64)}
 
 
 @functools.cache
@@ -192,13 +191,8 @@ def _sums(flat: Tensor) -> list[Sums]:
         zeros = 0
         if low <= 0.0 <= high:
             zeros = int(np.count_nonzero(array == 0))  # booleans are counted eight times as fast as floats
-        found.append((*sum_and_squares(array), low, high, zeros))
+        found.append((float(block.sum()), float(array.dot(array)), low, high, zeros))
     return found
-
-
-def sum_and_squares(array: np.ndarray) -> tuple[float, float]:
-    """Of at most ``BLOCK`` elements. A dot product with ones is as exact a sum as torch's, and faster."""
-    return float(array.dot(_ones[array.dtype.char][: len(array)])), float(array.dot(array))
 
 
 def _sums_elsewhere(flat: Tensor) -> list[Sums]:
@@ -242,7 +236,7 @@ def _wide(flat: Tensor, low: float, high: float, zeros: int) -> tuple[float, flo
         drift += float(centred.sum())
         squares += float(torch.dot(centred, centred))
     deviation = max(squares - drift * drift / count, 0.0)
-    return (mean + drift / count) * scale, math.sqrt(deviation / count) * scale, low, high, zeros
+    return (mean + drift / count) * scale, math.sqrt(deviation) * scale, low, high, zeros
 
 
 def _with_holes(flat: Tensor, repeats: int) -> Stats:
@@ -264,7 +258,7 @@ def _with_holes(flat: Tensor, repeats: int) -> Stats:
 def _stats(count: int, repeats: int, mean: float, root: float, low: float, high: float, zeros: int) -> Stats:
     mean = min(max(mean, low), high)  # rounding must not push the mean of equal elements off them
     many = count * repeats
-    std = root * math.sqrt(many / (many - 1)) if many > 1 else 0.0  # no squares: those of 1e200 are infinite
+    std = root / math.sqrt((many - 1) / repeats) if many > 1 else 0.0  # no squares: those of 1e200 are infinite
     absmax = max(0.0, -low, high)  # in this order: the negative of a zero minimum is -0.0
     return _quick_stats(many, mean, std, low, high, absmax, 0, 0, 0, zeros * repeats)
 

@@ -92,14 +92,14 @@ class Parameters:
         return {key: held.names[0] for key, held in self._held.items()}
 
     def unchanged(self, tensor: Tensor) -> tuple[Stats | None] | None:
-        """Its statistics from before the run, if it is one of ours and still as it was then; ``None`` if not.
+        """Its statistics from before the run, if it is one of ours and has the version of then; ``None`` if not.
 
         Weights of a large model are not measured without being asked, wherever in the run they are met.
         """
         held = self._held.get(id(tensor))
         if held is None or held.tensor is not tensor or version_of(tensor) != held.version:
             return None
-        return None if held.mark is not None and _mark(tensor) != held.mark else (held.before,)
+        return (held.before,)
 
     def after(self, model: nn.Module, values: Values) -> tuple[Parameter, ...]:
         """What there was and what became of it; parameters made during the run come last."""
@@ -124,6 +124,8 @@ class Parameters:
         mark = None if held.mark is None else _mark(tensor)
         changed = tensor is not held.tensor or version_of(tensor) != held.version or mark != held.mark
         stats = held.before
+        if changed and tensor is held.tensor and version_of(tensor) == held.version:
+            values.distrust(tensor)
         if changed and self._measuring is not False:
             stats = _statistics(tensor, mark)
         if _is_uninitialised(tensor):

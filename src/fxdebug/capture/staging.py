@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fxdebug.stats import BLOCK, finished, sum_and_squares
+from fxdebug.stats import BLOCK, finished
 from fxdebug.values import Stats, Value
 
 ROOM = 1 << 20  # elements that wait at most: 4 MB of float32
 LARGEST = BLOCK  # elements of a tensor that is worth it
 
+_copy = ctypes.memmove
 _SIZES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 
 
@@ -47,8 +48,11 @@ class Staging:
     def __init__(self) -> None:
         self._waiting: dict[torch.dtype, _Waiting] = {}
 
-    def take(self, tensor: Tensor, count: int, measured: Measured) -> bool:
-        """Copy a dense tensor in the CPU's memory, if it is one to wait; ``measured`` is told when it is done."""
+    def take(self, tensor: Tensor, count: int, dims: tuple[tuple[int, int], ...], measured: Measured) -> bool:
+        """Copy a tensor in the CPU's memory, if it is one to wait; ``measured`` is told when it is done.
+
+        ``dims``: (stride, size) of where it lies in memory, the finest first.
+        """
         size = _SIZES.get(tensor.dtype)
         if size is None or not 0 < count <= LARGEST or tensor.device.type != "cpu":
             return False
@@ -57,7 +61,10 @@ class Staging:
             waiting = self._waiting[tensor.dtype] = _Waiting(tensor.dtype)
         if waiting.used + count > ROOM:
             waiting.settle()
-        ctypes.memmove(waiting.address + waiting.used * size, tensor.data_ptr(), count * size)
+        if len(dims) < 2 and (not dims or dims[0][0] == 1):
+            _copy(waiting.address + waiting.used * size, tensor.data_ptr(), count * size)
+        else:
+            waiting.copy(tensor, dims)
         waiting.parts.append((waiting.used, waiting.used + count, measured))
         waiting.used += count
         measured.values = []
@@ -85,6 +92,12 @@ class _Waiting:
         self.used = 0
         self.parts: list[tuple[int, int, Measured]] = []
 
+    def copy(self, tensor: Tensor, dims: tuple[tuple[int, int], ...]) -> None:
+        """Copy elements that lie apart, in the order in which they lie."""
+        strides, sizes = zip(*reversed(dims))
+        apart = tensor.as_strided(sizes, strides)
+        self._memory[self.used : self.used + apart.numel()].view(sizes).copy_(apart)
+
     @np.errstate(all="ignore")
     def settle(self) -> None:
         if not self.parts:
@@ -95,10 +108,12 @@ class _Waiting:
         array: np.ndarray = memory.numpy()
         starts = [start for start, _, _ in parts]
         lows, highs = np.minimum.reduceat(array, starts).tolist(), np.maximum.reduceat(array, starts).tolist()
+        totals = np.add.reduceat(array, starts).tolist()
         is_zero = array == 0
-        for (start, end, measured), low, high in zip(parts, lows, highs):
+        for (start, end, measured), low, high, total in zip(parts, lows, highs, totals):
+            part = array[start:end]
             zeros = int(np.count_nonzero(is_zero[start:end])) if low <= 0.0 <= high else 0
-            sums = (*sum_and_squares(array[start:end]), low, high, zeros)
+            sums = total, float(part.dot(part)), low, high, zeros
             measured.settle(finished(memory[start:end], 1, sums))
 
     def close(self) -> None:

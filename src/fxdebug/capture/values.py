@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from fxdebug.capture.describe import PLAIN, is_ordinary, looks, name_of
@@ -60,14 +59,28 @@ class _Memory:
     def __init__(self, reference: weakref.ref[Any], number: int) -> None:
         self.reference = reference
         self.number = number
-        self.measured: dict[tuple[int, int, Any], tuple[int, Measured]] = {}
+        self.measured: dict[tuple[int, Dims, Any], tuple[int, Measured]] = {}
 
 
-def _is_dense(tensor: Tensor) -> bool:
-    """Does it stand for each element of a stretch of memory once, whatever the order of its dimensions?"""
-    return not tensor.is_neg() and not tensor.is_conj() and (
-        tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
-    )  # fmt: skip
+Dims = tuple[tuple[int, int], ...]
+
+
+def _dims(tensor: Tensor) -> Dims | None:
+    """(stride, size) of the stretches of memory a strided tensor stands for, the finest first.
+
+    The same for all that arrange the same elements differently; ``None`` where elements are met twice.
+    """
+    merged: list[tuple[int, int]] = []
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size == 1:
+            continue
+        if merged and stride == merged[-1][0] * merged[-1][1]:
+            merged[-1] = merged[-1][0], merged[-1][1] * size
+        elif stride == 0 or (merged and stride < merged[-1][0] * merged[-1][1]):
+            return None
+        else:
+            merged.append((stride, size))
+    return tuple(merged)
 
 
 class Values:
@@ -224,6 +237,14 @@ class Values:
             detail=seen.detail,
         )
 
+    def distrust(self, tensor: Tensor) -> None:
+        """A weight was written to and its version did not tell: which numbers a value of it had is not known."""
+        values = [value for value in self.all if value.name is not None and value.name == self._names.get(id(tensor))]
+        for value in values:
+            complete(value, stats=None)
+        if values:
+            self._say(f"no statistics: {values[0].name} was written to in a way that versions do not tell (.data)")
+
     def measure_at_once(self) -> None:
         """Somebody looks at the values while they come."""
         self.settle()
@@ -242,15 +263,16 @@ class Values:
     def _of_memory(self, tensor: Tensor, memory: _Memory) -> Measured:
         """The statistics of an ordinary tensor: those of another one, if that had all of these elements."""
         measured = Measured()
-        if tensor.is_inference() or not _is_dense(tensor):
+        count = tensor.numel()
+        dims: Dims | None = ((1, count),) if tensor.is_contiguous() else _dims(tensor)
+        if dims is None or tensor.is_inference() or tensor.is_neg() or tensor.is_conj():
             measured.stats = self._measured(tensor)
             return measured
-        count, version = tensor.numel(), tensor._version
-        view = tensor.data_ptr(), count, tensor.dtype
+        view, version = (tensor.data_ptr(), dims, tensor.dtype), tensor._version
         known = memory.measured.get(view)
         if known is not None and known[0] == version:
             return known[1]
-        if self._staging is None or not self._staging.take(tensor, count, measured):
+        if self._staging is None or not self._staging.take(tensor, count, dims, measured):
             measured.stats = self._measured(tensor)
         memory.measured[view] = version, measured
         return measured
