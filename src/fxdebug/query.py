@@ -49,9 +49,9 @@ def find(
     of a tensor it returned. ``dtype``, ``shape`` and a line must hold for one and the same tensor.
 
     >>> import torch, fxdebug
-    >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.ones(1, 2))
-    >>> [call.path for call in find(trace, type="Linear")], [call.path for call in find(trace, where="min >= 0")]
-    (['0'], ['', '1'])
+    >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0, 2.0]))
+    >>> [call.path for call in find(trace, type="ReLU")], [call.path for call in find(trace, where="min >= 0")]
+    (['1'], ['', '1'])
     """
     calls = list(trace.calls)
     if path is not None:

@@ -133,8 +133,11 @@ def _blocks(flat: Tensor) -> Iterator[Tensor]:
         yield block if converted is None else converted[: len(block)].copy_(block)
 
 
-def _finite(flat: Tensor, sums: Sums) -> tuple[float, float, float, float, int] | None:
-    """(mean, root of the squared deviations, min, max, zeros), or ``None`` if an element is not finite.
+_Plain = tuple[float, float, float, float, float, int]
+
+
+def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
+    """(mean, root of the squared deviations, its unit, min, max, zeros), or ``None`` if an element is not finite.
 
     Both are relative to nothing when the spread is at least of the order of the mean, and to a
     shift otherwise; float64 takes over where the squares would leave float32's range.
@@ -153,7 +156,7 @@ def _finite(flat: Tensor, sums: Sums) -> tuple[float, float, float, float, int] 
         drift, squares = _centred(flat, shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
-    return total / count, math.sqrt(deviation), low, high, zeros
+    return total / count, math.sqrt(deviation), 1.0, low, high, zeros
 
 
 Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
@@ -224,7 +227,7 @@ def _all_finite(numbers: tuple[float, ...]) -> bool:
     return all(map(math.isfinite, numbers))
 
 
-def _wide(flat: Tensor, low: float, high: float, zeros: int) -> tuple[float, float, float, float, int]:
+def _wide(flat: Tensor, low: float, high: float, zeros: int) -> _Plain:
     """The sums in float64, scaled by the largest magnitude: for 1e30 and 1e-30 alike."""
     scale = max(-low, high)
     count = flat.numel()
@@ -236,7 +239,7 @@ def _wide(flat: Tensor, low: float, high: float, zeros: int) -> tuple[float, flo
         drift += float(centred.sum())
         squares += float(torch.dot(centred, centred))
     deviation = max(squares - drift * drift / count, 0.0)
-    return (mean + drift / count) * scale, math.sqrt(deviation) * scale, low, high, zeros
+    return (mean + drift / count) * scale, math.sqrt(deviation), scale, low, high, zeros
 
 
 def _with_holes(flat: Tensor, repeats: int) -> Stats:
@@ -255,10 +258,12 @@ def _with_holes(flat: Tensor, repeats: int) -> Stats:
     return replace(rest, count=flat.numel() * repeats, nan=counts[0], posinf=counts[1], neginf=counts[2])
 
 
-def _stats(count: int, repeats: int, mean: float, root: float, low: float, high: float, zeros: int) -> Stats:
+def _stats(
+    count: int, repeats: int, mean: float, root: float, unit: float, low: float, high: float, zeros: int
+) -> Stats:
     mean = min(max(mean, low), high)  # rounding must not push the mean of equal elements off them
     many = count * repeats
-    std = root / math.sqrt((many - 1) / repeats) if many > 1 else 0.0  # no squares: those of 1e200 are infinite
+    std = root / math.sqrt((many - 1) / repeats) * unit if many > 1 else 0.0  # no squares: those of 1e200 are infinite
     absmax = max(0.0, -low, high)  # in this order: the negative of a zero minimum is -0.0
     return _quick_stats(many, mean, std, low, high, absmax, 0, 0, 0, zeros * repeats)
 
