@@ -35,12 +35,8 @@ def test_bench_writes_what_it_measured(
     monkeypatch.setattr(tool, "BARS", [tool.Bar("mlp-12", "tree", "reference, repr", 1e6)])
     path = tmp_path / "new" / "bench.json"
     modes = ["tree", "drop-in, files", "reference, repr"]
-    assert (
-        tool.main(
-            ["--models", "mlp-12", "--modes", *modes, "--rounds", "2", "--json", str(path), "--baseline", str(path)]
-        )
-        == 0
-    )
+    options = ["--models", "mlp-12", "--modes", *modes, "--rounds", "2"]
+    assert tool.main([*options, "--json", str(path), "--baseline", str(path)]) == 0
     written = json.loads(path.read_text())
     found = written["models"]["mlp-12"]["modes"]
     assert list(found) == modes
