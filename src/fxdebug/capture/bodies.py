@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.coding import opaque_in, uids_in
+from fxdebug.capture.coding import uids_in
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
@@ -93,15 +93,16 @@ class Bodies:
         ``references``: how many there are to the output itself, if it is a tensor.
         """
         met: set[Uid] = set()
-        opaque: list[Any] = []
+        opaque = list(self.tape.opaque.values())
+        self.tape.opaque.clear()
         for body in self.by_index.values():
-            codes = [body.args, body.kwargs]
             for entry in body.entries:
-                codes += [entry.args, entry.kwargs, entry.out]
-                met.update(uids_in(entry.out))
+                if type(entry.out) is Uid:
+                    met.add(entry.out)
+                else:
+                    met.update(uids_in(entry.out))
             met.update(uids_in(body.args))
             met.update(uids_in(body.kwargs))
-            opaque += [thing for code in codes for thing in opaque_in(code)]
             if body.copies is not None:
                 opaque.append(body.copies.copy)
         more = passed.more()

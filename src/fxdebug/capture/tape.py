@@ -94,6 +94,7 @@ class Tape(TorchFunctionMode):
         self._open = open_bodies
         self._say = say
         self._opaque = False
+        self.opaque: dict[int, Any] = {}  # all objects that were met and are told apart by identity
         self._wrote = False  # has any operation written to memory that was there before?
 
     # Operations ----------------------------------------------------------------------------------
@@ -225,6 +226,7 @@ class Tape(TorchFunctionMode):
             if issubclass(kind, (int, float, complex, str)):
                 return thing
         self._opaque = True
+        self.opaque[id(thing)] = thing
         return Opaque(thing)
 
     # Calls ---------------------------------------------------------------------------------------
