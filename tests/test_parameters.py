@@ -62,3 +62,26 @@ def test_no_statistics_are_taken_when_none_are_wanted():
     found = fx_debug(nn.BatchNorm1d(3), torch.randn(4, 3), weights=False).parameters
     assert [p.stats for p in found] == [None] * 5
     assert [p.name for p in found if p.changed] == ["running_mean", "running_var", "num_batches_tracked"]
+
+
+class GivesItsWeight(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(6.0).view(2, 3))
+        self.twice, self.read = nn.Identity(), nn.Linear(3, 2, bias=False)
+
+    def forward(self, x):
+        met = x @ self.weight.T  # an operation meets it before a call is given it
+        return met + self.read(x), self.twice(self.weight)
+
+
+def test_weights_of_a_large_model_are_measured_where_a_call_is_given_them_and_not_where_operations_read_them(
+    monkeypatch,
+):
+    monkeypatch.setattr(parameters, "AFFORDABLE", 1)
+    for graph in (False, True):
+        trace = fx_debug(GivesItsWeight(), torch.ones(1, 3), graph=graph)
+        assert trace.find("twice")[0].inputs[0].stats.mean == 2.5
+    nodes = trace.graph.nodes(data=True)
+    reads = {node["path"]: node.get("stats") for _, node in nodes if node["kind"] == "get_attr"}
+    assert reads["read"] is None

@@ -165,7 +165,7 @@ class Tape(TorchFunctionMode):
             tensor = seen.reference()
             if tensor is not None and seen.version is not None and version_of(tensor) != seen.version:
                 with aside():
-                    value = self.values.see(tensor, keep=False)
+                    value = self.values.see(tensor, keep=False, weights=False)
                 for place in reversed(range(len(body.entries))):
                     entry = body.entries[place]
                     if any(written.storage == value.storage for _, written in entry.writes):
@@ -202,7 +202,7 @@ class Tape(TorchFunctionMode):
             entry = self.values.seen(thing)
             if entry is None:
                 with aside():
-                    self.values.see(thing, keep=False)
+                    self.values.see(thing, keep=False, weights=False)
                 entry = self.values.seen(thing)
                 assert entry is not None
             met.append(entry)
@@ -245,7 +245,7 @@ class Tape(TorchFunctionMode):
                 tensor = entry.reference()
                 if tensor is not None and not tensor.is_nested:
                     body.before[entry.uid] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
-                    body.given[entry.uid] = self.values.see(tensor, keep=False)
+                    body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
             if body.opaque:
                 body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
 

@@ -41,13 +41,14 @@ class Uid(int):
 class _Seen:
     """What is known of a tensor object that was met: alive as long as the entry is, by a weak reference."""
 
-    __slots__ = ("gradient", "reference", "uid", "value", "version")
+    __slots__ = ("gradient", "reference", "skipped", "uid", "value", "version")
 
     def __init__(self, reference: weakref.ref[Tensor], version: int | None, value: Value, uid: Uid) -> None:
         self.reference = reference
         self.version = version
         self.value = value
         self.uid = uid
+        self.skipped = False  # a weight that was not measured, as nobody asked for its numbers
         self.gradient = value.requires_grad  # as it was when it was last met
 
 
@@ -116,24 +117,26 @@ class Values:
         self._said: set[str] = set()
         self._lock = threading.RLock()  # numbers are given out in any thread
 
-    def see(self, tensor: Tensor, keep: bool = True) -> Value:
+    def see(self, tensor: Tensor, keep: bool = True, weights: bool = True) -> Value:
         """The value that ``tensor`` is now; made, measured and (``keep``) stored if it is new.
 
-        Call it inside :class:`~fxdebug.capture.aside.aside`.
+        Without ``weights`` those of a large model stay unmeasured: operations read all of them, calls are given
+        few. Call it inside :class:`~fxdebug.capture.aside.aside`.
         """
         entry = self._seen.get(id(tensor))
         if (
             entry is not None
             and entry.version is not None
             and self._keeper is None
+            and not (weights and entry.skipped)
             and entry.reference() is tensor
             and entry.version == tensor._version  # type: ignore[union-attr]
         ):
             return entry.value  # met before, and nothing to do about it
         with self._lock:
-            return self._see(tensor, keep)
+            return self._see(tensor, keep, weights)
 
-    def _see(self, tensor: Tensor, keep: bool) -> Value:
+    def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         entry = self._seen.get(id(tensor))
         version = version_of(tensor)
         if entry is not None and entry.reference() is not tensor:
@@ -141,15 +144,20 @@ class Values:
         if entry is not None and entry.version == version:
             value = entry.value
             if version is not None or self._unchanged(value, tensor):
+                if weights and entry.skipped:
+                    entry.skipped = False
+                    body = looks(tensor).body
+                    complete(value, stats=None if body is None else self._measured(body))
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
-        value = self._new(tensor, keep)
+        value = self._new(tensor, keep, weights)
         if entry is not None:
             entry.version, entry.value = version, value
         else:
-            self._seen[id(tensor)] = _Seen(weakref.ref(tensor), version, value, Uid(len(self.objects)))
+            entry = self._seen[id(tensor)] = _Seen(weakref.ref(tensor), version, value, Uid(len(self.objects)))
             self.objects.append(value)
+        entry.skipped = not weights and value.stats is None and value.name is not None and self._measuring
         return value
 
     def seen(self, tensor: Tensor) -> _Seen | None:
@@ -188,18 +196,20 @@ class Values:
                 self._storage_count += 1
         return memory
 
-    def _new(self, tensor: Tensor, keep: bool) -> Value:
+    def _new(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         plain = type(tensor) in PLAIN and is_ordinary(tensor)
-        value = self._ordinary(tensor) if plain else self._special(tensor)
+        value = self._ordinary(tensor, weights) if plain else self._special(tensor, weights)
         self.all.append(value)
         if keep and self._keeper is not None:
             self._keep(value, tensor, tensor if plain else None)
         return value
 
-    def _ordinary(self, tensor: Tensor) -> Value:
+    def _ordinary(self, tensor: Tensor, weights: bool) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
         memory = self._memory(tensor.untyped_storage())
-        measured = self._of_weight(tensor) or self._of_memory(tensor, memory) if self._measuring else Measured()
+        measured = (
+            self._of_weight(tensor, weights) or self._of_memory(tensor, memory) if self._measuring else Measured()
+        )
         value = _quick_value(
             number=len(self.all),
             shape=tuple(tensor.shape),
@@ -217,7 +227,7 @@ class Values:
             measured.values.append(value)
         return value
 
-    def _special(self, tensor: Tensor) -> Value:
+    def _special(self, tensor: Tensor, weights: bool) -> Value:
         seen = looks(tensor)
         body = seen.body
         return Value(
@@ -232,7 +242,7 @@ class Values:
             requires_grad=seen.requires_grad,
             storage=None if body is None else self.storage(body),
             name=self._names.get(id(tensor)),
-            stats=self._statistics(tensor, body) if self._measuring else None,
+            stats=self._statistics(tensor, body, weights) if self._measuring else None,
             sharding=seen.sharding,
             detail=seen.detail,
         )
@@ -250,11 +260,11 @@ class Values:
         self.settle()
         self._staging = None
 
-    def _of_weight(self, tensor: Tensor) -> Measured | None:
+    def _of_weight(self, tensor: Tensor, weights: bool) -> Measured | None:
         if self._unchanged_weight is None or id(tensor) not in self._names:
             return None
         known = self._unchanged_weight(tensor)
-        if known is None:
+        if known is None or (weights and known[0] is None):
             return None
         measured = Measured()
         measured.settle(known[0])
@@ -283,14 +293,14 @@ class Values:
             with self._lock:
                 self._staging.close()
 
-    def _statistics(self, tensor: Tensor, body: Tensor | None) -> Stats | None:
+    def _statistics(self, tensor: Tensor, body: Tensor | None, weights: bool) -> Stats | None:
         if body is None:
             self._without_data("fake")
             return None
         if body.is_meta:
             self._without_data("meta")
             return None
-        weight = self._of_weight(tensor)
+        weight = self._of_weight(tensor, weights)
         return self._measured(body) if weight is None else weight.stats
 
     def _without_data(self, kind: str) -> None:
