@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.coding import uids_in
+from fxdebug.capture.coding import Opaque, uids_in
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
@@ -65,6 +65,10 @@ class Bodies:
             body.suspended = "torch.compile runs it as one piece"
         self._guarded(body, self.tape.ended, body, None if body.suspended == "inside" else parent, output)
         return output
+
+    def holds(self, index: int, output: Any) -> int:
+        """How many references to what a call returned are ours."""
+        return isinstance(self.by_index[index].out, Opaque) + (id(output) in self.tape.opaque)
 
     def _mode(self, *, first: bool, off: bool) -> contextlib.AbstractContextManager[Any]:
         if first and not off:

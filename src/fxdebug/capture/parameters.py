@@ -131,10 +131,8 @@ class Parameters:
         if _is_uninitialised(tensor):
             device = str(tensor.device)
             return Parameter(held.names, held.kind, (), str(tensor.dtype)[6:], device, tensor.requires_grad)
-        known = _known.get(id(tensor))
-        if known is not None and not known.is_of(tensor):
-            known = None
-        storage = values.storage(tensor) if type(tensor) in PLAIN else None
+        known = _remembered(tensor) if type(tensor) in PLAIN else None
+        storage = None if known is None else values.storage(tensor)
         rests_on = held.names, held.persistent, storage, changed, stats, held.before
         if known is not None and known.record is not None and known.record[0] == rests_on and storage is not None:
             return known.record[1]

@@ -19,7 +19,6 @@ from torch import nn
 from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
-from fxdebug.capture.coding import Opaque
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
 from fxdebug.capture.gradients import no_gradients
@@ -41,6 +40,10 @@ class Listener(Protocol):
 
 
 _quick_inputs, _quick_outputs = quick(Inputs), quick(Outputs)
+
+
+def _is_iterator(kind: type) -> bool:
+    return kind not in PLAIN and hasattr(kind, "__next__")
 
 
 class Open(list[Frame]):
@@ -106,7 +109,7 @@ class Recorder:
         try:
             if self.bodies is not None:
                 output = self.bodies.run(frame.index, module, run, args, kwargs)
-                if any(hasattr(type(given), "__next__") for given in (*args, *kwargs.values())):
+                if any(map(_is_iterator, map(type, (*args, *kwargs.values())))):
                     self.not_again(frame, "it was given an iterator, which would be used up")
             elif self._no_grad:
                 with no_gradients():
@@ -118,7 +121,7 @@ class Recorder:
             raise
         self._leave(stack, frame, output)
         if type(output) in resumable.KINDS and (frame.parent is not None or site.path):
-            noted = self.bodies is not None and isinstance(self.bodies.by_index[frame.index].out, Opaque)
+            noted = 0 if self.bodies is None else self.bodies.holds(frame.index, output)
             if sys.getrefcount(output) <= 2 + noted:  # the forward's own: one that somebody keeps stays itself
                 return resumable.relayed(output, Steps(self, frame, module))
         return output

@@ -199,12 +199,7 @@ class Tape(TorchFunctionMode):
         if kind in ATOMS:
             return thing
         if issubclass(kind, Tensor):  # isinstance would ask the object, which may say anything
-            entry = self.values.seen(thing)
-            if entry is None:
-                with aside():
-                    self.values.see(thing, keep=False, weights=False)
-                entry = self.values.seen(thing)
-                assert entry is not None
+            entry = self.values.met(thing)
             met.append(entry)
             return entry.uid
         below = depth + 1

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, is_ordinary, looks, name_of
 from fxdebug.capture.staging import Measured, Staging
 from fxdebug.stats import Unmeasurable, measure
@@ -164,6 +165,15 @@ class Values:
         """The entry of a tensor object that was met before and is still the same object."""
         entry = self._seen.get(id(tensor))
         return entry if entry is not None and entry.reference() is tensor else None
+
+    def met(self, tensor: Tensor) -> _Seen:
+        """The entry of a tensor object that an operation is given or returns."""
+        entry = self._seen.get(id(tensor))
+        if entry is not None and entry.reference() is tensor:
+            return entry
+        with aside(), self._lock:
+            self._see(tensor, False, False)
+        return self._seen[id(tensor)]
 
     def is_named(self, tensor: Tensor) -> bool:
         """Is it a parameter or buffer of the model?"""
