@@ -18,21 +18,11 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations, parametrize, weight_norm
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
+from watched import Layer, Watched, watched
 
 import fxdebug
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's deprecations
-
-
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.l = nn.Linear(8, 8)
-        self.setup()
-
-    def setup(self) -> None:
-        pass
 
 
 def see(kind: type[nn.Module], *inputs: Any, train: bool = False, **options: Any) -> Watched:

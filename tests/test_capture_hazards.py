@@ -27,22 +27,9 @@ import pytest
 import torch
 from reasons import reason_of
 from torch import nn
-from watched import watched
+from watched import Layer, watched
 
 import fxdebug
-
-
-class Layer(nn.Module):
-    """A linear layer of eight, and what a test adds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.l = nn.Linear(8, 8)
-        self.setup()
-
-    def setup(self) -> None:
-        pass
-
 
 Saw = tuple[str | None, str, str]
 

@@ -28,6 +28,18 @@ from fxdebug.capture.standin import count_alive
 Made = tuple[nn.Module, Any]  # a model and its inputs: a tensor, a tuple of arguments, or a dict of them
 
 
+class Layer(nn.Module):
+    """A linear layer of eight, and what a test adds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(8, 8)
+        self.setup()
+
+    def setup(self) -> None:
+        pass
+
+
 class Watched:
     """What became of one model: its trace, and what the audit has to say of its verified graphs."""
 

@@ -37,8 +37,8 @@ with warnings.catch_warnings():
     import torch
 
 from bench_bars import BARS, Bar, Verdict, regressions, verdicts
-from bench_models import MODELS, Model
-from bench_modes import MODES, PEERS, REFERENCES, Inputs, Mode, add_peers
+from bench_models import MODELS, Inputs, Model
+from bench_modes import MODES, PEERS, REFERENCES, Mode, add_peers
 from rich.console import Console
 from rich.table import Table
 

@@ -6,14 +6,16 @@ TorchLens and nnsight are timed where they can be imported: ``make bench`` insta
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from bench_models import Inputs
 
 from fxdebug import fx_debug, model_addition_debugger_context
 from fxdebug.capture.explain import forget_patterns
 
-Inputs = Mapping[str, Any]
 Mode = Callable[[Any, Inputs, str], object]  # runs the model once; the string is an empty folder to write to
 
 
@@ -112,7 +114,5 @@ PEERS: dict[str, Mode] = {"torchlens": _torchlens, "nnsight": _nnsight}
 
 def add_peers(folder: Path) -> None:
     """Make the peers that lie in a folder available, after everything that is installed."""
-    import sys
-
     sys.path.append(str(folder))
     MODES.update({name: mode for name, mode in PEERS.items() if importlib.util.find_spec(name) is not None})

@@ -24,7 +24,7 @@ class Attached:
     def __init__(self, observer: wrap.Observer, sites: Sites) -> None:
         self._observer = observer
         self._sites = sites
-        self._compiled = compiled_in(sites.model)
+        self._compiled = compiled_in(sites.registered())
 
     def is_closed(self, module: nn.Module | None) -> bool:
         """Is this a compiled module, whose inside (the compiler's own modules too) is not looked at?"""

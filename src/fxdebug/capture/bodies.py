@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.coding import Opaque, uids_in
+from fxdebug.capture.coding import Opaque
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
@@ -100,13 +100,7 @@ class Bodies:
         opaque = list(self.tape.opaque.values())
         self.tape.opaque.clear()
         for body in self.by_index.values():
-            for entry in body.entries:
-                if type(entry.out) is Uid:
-                    met.add(entry.out)
-                else:
-                    met.update(uids_in(entry.out))
-            met.update(uids_in(body.args))
-            met.update(uids_in(body.kwargs))
+            met.update(body.met())
             if body.copies is not None:
                 opaque.append(body.copies.copy)
         more = passed.more()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from fxdebug.capture.coding import uids_in
 from fxdebug.capture.source import Line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.values import Uid, _Seen
@@ -77,3 +78,10 @@ class Body:
         self.outermost = False  # no body was open when it began
         self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
         self.regions = 0  # how many of its operations are compiled code
+
+    def met(self) -> Iterator[Uid]:
+        """The tensors that it was given or that came out of an operation: a trace of it would need stand-ins."""
+        yield from uids_in(self.args)
+        yield from uids_in(self.kwargs)
+        for entry in self.entries:
+            yield from uids_in(entry.out)

@@ -70,34 +70,27 @@ def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
 
 def uids_in(code: Any) -> Iterator[Uid]:
     """Every tensor in a code, in order."""
-    kind = type(code)
-    if kind is Uid:
-        yield code
-    elif kind is tuple or kind is list:
-        for item in code:
-            yield from uids_in(item)
-    elif kind is dict:
-        for item in code.values():
-            yield from uids_in(item)
-    elif kind is Struct:
-        for item in code.items:
-            yield from uids_in(item)
-    elif kind is slice:
-        for item in (code.start, code.stop, code.step):
-            yield from uids_in(item)
+    return (leaf for leaf in _leaves(code) if type(leaf) is Uid)
 
 
 def opaque_in(code: Any) -> Iterator[Any]:
     """Every object in a code that is compared by identity."""
+    return (leaf.thing for leaf in _leaves(code) if type(leaf) is Opaque)
+
+
+def _leaves(code: Any) -> Iterator[Any]:
     kind = type(code)
-    if kind is Opaque:
-        yield code.thing
-    elif kind is tuple or kind is list:
-        for item in code:
-            yield from opaque_in(item)
+    inside: Any = None
+    if kind is tuple or kind is list:
+        inside = code
     elif kind is dict:
-        for item in code.values():
-            yield from opaque_in(item)
+        inside = code.values()
     elif kind is Struct:
-        for item in code.items:
-            yield from opaque_in(item)
+        inside = code.items
+    elif kind is slice:
+        inside = code.start, code.stop, code.step
+    if inside is None:
+        yield code
+    else:
+        for item in inside:
+            yield from _leaves(item)

@@ -9,7 +9,7 @@ the same arithmetic, and everything inside is seen.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,12 +58,12 @@ def _recorded(observer: Observer, module: nn.Module, compiled: Callable[..., Any
     return lambda *args, **kwargs: observer.call(module, compiled, args, kwargs)
 
 
-def compiled_in(model: nn.Module) -> Compiled:
-    """Find the modules under ``model`` that run compiled, outermost first."""
+def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
+    """Find those that run compiled among the modules of a model, outermost first."""
     found = Compiled()
     if "torch._dynamo" not in sys.modules:
         return found
-    for module in model.modules():
+    for module in modules:
         callback = _callback(module)
         if callback is not None:
             (found.open if _is_eager(callback) else found.closed).append(module)

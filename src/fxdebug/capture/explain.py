@@ -20,7 +20,6 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fxdebug.capture import hush, wrap
-from fxdebug.capture.coding import uids_in
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
@@ -96,7 +95,7 @@ class Explainer:
         """The pattern of a body that is run again symbolically; without one, the reason."""
         if body.hazard is not None:
             return None, body.hazard
-        if self._kept and not self._kept.isdisjoint(_met(body)) and not _is_torch(body.forward):
+        if self._kept and not self._kept.isdisjoint(body.met()) and not _is_torch(body.forward):
             return None, "the program keeps a tensor of it in a place of its own"
         tracer = ModuleTracer(body, self._values)
         pattern, reason = self._traced(tracer, body)
@@ -136,14 +135,6 @@ def _at(what: str, line: Line | None) -> str:
 def _is_torch(forward: Callable[..., Any]) -> bool:
     """Is this forward torch's own? It keeps no tensor outside its module."""
     return str(getattr(forward, "__module__", "")).startswith("torch.nn.")
-
-
-def _met(body: Body) -> Iterator[Uid]:
-    """The tensors for which a trace of the body would need stand-ins."""
-    yield from uids_in(body.args)
-    yield from uids_in(body.kwargs)
-    for entry in body.entries:
-        yield from uids_in(entry.out)
 
 
 def _why(pattern: Pattern) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fxdebug.capture.coding import Opaque, Struct, uids_in
+from fxdebug.capture.coding import Opaque, Struct
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.pattern import Pattern, member
@@ -230,4 +230,4 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
         raise Refused(f"it holds for the argument {template!r}, not for {thing!r}")
 
 
-__all__ = ["Executor", "Joiner", "Refused", "bindings", "plain_item", "uids_in"]
+__all__ = ["Executor", "Joiner", "Refused", "bindings", "plain_item"]

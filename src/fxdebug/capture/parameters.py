@@ -94,7 +94,7 @@ class Parameters:
     def unchanged(self, tensor: Tensor) -> tuple[Stats | None] | None:
         """Its statistics from before the run, if it is one of ours and has the version of then; ``None`` if not.
 
-        Weights of a large model are not measured without being asked, wherever in the run they are met.
+        Those of a large model were not measured without being asked: then the statistics are ``None``.
         """
         held = self._held.get(id(tensor))
         if held is None or held.tensor is not tensor or version_of(tensor) != held.version:

@@ -323,18 +323,16 @@ class Recorder:
             return None
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
-        see, item = self.values.see, self.structure.item
+        item = self.structure.item
         with aside():
             return _quick_inputs(
-                tuple([see(arg, keep) if type(arg) in PLAIN else item(arg, keep=keep, reopen=False) for arg in args]),
+                tuple([item(arg, keep=keep, reopen=False) for arg in args]),
                 {name: item(arg, keep=keep, reopen=False) for name, arg in kwargs.items()} if kwargs else {},
             )
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
         with aside():
-            return _quick_outputs(
-                self.values.see(output, keep) if type(output) in PLAIN else self.structure.item(output, keep=keep)
-            )
+            return _quick_outputs(self.structure.item(output, keep=keep))
 
     def say(self, what: str) -> None:
         """Make a note on the call at hand, once."""

@@ -70,11 +70,6 @@ class Staging:
         measured.values = []
         return True
 
-    def settle(self) -> None:
-        """Measure all that wait."""
-        for waiting in self._waiting.values():
-            waiting.settle()
-
     def close(self) -> None:
         """Measure all that wait, and give the memory back."""
         for waiting in self._waiting.values():

@@ -75,6 +75,8 @@ class Structure:
     def item(self, thing: Any, *, keep: bool = True, reopen: bool = True) -> Item:
         """The item for any object. ``keep``: store the tensors' data too. ``reopen``: look again inside
         objects met before (they may have changed); without it they are opened at first sight only."""
+        if type(thing) in PLAIN:
+            return self._values.see(thing, keep)
         self._how.keep, self._how.reopen = keep, reopen
         self._how.left, self._how.too_deep = MOST, False
         return self._item(thing, ())

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body, Context, Entry, Met
-from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in, uids_in
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
 from fxdebug.capture.source import Line, short, user_line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.values import Uid, Values, _Seen, version_of
@@ -362,5 +362,5 @@ _FUSED = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttenti
 
 __all__ = [
     "ESCAPES", "METADATA", "Body", "Context", "Entry", "Tape", "context_now", "makes_no_difference", "put_on",
-    "take_off", "uids_in",
+    "take_off",
 ]  # fmt: skip

@@ -168,8 +168,8 @@ class Values:
 
     def met(self, tensor: Tensor) -> _Seen:
         """The entry of a tensor object that an operation is given or returns."""
-        entry = self._seen.get(id(tensor))
-        if entry is not None and entry.reference() is tensor:
+        entry = self.seen(tensor)
+        if entry is not None:
             return entry
         with aside(), self._lock:
             self._see(tensor, False, False)
