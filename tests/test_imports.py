@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fxdebug"
 FILES = sorted(PACKAGE.rglob("*.py"))
 OUTSIDE = {"__init__", "__main__", "version"}
-CALL_THE_DOOR = {"trace", "questions"}  # their conveniences import the door inside a function
+CALL_THE_DOOR = {"trace", "questions", "comparison"}  # their conveniences import the door inside a function
 CORE = {"torch", "safetensors", "networkx", "graphviz", "numpy", "rich"}
 
 

@@ -9,7 +9,7 @@
 Importing does nothing and loads no torch; the names below are looked up when they are used.
 """
 
-from fxdebug.api import fx_debug, last_failed, load, model_addition_debugger_context
+from fxdebug.api import compare, fx_debug, last_failed, load, model_addition_debugger_context
 from fxdebug.errors import FxDebugError, LoadError, MissingExtra, NotFound, SaveError, UsageError
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Stats, Value
@@ -27,6 +27,7 @@ __all__ = [
     "UsageError",
     "Value",
     "__version__",
+    "compare",
     "fx_debug",
     "last_failed",
     "load",

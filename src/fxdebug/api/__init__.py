@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fxdebug.api.comparing import compare, comparison_html, comparison_text, export_comparison
 from fxdebug.api.dropin import model_addition_debugger_context
 from fxdebug.api.files import load, save, tensor
 from fxdebug.api.run import arguments, fx_debug, last_failed
@@ -17,7 +18,11 @@ from fxdebug.trace import Call, Trace
 __all__ = [
     "arguments",
     "ask",
+    "compare",
+    "comparison_html",
+    "comparison_text",
     "export",
+    "export_comparison",
     "find",
     "fx",
     "fx_debug",

@@ -1,0 +1,56 @@
+"""Two runs side by side: compare traces, saved runs, or two live models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxdebug.api.files import load
+from fxdebug.trace import Trace
+
+if TYPE_CHECKING:
+    from fxdebug.comparison import Comparison
+
+
+def compare(
+    a: Trace | str | os.PathLike[str],
+    b: Trace | str | os.PathLike[str],
+    *,
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+) -> Comparison:
+    """Hold a run ``b`` against a reference ``a``: see :func:`fxdebug.comparison.compare`. Paths are loaded.
+
+    >>> import torch, fxdebug
+    >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    >>> compare(trace, trace).equal
+    True
+    """
+    from fxdebug.comparison import compare as compared
+
+    one, other = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
+    return compared(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance)
+
+
+def comparison_text(comparison: Comparison, **options: Any) -> str:
+    """A comparison on one screen: see :func:`fxdebug.exports.comparison_text.screen`."""
+    from fxdebug.exports import comparison_text as as_text
+
+    return as_text.screen(comparison, **options)
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """A comparison as a piece of HTML."""
+    from html import escape
+
+    return f"<pre>{escape(comparison_text(comparison, width=100, color=False))}</pre>"
+
+
+def export_comparison(comparison: Comparison, path: str | os.PathLike[str], **options: Any) -> Path:
+    """Write a comparison by suffix: see :data:`fxdebug.exports.comparisons.EXPORTERS`."""
+    from fxdebug.exports import comparisons
+
+    return comparisons.export(comparison, Path(path), **options)

@@ -1,0 +1,11 @@
+"""Where two runs part ways: alignment of two implementations, measures, and who adds error.
+
+``steps`` flattens a trace; ``by_path``, ``by_value``, ``by_flow`` and ``calls`` pair what belongs together;
+``judge`` says which steps add error and ``blame`` who is to blame; ``comparing`` does all of it.
+"""
+
+from fxdebug.comparison.comparing import compare, paired
+from fxdebug.comparison.measures import Measures, sample_positions
+from fxdebug.comparison.verdict import KINDS, Comparison, Row, Side
+
+__all__ = ["KINDS", "Comparison", "Measures", "Row", "Side", "compare", "paired", "sample_positions"]

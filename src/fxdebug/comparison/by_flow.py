@@ -1,0 +1,159 @@
+"""Pairing by the way values take: what is done to paired values, what paired operations are given, what stands between.
+
+This carries pairs across a fault, where values differ and only structure is left to go by.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from fxdebug.comparison.closeness import EPS, error_between
+from fxdebug.comparison.opnames import COMMUTATIVE, family
+from fxdebug.comparison.order import in_order
+from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.steps import Given, Run, Step
+
+
+def pair_by_flow(pairs: Pairs) -> None:
+    """Forwards, backwards, then what is left between, until nothing is added."""
+    for _ in range(8):
+        before = len(pairs.steps) + len(pairs.values)
+        pair_uses(pairs)
+        pair_forwards(pairs)
+        pair_backwards(pairs)
+        if len(pairs.steps) + len(pairs.values) == before:
+            pair_between(pairs)
+        if len(pairs.steps) + len(pairs.values) == before:
+            return
+
+
+def pair_uses(pairs: Pairs) -> None:
+    """Operations on paired weights: the first use with the first."""
+    for number, found in list(pairs.values.items()):
+        if pairs.b.values[number].name is None:
+            continue
+        one = [step for step in pairs.a.users.get(found.a, ()) if step.index not in pairs.steps_of_a]
+        other = [step for step in pairs.b.users.get(number, ()) if step.index not in pairs.steps]
+        for left, right in zip(one, other):
+            if family(left.name) == family(right.name) and not right.transparent:
+                pairs.step(left, right, "weights", 0.9)
+
+
+def pair_forwards(pairs: Pairs) -> None:
+    """The same operation on paired values gives paired results."""
+    for step in pairs.b.steps:
+        if step.index in pairs.steps or not step.outputs or step.transparent:
+            continue
+        partner = _doing_the_same(pairs, step)
+        if partner is not None:
+            pairs.step(partner, step, "dataflow", 0.85)
+
+
+def _doing_the_same(pairs: Pairs, step: Step) -> Step | None:
+    data = step.data
+    wanted = [pairs.of_value(given.value) for given in data]
+    if not data or any(value is None for value in wanted):
+        return None
+    numbers = [value.number for value in wanted if value is not None]
+    for candidate in pairs.a.users.get(numbers[0], ()):
+        if candidate.index in pairs.steps_of_a or family(candidate.name) != family(step.name):
+            continue
+        given = [pairs.a.root(item.value).number for item in candidate.data]
+        fits = sorted(given) == sorted(numbers) if step.name in COMMUTATIVE else given == numbers
+        if fits and not _weights_clash(pairs, candidate, step) and len(candidate.outputs) == len(step.outputs):
+            return candidate
+    return None
+
+
+def _weights_clash(pairs: Pairs, a: Step, b: Step) -> bool:
+    """Do they use weights that belong to something else?"""
+    own = {pairs.a.root(given.value).number for given in a.weights}
+    for given in b.weights:
+        partner = pairs.of_value(given.value)
+        if partner is not None and partner.number not in own:
+            return True
+    return False
+
+
+def pair_backwards(pairs: Pairs) -> None:
+    """What paired operations are given in the same place belongs together."""
+    for step in reversed(pairs.b.steps):
+        found = pairs.steps.get(step.index)
+        if found is None or step.transparent:
+            continue
+        partner = pairs.a.steps[found.a]
+        for one, other in facing(pairs, partner, step):
+            if pairs.free(one.value, other.value) and one.value.numel == other.value.numel:
+                pairs.join(one.value, other.value, "dataflow", min(found.sure, 0.8))
+
+
+def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
+    """The inputs of two steps side by side: data with data, weights with weights, by argument, else in order."""
+    found: list[tuple[Given, Given]] = []
+    for one, other in ((list(a.data), list(b.data)), (list(a.weights), list(b.weights))):
+        for right in list(other):
+            left = next((left for left in one if pairs.are(left.value, right.value)), None)
+            swappable = b.name in COMMUTATIVE or right.weight or (left is not None and left.argument == right.argument)
+            if left is not None and (swappable or a.name != b.name):
+                found.append((left, right))
+                one.remove(left)
+                other.remove(right)
+        for right in list(other):
+            left = next((left for left in one if left.argument == right.argument and left.memory == right.memory), None)
+            if left is not None and a.name == b.name:
+                found.append((left, right))
+                one.remove(left)
+                other.remove(right)
+        found += zip(one, other)
+    return found
+
+
+def pair_between(pairs: Pairs) -> None:
+    """What is left between two pairs: the same operations in the same order, of the same size."""
+    chain = _chain([(found.a, index) for index, found in sorted(pairs.steps.items())])
+    last_a = last_b = -1
+    for stop_a, stop_b in [*chain, (len(pairs.a.steps), len(pairs.b.steps))]:
+        one = _left(pairs.a, last_a, stop_a, pairs.steps_of_a)
+        other = _left(pairs.b, last_b, stop_b, pairs.steps)
+        if one and other:
+            for left, right in in_order(one, other, _score, lambda step: object()):
+                pairs.step(left, right, "order", 0.6)
+        last_a, last_b = stop_a, stop_b
+
+
+def _left(run: Run, start: int, stop: int, paired: object) -> list[Step]:
+    assert isinstance(paired, dict)
+    return [
+        step
+        for step in run.steps[start + 1 : stop]
+        if step.index not in paired and step.outputs and not step.transparent
+    ]
+
+
+def _score(a: Step, b: Step) -> float:
+    one, other = a.outputs[0], b.outputs[0]
+    if family(a.name) != family(b.name) or one.numel != other.numel:
+        return 0.0
+    score = 1.0 + (one.dtype in EPS and other.dtype in EPS) + (a.name == b.name)
+    error = error_between(one.stats, other.stats)
+    return score + (1.0 if error is not None and error < 1e-3 else 0.0)
+
+
+def _chain(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest run of pairs that are in the same order on both sides (given in the order of b)."""
+    tails: list[int] = []
+    ends: list[int] = []
+    before: list[int] = [-1] * len(pairs)
+    for place, (a, _) in enumerate(pairs):
+        at = bisect_left(tails, a)
+        if at == len(tails):
+            tails.append(a)
+            ends.append(place)
+        else:
+            tails[at], ends[at] = a, place
+        before[place] = ends[at - 1] if at else -1
+    chain, place = [], ends[-1] if ends else -1
+    while place >= 0:
+        chain.append(pairs[place])
+        place = before[place]
+    return chain[::-1]

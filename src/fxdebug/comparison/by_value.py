@@ -1,0 +1,103 @@
+"""Pairing by what values are: weights with equal statistics, then results with equal statistics.
+
+Names and nesting play no part. It works as far as the two sides agree, which is up to the first fault.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from fxdebug.comparison.closeness import distinctive, eps_of, error_between, key_of
+from fxdebug.comparison.opnames import family
+from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.steps import Run, Step
+from fxdebug.values import Value
+
+CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
+EXACT = 1e-6  # weights are copied
+
+
+def pair_weights(pairs: Pairs) -> None:
+    """Parameters that hold the same numbers, transposed or not; with the same shape first."""
+    limit = max(EXACT, _coarse(pairs))
+    one = [value for value in _weights(pairs.a) if value.number not in pairs.values_of_a]
+    other = [value for value in _weights(pairs.b) if value.number not in pairs.values]
+    for same_shape in (True, False):
+        index = _index(one, limit)
+        for value in other:
+            if value.number in pairs.values:
+                continue
+            for candidate in _near(index, value, limit):
+                if same_shape and candidate.shape != value.shape:
+                    continue
+                if pairs.value(candidate, value, "weights", 0.95):
+                    break
+
+
+def pair_values(pairs: Pairs) -> None:
+    """Results that hold the same numbers, in execution order; made by the same operation first."""
+    limit = max(CLOSE, _coarse(pairs))
+    for alike in (True, False):
+        free = [value for value in _results(pairs.a) if value.number not in pairs.values_of_a]
+        index = _index(free, limit)
+        for value in list(_results(pairs.b)):
+            if value.number in pairs.values:
+                continue
+            maker = pairs.b.made[value.number]
+            candidates = _near(index, value, limit)
+            fitting = [v for v in candidates if not alike or _alike(pairs.a.made[v.number], maker)]
+            for candidate in fitting:
+                if candidate.number not in pairs.values_of_a:
+                    pairs.join(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
+                    break
+
+
+def _alike(a: Step, b: Step) -> bool:
+    return family(a.name) == family(b.name)
+
+
+def _coarse(pairs: Pairs) -> float:
+    """How far apart equal values of these two runs may be: what their narrower dtype rounds to, or not at all."""
+    kinds = [{value.dtype for value in _weights(run) if value.name} for run in (pairs.a, pairs.b)]
+    if kinds[0] == kinds[1]:
+        return 0.0
+    return 2 * eps_of(*kinds[0], *kinds[1]) if eps_of(*kinds[0]) != eps_of(*kinds[1]) else 0.0
+
+
+def _weights(run: Run) -> Iterable[Value]:
+    return [value for value in run.values.values() if value.name is not None]
+
+
+def _results(run: Run) -> list[Value]:
+    """What steps made, one for all views of it, in execution order."""
+    return [
+        value
+        for step in run.steps
+        if not step.transparent
+        for value in step.outputs
+        if run.same.get(value.number, value.number) == value.number and run.made[value.number] is step
+    ]
+
+
+Index = dict[tuple[object, ...], list[Value]]
+
+
+def _index(values: Iterable[Value], limit: float) -> Index:
+    index: Index = defaultdict(list)
+    for value in values:
+        if distinctive(value) and value.stats is not None:
+            index[(value.numel, *key_of(value.stats, limit))].append(value)
+    return index
+
+
+def _near(index: Index, value: Value, limit: float) -> list[Value]:
+    """Values with these statistics, in execution order."""
+    if not distinctive(value) or value.stats is None:
+        return []
+    (place,) = key_of(value.stats, limit)
+    if place is None:
+        return []
+    near = [v for shift in (-1, 0, 1) for v in index.get((value.numel, place + shift), ())]
+    fitting = [v for v in near if (error_between(v.stats, value.stats) or 0.0) <= limit]
+    return sorted(fitting, key=lambda v: v.number)

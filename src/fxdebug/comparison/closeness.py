@@ -1,0 +1,120 @@
+"""How far two values are apart by their statistics alone, and how far rounding may drive them apart.
+
+An error is one number everywhere: relative to the size of the reference's elements. With statistics only it
+is a lower bound: tensors with equal statistics may still be arranged differently.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxdebug.values import Stats, Value
+
+# One rounding step of each dtype (``torch.finfo(dtype).eps``).
+EPS = {
+    "float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex128": 2.0**-52,
+    "complex64": 2.0**-23, "complex32": 2.0**-10, "float8_e4m3fn": 2.0**-3, "float8_e4m3fnuz": 2.0**-3,
+    "float8_e5m2": 2.0**-2, "float8_e5m2fnuz": 2.0**-2,
+}  # fmt: skip
+
+# How many of those rounding may add up to in one operation. In float32 the sums are in float32, too: their rounding
+# grows with the number of elements. Narrower dtypes are summed up in float32 and rounded once.
+STEPS = {"float64": 512, "complex128": 512, "float32": 84, "complex64": 84}
+NARROW_STEPS = 4
+LEAST_MASK = -1e4  # additive masks hold zeros and this or less
+
+
+def eps_of(*dtypes: str) -> float:
+    """The coarsest rounding step among some dtypes; 0.0 where none of them is floating."""
+    return max((EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
+
+
+def tolerance_of(*dtypes: str) -> float:
+    """The error that rounding alone may cause in one operation on the coarsest of these dtypes.
+
+    >>> tolerance_of("float32", "float32") < 1.1e-5, tolerance_of("float32", "bfloat16")
+    (True, 0.03125)
+    """
+    coarsest = max(dtypes, key=lambda dtype: EPS.get(dtype, 0.0))
+    return EPS.get(coarsest, 0.0) * STEPS.get(coarsest, NARROW_STEPS)
+
+
+def size_of(stats: Stats) -> float:
+    """The root of the mean square of the finite elements."""
+    if stats.mean is None or stats.std is None:
+        return 0.0
+    share = (stats.finite - 1) / stats.finite if stats.finite > 1 else 0.0
+    return math.hypot(abs(stats.mean), stats.std * math.sqrt(max(share, 0.0)))
+
+
+def spread(stats: Stats) -> float:
+    """The standard deviation dividing by n, which is the same for a value that is repeated."""
+    return (stats.std or 0.0) * math.sqrt((stats.finite - 1) / stats.finite) if stats.finite > 1 else 0.0
+
+
+def like_a_mask(stats: Stats | None) -> bool:
+    """Nothing but zeros and one hugely negative number: an additive attention mask."""
+    if stats is None or stats.nan or stats.posinf:
+        return False
+    if stats.neginf:
+        return stats.zeros + stats.neginf == stats.count
+    low = stats.min
+    return bool(
+        isinstance(low, (int, float)) and low <= LEAST_MASK and stats.max is not None and stats.max <= 0 and stats.zeros
+    )
+
+
+def error_between(a: Stats | None, b: Stats | None) -> float | None:
+    """The error that statistics show: of mean, deviation, minimum and maximum; ``None`` where they are not known.
+
+    >>> one, other = Stats(4, 0.0, 1.0, -1.0, 1.0, 1.0), Stats(4, 0.0, 1.0, -1.0, 1.5, 1.5)
+    >>> error_between(one, one), error_between(one, other)
+    (0.0, 0.5)
+    """
+    if a is None or b is None:
+        return None
+    if a == b:
+        return 0.0
+    if like_a_mask(a) and like_a_mask(b):
+        return _mask_error(a, b)
+    if (_share(a.nan, a), _share(a.posinf, a), _share(a.neginf, a)) != (
+        _share(b.nan, b),
+        _share(b.posinf, b),
+        _share(b.neginf, b),
+    ):
+        return math.inf
+    if a.mean is None or b.mean is None:
+        return 0.0 if a.mean is b.mean else math.inf
+    size, top = size_of(a), float(a.absmax or 0.0)
+    if size == 0.0:
+        return 0.0 if size_of(b) == 0.0 else math.inf
+    parts = [abs(a.mean - b.mean) / size, abs(spread(a) - spread(b)) / size]
+    for name in ("min", "max", "absmax"):
+        one, other = getattr(a, name), getattr(b, name)
+        if one is not None and other is not None and top:
+            parts.append(abs(one - other) / top)
+    return max(part if part == part else math.inf for part in parts)
+
+
+def _share(count: int, stats: Stats) -> float:
+    return round(count / stats.count, 9) if stats.count else 0.0
+
+
+def _mask_error(a: Stats, b: Stats) -> float:
+    """Masks are one another's equal where they hide equally many places: how negative they are says nothing."""
+    return 0.0 if _share(a.zeros, a) == _share(b.zeros, b) else 1.0
+
+
+def distinctive(value: Value) -> bool:
+    """Can its statistics tell it from other values? Constants, masks and small integers cannot."""
+    stats = value.stats
+    if stats is None or stats.mean is None or value.numel < 4 or value.dtype not in EPS:
+        return False
+    return bool(stats.std) and not like_a_mask(stats) and stats.finite == stats.count
+
+
+def key_of(stats: Stats, digits: float) -> tuple[Any, ...]:
+    """A coarse key of statistics: values whose errors are below ``digits`` have this key or one of its neighbours."""
+    size = size_of(stats)
+    return (round(math.log(size) / math.log1p(digits)) if size else None,)

@@ -1,0 +1,103 @@
+"""Comparing two traces: pair what belongs together, judge each pair, name who adds error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from fxdebug.comparison.absorbed import is_absorbed
+from fxdebug.comparison.blame import Blame, Blamer
+from fxdebug.comparison.by_flow import pair_by_flow
+from fxdebug.comparison.by_path import pair_by_path
+from fxdebug.comparison.by_value import pair_values, pair_weights
+from fxdebug.comparison.calls import pair_calls
+from fxdebug.comparison.judge import Judge
+from fxdebug.comparison.mapping import Mapped, ignored, read, renaming
+from fxdebug.comparison.measures import Meter
+from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.rows import Rows
+from fxdebug.comparison.steps import run_of
+from fxdebug.comparison.verdict import Comparison, Row
+from fxdebug.errors import UsageError
+from fxdebug.trace import Trace
+
+
+def compare(
+    a: Trace,
+    b: Trace,
+    *,
+    mapping: Mapped | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+) -> Comparison:
+    """Hold a run ``b`` against a reference ``a`` and name the first call and operation that add error.
+
+    What belongs together is found by path, then by equal weights and values, by dataflow and by order; ``mapping``
+    (globs of a → of b, or a YAML file) says what cannot be found, ``ignore`` (globs) which modules do not count.
+    ``tolerance`` is the relative error that is allowed anywhere; by default that of the coarser dtype of each pair
+    (about 1e-5 for float32, 0.03 for bfloat16). Raises ``UsageError`` for a mapping that fits nothing.
+
+    >>> import torch, fxdebug
+    >>> one, other = torch.nn.LayerNorm(8), torch.nn.LayerNorm(8, eps=0.1)
+    >>> x = torch.arange(16.0).view(2, 8)
+    >>> found = compare(fxdebug.fx_debug(one, x), fxdebug.fx_debug(other, x))
+    >>> found.equal, found.first.kind, found.first.op
+    (False, 'constant', 'layer_norm')
+    """
+    globs = _globs(ignore, mapping)
+    pairs = paired(a, b, mapping)
+    meter = Meter(a, b, tolerance)
+    judge = Judge(pairs, meter, tolerance)
+    blamer = Blamer(judge)
+    blames = [found for judged in judge.all() if (found := _ask(blamer, judge, judged)) is not None]
+    rows = Rows(judge, globs)
+    counted: list[Row] = [*rows.inputs(), *rows.raised()]
+    absorbed: dict[int, Blame] = {}
+    for blame in blames:
+        if ignored(blame.call.path, globs):
+            continue
+        if is_absorbed(judge, blame):
+            absorbed[blame.position] = blame
+        else:
+            counted.append(rows.finding(blame))
+    counted.sort(key=lambda row: row.position)
+    every = rows.all(counted, absorbed)
+    return Comparison(
+        a,
+        b,
+        tuple(every),
+        tuple(counted),
+        tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
+        tuple([call for call in b.calls if call.index not in pairs.calls]),
+        tuple(rows.notes()),
+        tuple(rows.outputs()),
+        {"tolerance": tolerance, "ignore": globs, "clean": judge.clean},
+    )
+
+
+def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None = None) -> Pairs:
+    """What belongs together in two traces."""
+    for trace in (a, b):
+        if not isinstance(trace, Trace):
+            raise UsageError(f"compare needs two traces or folders of saved runs, not {type(trace).__name__}")
+    one, other = run_of(a), run_of(b)
+    one.renamed = dict(renaming(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
+    pairs = Pairs(one, other)
+    pair_by_path(pairs)
+    pair_weights(pairs)
+    pair_values(pairs)
+    pair_by_flow(pairs)
+    pair_calls(pairs)
+    return pairs
+
+
+def _ask(blamer: Blamer, judge: Judge, judged: object) -> Blame | None:
+    from fxdebug.comparison.judge import Judged
+
+    assert isinstance(judged, Judged)
+    return blamer.of(judged) if judged.bad or judged.error_in > judge.clean else None
+
+
+def _globs(ignore: str | Iterable[str], mapping: object) -> tuple[str, ...]:
+    own = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    return own + read(mapping)[1] if isinstance(mapping, (str, os.PathLike)) else own

@@ -1,0 +1,162 @@
+"""Which steps add error: what comes out is further apart than what went in and rounding explain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fxdebug.comparison.by_flow import facing
+from fxdebug.comparison.closeness import EPS, eps_of, size_of, tolerance_of
+from fxdebug.comparison.measures import Measures, Meter
+from fxdebug.comparison.opnames import RANDOM, SUMS, family
+from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.steps import Given, Run, Step
+from fxdebug.values import Value
+
+# How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with
+# outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.
+GROWTH = 30.0
+NARROW_GROWTH = 10.0
+SHARP_EPS = 16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
+FEW = 0.02  # share of integers that may differ where the scores behind them do not agree exactly
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A step of b beside its counterpart: what came out, what went in, and what that makes it."""
+
+    step: Step
+    partner: Step
+    a: Value
+    b: Value
+    measures: Measures
+    error_in: float
+    tolerance: float
+    adds: bool
+    worst: tuple[Given, Given] | None = None  # the inputs that are furthest apart
+    weights: tuple[Given, Given] | None = None  # the weights that differ
+
+    @property
+    def error(self) -> float:
+        return self.measures.error
+
+    @property
+    def bad(self) -> bool:
+        """Is it beyond tolerance?"""
+        return self.error > self.tolerance or self.adds
+
+
+class Judge:
+    """Judges the steps of b against those of a."""
+
+    def __init__(self, pairs: Pairs, meter: Meter, tolerance: float | None = None) -> None:
+        self.pairs, self.meter = pairs, meter
+        self._given_tolerance = tolerance
+        kinds = [_dtypes(run) for run in (pairs.a, pairs.b)]
+        self.same_dtypes = kinds[0] == kinds[1]
+        widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
+        self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")  # what inputs may be off by
+        narrow = eps_of(*widest) > EPS["float32"]
+        self.growth = NARROW_GROWTH if narrow else GROWTH
+        if tolerance is not None:
+            self.clean = max(self.clean, tolerance)
+        self.judged: dict[int, Judged] = {}
+
+    def all(self) -> Iterator[Judged]:
+        """Every step of b that has a counterpart, in execution order."""
+        for step in self.pairs.b.steps:
+            judged = self.of(step)
+            if judged is not None:
+                self.judged[step.index] = judged
+                yield judged
+
+    def of(self, step: Step) -> Judged | None:
+        """One step; ``None`` where there is nothing to hold it against."""
+        partner = self.pairs.of_step(step)
+        if partner is not None:
+            results = list(zip(partner.outputs, step.outputs))
+        elif step.transparent or not step.outputs:
+            return None
+        else:  # another operation that makes a paired value
+            value = next((v for v in step.outputs if self.pairs.of_value(v) is not None), None)
+            other = None if value is None else self.pairs.of_value(value)
+            maker = None if other is None else self.pairs.a.made.get(other.number)
+            if value is None or other is None or maker is None:
+                return None
+            partner, results = maker, [(other, value)]
+        measured = [(self.meter(a, b), a, b) for a, b in results if comparable(a, b)]
+        measured = [found for found in measured if found[0].what != "unknown"]
+        if not measured:
+            return None
+        worst = max(measured, key=lambda found: found[0].error)
+        return self._weigh(step, partner, *worst)
+
+    def _weigh(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> Judged:
+        sides = facing(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
+        error_in, worst, weights, exact = 0.0, None, None, True
+        for one, other in sides:
+            error = self.between(one, other)
+            if other.weight and error > self.meter.tolerance(one.value, other.value):
+                weights = weights or (one, other)
+            elif error > error_in:
+                error_in, worst = error, (one, other)
+            exact = exact and error == 0.0
+        tolerance = self.meter.tolerance(a, b)
+        if sides and exact and self._given_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
+            tolerance = self._sharp(step, partner, a, b, tolerance)
+        if a.dtype not in EPS and measures.what != "shape":
+            tolerance = 0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else FEW
+        handed_on = self.growth * error_in
+        if step.name in SUMS:
+            rounding, handed = self._cancelled(sides, a)
+            tolerance, handed_on = max(tolerance, rounding), max(handed_on, handed)
+        adds = measures.error > max(tolerance, handed_on)
+        if not weights and error_in > max(self.clean, tolerance):
+            adds = False
+        return Judged(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights)
+
+    def between(self, one: Given, other: Given) -> float:
+        """The error of an input; 0.0 where the two cannot be compared (a mask of booleans and one of numbers)."""
+        if not comparable(one.value, other.value):
+            return 0.0
+        measures = self.meter(one.value, other.value)
+        return 0.0 if measures.what == "unknown" else measures.error
+
+    def _sharp(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
+        """On bit-equal inputs a visible cause needs no large effect: another constant, other weights."""
+        if sorted(step.constants) != sorted(partner.constants):
+            return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
+        return min(tolerance, SHARP_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
+
+    def _cancelled(self, sides: list[tuple[Given, Given]], a: Value) -> tuple[float, float]:
+        """What a sum may be off by: sums of large numbers may be small, and the errors of large ones large there.
+
+        The error that rounding the operands makes, and the one that their own errors make, relative to the sum.
+        """
+        size = 0.0 if a.stats is None else size_of(a.stats)
+        rounding = handed = 0.0
+        for one, other in sides:
+            operand = 0.0 if one.value.stats is None else size_of(one.value.stats)
+            error = self.between(one, other)
+            rounding += operand * max(EPS.get(one.value.dtype, 0.0), EPS.get(other.value.dtype, 0.0))
+            handed += operand * error if math.isfinite(error) else 0.0
+        if not size:
+            return (math.inf if rounding else 0.0), handed
+        return 4 * rounding / size, 4 * handed / size
+
+
+def comparable(a: Value, b: Value) -> bool:
+    """Can two values be held against each other? A mask of booleans and one of numbers cannot."""
+    return (a.dtype in EPS) == (b.dtype in EPS)
+
+
+def _dtypes(run: Run) -> frozenset[str]:
+    """The dtypes of a run's weights and inputs."""
+    weights = {value.dtype for value in run.values.values() if value.name is not None}
+    return frozenset(weights | {value.dtype for value in run.trace.root.inputs})
+
+
+def draws(step: Step) -> bool:
+    """Does it draw random numbers? Dropout does in training, where its result is not what it was given."""
+    return step.name in RANDOM and bool(step.outputs)

@@ -1,0 +1,93 @@
+"""What the user says about names: which path of a is which of b, and what does not matter."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fxdebug.errors import LoadError, UsageError, nearest, needs
+
+Mapped = Mapping[str, str]
+
+
+def renaming(mapping: Mapped | str | os.PathLike[str] | None, paths: Iterable[str], others: Iterable[str]) -> Mapped:
+    """For each path of a that the user maps, its path in b.
+
+    ``mapping`` has globs of a on the left; each ``*`` stands for what the ``*`` on the right becomes, and may span
+    dots. The first line that fits a path counts. Or it is the name of a YAML or JSON file with such a table (under
+    ``mapping:`` where it has several). Raises ``UsageError`` for a line that fits nothing.
+
+    >>> renaming({"encoder.layer.*": "layers.*"}, ["encoder.layer.0.output"], ["layers.0.output"])
+    {'encoder.layer.0.output': 'layers.0.output'}
+    """
+    known = list(dict.fromkeys(paths))
+    found: dict[str, str] = {}
+    rules = read(mapping)[0] if isinstance(mapping, (str, os.PathLike)) else dict(mapping or {})
+    targets = list(dict.fromkeys(others))
+    for left, right in rules.items():
+        pattern = re.compile("(.*)".join(map(re.escape, left.split("*"))))
+        fitting = [(path, match) for path in known if (match := pattern.fullmatch(path)) is not None]
+        if not fitting:
+            raise UsageError(f"mapping {left!r}: no module of a has such a path.{nearest(left, known)}")
+        if left.count("*") != right.count("*"):
+            raise UsageError(f"mapping {left!r} → {right!r}: both sides need the same number of *")
+        if not any(fnmatch.fnmatchcase(path, right) for path in targets):
+            raise UsageError(f"mapping {left!r} → {right!r}: no module of b has such a path.{nearest(right, targets)}")
+        for path, match in fitting:
+            found.setdefault(path, _filled(right, match.groups()))
+    return found
+
+
+def _filled(pattern: str, parts: Sequence[str]) -> str:
+    """A pattern with its wildcards replaced, one after the other."""
+    pieces = pattern.split("*")
+    return pieces[0] + "".join(part + piece for part, piece in zip(parts, pieces[1:]))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The mapping and the ignore rules in a YAML (or JSON) file.
+
+    Raises ``LoadError`` for a file that is neither, ``MissingExtra`` where no YAML reader is installed.
+    """
+    place = Path(path)
+    try:
+        text = place.read_text()
+    except OSError as error:
+        raise LoadError(f"cannot read the mapping {place}: {error.strerror or error}") from error
+    held = _parsed(text, place)
+    if not isinstance(held, dict):
+        raise LoadError(f"{place} holds no table: write lines such as 'encoder.layer.*: layers.*'")
+    ignore = held.get("ignore", ()) if "mapping" in held or "ignore" in held else ()
+    rules = (held.get("mapping") or {}) if "mapping" in held or "ignore" in held else held
+    if not isinstance(rules, dict) or not all(isinstance(side, str) for pair in rules.items() for side in pair):
+        raise LoadError(f"{place}: mapping must be a table of paths, such as 'encoder.layer.*: layers.*'")
+    if isinstance(ignore, str) or not all(isinstance(glob, str) for glob in ignore):
+        raise LoadError(f"{place}: ignore must be a list of paths")
+    return rules, tuple(ignore)
+
+
+def _parsed(text: str, place: Path) -> Any:
+    if place.suffix == ".json":
+        import json
+
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise LoadError(f"{place} is no JSON: {error}") from error
+    try:
+        import yaml
+    except ImportError:
+        raise needs("reading a mapping in YAML", "pyyaml", "yaml") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise LoadError(f"{place} is no YAML: {error}") from error
+
+
+def ignored(path: str, globs: Iterable[str]) -> bool:
+    """Is a path covered by one of the ignore rules?"""
+    return any(fnmatch.fnmatchcase(path, glob) for glob in globs)

@@ -1,0 +1,272 @@
+"""The numbers about two values that should be equal: element by element where the data is there.
+
+Only one pair of tensors is in memory at a time, and of long ones a piece of each, so runs of any size compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fxdebug.comparison.closeness import EPS, error_between, like_a_mask, size_of, spread, tolerance_of
+from fxdebug.trace import Trace
+from fxdebug.values import Value
+
+TENSORS, SAMPLE, STATISTICS = "tensors", "sample", "statistics"
+SAMPLES = 16
+PIECE = 1 << 22  # elements compared at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How far ``b`` is from ``a``. ``None`` is what cannot be known without the elements.
+
+    ``error`` is what verdicts go by: the larger of the root mean square of the differences, relative to that of
+    ``a``, and of the largest difference relative to the largest element; with ``basis="statistics"`` a lower bound
+    from mean, deviation and extremes. ``relative`` is the former alone, ``sqnr`` the same in decibels (signal to
+    quantisation noise, 20·log10 of its inverse). ``beyond`` is the share of elements that differ by more than the
+    dtype's tolerance of the largest element. ``ulp`` is the largest distance in representable numbers of the
+    dtype, for equal dtypes. ``what`` says what cannot be compared: ``shape``, ``dtype``, ``nonfinite``.
+    """
+
+    error: float
+    basis: str = STATISTICS
+    what: str = ""
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    relative: float | None = None
+    cosine: float | None = None
+    sqnr: float | None = None
+    beyond: float | None = None
+    ulp: int | None = None
+
+
+EQUAL = Measures(0.0)
+
+
+def sample_positions(numel: int) -> list[int]:
+    """Where a value of that many elements is sampled: spread over all of it, the same everywhere.
+
+    >>> sample_positions(3), len(sample_positions(1000))
+    ([0, 1, 2], 16)
+    """
+    if numel <= SAMPLES:
+        return list(range(numel))
+    # multiples of the golden section: no period that a row or a column could share
+    return sorted({int(((i + 1) * 0.6180339887498949) % 1.0 * numel) for i in range(SAMPLES)})
+
+
+class Meter:
+    """Measures pairs of values of two traces; remembers what it measured."""
+
+    def __init__(self, a: Trace, b: Trace, tolerance: float | None = None) -> None:
+        self._a, self._b = a, b
+        self._tolerance = tolerance
+        self._known: dict[tuple[int, int], Measures] = {}
+
+    def tolerance(self, a: Value, b: Value) -> float:
+        """The error that counts as rounding between these two."""
+        return tolerance_of(a.dtype, b.dtype) if self._tolerance is None else self._tolerance
+
+    def __call__(self, a: Value, b: Value) -> Measures:
+        key = (a.number, b.number)
+        if key not in self._known:
+            self._known[key] = self._measure(a, b)
+        return self._known[key]
+
+    def _measure(self, a: Value, b: Value) -> Measures:
+        if a.digest is not None and a.digest == b.digest:
+            return _equal(a)
+        by_stats = error_between(a.stats, b.stats)
+        if math.prod(a.shape) != math.prod(b.shape) and not _repeated(a, b):
+            return Measures(math.inf, what="shape")
+        if a.shape == b.shape:
+            if a.saved is not None and b.saved is not None:
+                both = self._tensors(a, b)
+                if both is not None:
+                    return self._of_tensors(a, b, *both)
+            sampled = self._samples(a, b)
+            if sampled is not None:
+                return _of_samples(a, b, *sampled, by_stats)
+        if by_stats is None:
+            return Measures(0.0, what="unknown")
+        return Measures(by_stats, STATISTICS, "nonfinite" if _other_nonfinite(a, b) else "")
+
+    # Tensors -------------------------------------------------------------------------------------
+
+    def _tensors(self, a: Value, b: Value) -> tuple[Any, Any] | None:
+        try:
+            return self._a.tensor(a), self._b.tensor(b)
+        except Exception:  # deleted since, or written by a newer version: the statistics are there still
+            return None
+
+    def _of_tensors(self, a: Value, b: Value, one: Any, other: Any) -> Measures:
+        import torch
+
+        with torch.no_grad():
+            if one.is_sparse or other.is_sparse or one.layout != torch.strided:
+                one, other = one.to_dense(), other.to_dense()
+            if one.is_quantized or other.is_quantized:
+                one, other = one.dequantize(), other.dequantize()
+            if one.numel() == 0:
+                return Measures(0.0, TENSORS, max_abs=0.0, mean_abs=0.0)
+            return _elementwise(one, other, self.tolerance(a, b), a, b)
+
+    # Samples -------------------------------------------------------------------------------------
+
+    def _samples(self, a: Value, b: Value) -> tuple[Sequence[float], Sequence[float]] | None:
+        """The elements at fixed positions, where one side kept only those."""
+        one, other = _sample(self._a, a), _sample(self._b, b)
+        return None if one is None or other is None or len(one) != len(other) else (one, other)
+
+
+def _sample(trace: Trace, value: Value) -> Sequence[float] | None:
+    known = getattr(trace.data, "sample", None)
+    if known is not None:
+        found: Sequence[float] | None = known(value)
+        return found
+    if value.saved is None:
+        return None
+    try:
+        tensor = trace.tensor(value)
+    except Exception:  # as above
+        return None
+    flat = tensor.detach().reshape(-1)
+    return [_number(flat[place].item()) for place in sample_positions(flat.numel())]
+
+
+def _number(item: Any) -> float:
+    return abs(item) if isinstance(item, complex) else float(item)
+
+
+def _of_samples(a: Value, b: Value, one: Sequence[float], other: Sequence[float], by_stats: float | None) -> Measures:
+    size = 0.0 if a.stats is None else size_of(a.stats)
+    top = max((abs(x) for x in one if math.isfinite(x)), default=0.0)
+    scale = max(size, top)
+    worst = 0.0
+    for x, y in zip(one, other):
+        if x != y and not (x != x and y != y):
+            gap = abs(x - y)
+            worst = max(worst, gap / scale if scale and math.isfinite(gap) else math.inf)
+    if a.stats is not None and like_a_mask(a.stats) and b.stats is not None and like_a_mask(b.stats):
+        worst = 0.0
+    return Measures(max(worst, by_stats or 0.0), SAMPLE, "nonfinite" if _other_nonfinite(a, b) else "")
+
+
+def _equal(a: Value) -> Measures:
+    return Measures(0.0, TENSORS, "", 0.0, 0.0, 0.0, 1.0, math.inf, 0.0, 0)
+
+
+def _repeated(a: Value, b: Value) -> bool:
+    """Is one the other, repeated along a dimension (expanded early here, broadcast later there)?"""
+    one, other = a.stats, b.stats
+    if one is None or other is None or not a.numel or not b.numel or max(a.numel, b.numel) % min(a.numel, b.numel):
+        return False
+    same = [getattr(one, name) == getattr(other, name) for name in ("min", "max", "absmax")]
+    return all(same) and abs(spread(one) - spread(other)) <= 1e-6 * (size_of(one) or 1.0)
+
+
+def _other_nonfinite(a: Value, b: Value) -> bool:
+    one, other = a.stats, b.stats
+    if one is None or other is None or (like_a_mask(one) and like_a_mask(other)):
+        return False
+    return (one.nan > 0, one.posinf > 0, one.neginf > 0) != (other.nan > 0, other.posinf > 0, other.neginf > 0)
+
+
+def _elementwise(one: Any, other: Any, tolerance: float, a: Value, b: Value) -> Measures:
+    """All measures in float64, piece by piece."""
+    one, other = one.detach().reshape(-1), other.detach().reshape(-1)
+    top = _top(one)
+    limit = tolerance * top
+    squares = total = worst = dots = ones = others = 0.0
+    beyond = count = nonfinite = farthest = 0
+    for start in range(0, one.numel(), PIECE):
+        x, y = one[start : start + PIECE], other[start : start + PIECE]
+        if x.dtype == y.dtype:
+            farthest = max(farthest, _ulp(x, y))
+        x, y = _double(x), _double(y)
+        fits = x.isfinite() & y.isfinite()
+        if not bool(fits.all()):
+            nonfinite += int((~fits & (x != y) & ~(x.isnan() & y.isnan())).sum())
+            x, y = x[fits], y[fits]
+        gap = (x - y).abs()
+        if gap.numel():
+            worst = max(worst, float(gap.max()))
+        squares += float((gap * gap).sum())
+        total += float(gap.sum())
+        dots += float((x * y).sum())
+        ones += float((x * x).sum())
+        others += float((y * y).sum())
+        beyond += int((gap > limit).sum())
+        count += int(gap.numel())
+    relative = math.sqrt(squares / ones) if ones else (math.inf if squares else 0.0)
+    error = max(relative, worst / top) if top else relative
+    what = ""
+    if nonfinite:
+        if like_a_mask(a.stats) and like_a_mask(b.stats):
+            error = error_between(a.stats, b.stats) or 0.0
+        else:
+            error, what = math.inf, "nonfinite"
+    elif like_a_mask(a.stats) and like_a_mask(b.stats):
+        error = error_between(a.stats, b.stats) or 0.0
+    return Measures(
+        error,
+        TENSORS,
+        what,
+        worst,
+        total / count if count else 0.0,
+        relative,
+        _cosine(dots, ones, others),
+        -20.0 * math.log10(relative) if 0.0 < relative < math.inf else (math.inf if relative == 0.0 else -math.inf),
+        (beyond + nonfinite) / max(count + nonfinite, 1),
+        farthest if one.dtype == other.dtype and a.dtype in EPS else None,
+    )
+
+
+def _cosine(dots: float, ones: float, others: float) -> float:
+    if not ones or not others:
+        return 1.0 if ones == others else 0.0
+    return max(-1.0, min(1.0, dots / (math.sqrt(ones) * math.sqrt(others))))
+
+
+def _top(one: Any) -> float:
+    """The largest finite element."""
+    top = 0.0
+    for start in range(0, one.numel(), PIECE):
+        piece = _double(one[start : start + PIECE]).abs()
+        piece = piece[piece.isfinite()]
+        if piece.numel():
+            top = max(top, float(piece.max()))
+    return top
+
+
+def _double(x: Any) -> Any:
+    import torch
+
+    if x.dtype.is_complex:
+        return torch.view_as_real(x.to(torch.complex128)).reshape(-1)
+    return x.to(torch.float64)
+
+
+def _ulp(x: Any, y: Any) -> int:
+    """The largest distance between two elements, counted in numbers that the dtype has between them."""
+    import torch
+
+    whole = {
+        torch.float32: torch.int32,
+        torch.float64: torch.int64,
+        torch.float16: torch.int16,
+        torch.bfloat16: torch.int16,
+    }
+    kind = whole.get(x.dtype)
+    if kind is None or not x.numel():
+        return 0
+    fits = x.isfinite() & y.isfinite()
+    places = []
+    for side in (x[fits].contiguous(), y[fits].contiguous()):
+        bits = side.view(kind).to(torch.int64)
+        low = torch.iinfo(kind).min
+        places.append(torch.where(bits < 0, low - bits, bits))  # in the order of the numbers, with one zero
+    return int((places[0] - places[1]).abs().max()) if places[0].numel() else 0

@@ -1,0 +1,81 @@
+"""What operations are called, so that two ways of writing the same one are recognised.
+
+``x + y``, ``torch.add(x, y)``, ``x.add_(y)`` and ``y.__radd__(x)`` are one operation here.
+"""
+
+from __future__ import annotations
+
+import math
+
+_SAME = {
+    "iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub", "imul": "mul", "rmul": "mul", "multiply": "mul",
+    "truediv": "div", "itruediv": "div", "rtruediv": "rdiv", "rdiv": "rdiv", "divide": "div", "true_divide": "div",
+    "rsub": "rsub", "negative": "neg", "ipow": "pow", "rpow": "rpow", "imatmul": "matmul", "rmatmul": "matmul",
+    "mm": "matmul", "bmm": "matmul", "floordiv": "floor_divide", "absolute": "abs", "special_expit": "sigmoid",
+    "expit": "sigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax", "__and__": "and",
+    "logical_and": "and", "bitwise_and": "and", "iand": "and", "logical_or": "or", "bitwise_or": "or", "ior": "or",
+    "logical_not": "not", "bitwise_not": "not", "invert": "not", "greater": "gt", "greater_equal": "ge",
+    "less": "lt", "less_equal": "le", "not_equal": "ne", "concat": "cat", "concatenate": "cat", "amax": "max",
+    "amin": "min", "clip": "clamp", "masked_fill": "masked_fill", "fill": "fill",
+}  # fmt: skip
+
+# They change where elements lie, or how they are stored, but not what they are.
+TRANSPARENT = frozenset(
+    """view reshape transpose permute contiguous flatten unflatten squeeze unsqueeze t T mT adjoint expand expand_as
+    to type type_as float half bfloat16 double clone detach alias view_as
+    reshape_as movedim moveaxis swapaxes swapdims requires_grad identity getattr data ravel resolve_conj pin_memory
+    cpu cuda ensure_contiguous rearrange checkpoint_name lift_fresh""".split()
+)
+
+# Where the order of the operands does not matter.
+COMMUTATIVE = frozenset(["add", "mul", "and", "or", "eq", "ne", "maximum", "minimum"])
+
+# Linear in what they are given: an error cannot grow by more than the operands' sum.
+SUMS = frozenset(["add", "sub", "rsub", "mean", "sum", "cat", "stack", "where"])
+
+# A product of a value with weights, however it is spelled.
+_PRODUCTS = frozenset(
+    ["linear", "addmm", "matmul", "baddbmm", "einsum", "conv1d", "addbmm", "addmv", "mv", "tensordot"]
+)
+
+RANDOM = frozenset(
+    """rand randn rand_like randn_like randint randint_like randperm bernoulli multinomial normal uniform exponential
+    cauchy geometric log_normal random dropout feature_dropout alpha_dropout dropout2d dropout3d rrelu
+    gumbel_softmax poisson""".split()
+)
+
+# What a fused operation does, step by step: so that "the scale is missing" can be told of a fused one and a plain one.
+STEPS_OF = {
+    "scaled_dot_product_attention": ("matmul", "mul", "add", "softmax", "matmul"),
+    "layer_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
+    "rms_norm": ("pow", "mean", "add", "rsqrt", "mul", "mul"),
+    "silu": ("sigmoid", "mul"),
+    "addmm": ("matmul", "add"),
+    "linear": ("matmul", "add"),
+    "baddbmm": ("matmul", "add"),
+    "addcmul": ("mul", "add"),
+}
+
+
+def canonical(name: str) -> str:
+    """The one name of an operation.
+
+    >>> [canonical(name) for name in ("add_", "__radd__", "iadd", "bmm", "special_expit", "gelu")]
+    ['add', 'add', 'add', 'matmul', 'sigmoid', 'gelu']
+    """
+    plain = name.strip("_") or name
+    return _SAME.get(plain, plain)
+
+
+def family(name: str) -> str:
+    """A coarser name: what may stand for what in another implementation (``linear`` for ``addmm``)."""
+    return "product" if name in _PRODUCTS else name
+
+
+def shorter(constant: str) -> str:
+    """A constant as it is compared: ``1e-05`` and ``0.00001`` are one."""
+    try:
+        number = float(constant)
+    except ValueError:
+        return constant
+    return constant if math.isnan(number) else repr(number)

@@ -1,0 +1,194 @@
+"""A trace as one list of steps: what made which value from which, whatever module it was written in.
+
+A :class:`Step` is an operation; of a call that has no graph, the call itself. Values are followed by
+their numbers, so modules around an operation, their names and their nesting play no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from fxdebug import query
+from fxdebug.comparison.opnames import TRANSPARENT, canonical, shorter
+from fxdebug.graph import Node
+from fxdebug.ops import Op, Ref, text_of
+from fxdebug.trace import Call, Trace
+from fxdebug.values import Group, Item, Thing, Value, leaves
+
+
+class Given(NamedTuple):
+    """A tensor that a step is given. ``memory``: not as it was made, but as another step left it."""
+
+    argument: str
+    value: Value
+    memory: bool = False
+
+    @property
+    def weight(self) -> bool:
+        """Is it a parameter or buffer of the model?"""
+        return self.value.name is not None
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One operation of a run, or one call whose inside is unknown."""
+
+    index: int
+    node: Node
+    name: str  # as :func:`~fxdebug.comparison.opnames.canonical` has it
+    inputs: tuple[Given, ...]
+    outputs: tuple[Value, ...]  # those it made
+    constants: tuple[str, ...]
+    transparent: bool = False
+    passed: tuple[Value, ...] = ()  # its results that somebody else made
+
+    @property
+    def call(self) -> Call:
+        """The call in whose body it is."""
+        return self.node.call
+
+    @property
+    def op(self) -> str:
+        """Its name as the trace has it."""
+        return self.node.op
+
+    @property
+    def data(self) -> tuple[Given, ...]:
+        """What it is given, without weights."""
+        return tuple([given for given in self.inputs if not given.weight])
+
+    @property
+    def weights(self) -> tuple[Given, ...]:
+        """The parameters and buffers it is given."""
+        return tuple([given for given in self.inputs if given.weight])
+
+    def __repr__(self) -> str:
+        return f"<step {self.index} {self.node.id} {self.name}>"
+
+
+@dataclass(eq=False)
+class Run:
+    """One side of a comparison: a trace with its steps and who made and used which value."""
+
+    trace: Trace
+    steps: list[Step] = field(default_factory=list)
+    made: dict[int, Step] = field(default_factory=dict)  # a value's number → the step that made it
+    users: dict[int, list[Step]] = field(default_factory=dict)  # a value's number, as `same` has it → who uses it
+    same: dict[int, int] = field(default_factory=dict)  # a value's number → of the one that it is another view of
+    values: dict[int, Value] = field(default_factory=dict)
+    inside: dict[int, list[Step]] = field(default_factory=dict)  # a call's index → the steps of its own body
+    at: dict[str, Step] = field(default_factory=dict)  # a node's id → its step
+    renamed: dict[str, str] = field(default_factory=dict)  # paths as the other side has them
+
+    def root(self, value: Value) -> Value:
+        """The value that this one is another view or another copy of."""
+        return self.values[self.same.get(value.number, value.number)]
+
+    def path(self, call: Call) -> str:
+        """The path to look for on the other side."""
+        return self.renamed.get(call.path, call.path)
+
+
+def run_of(trace: Trace) -> Run:
+    """The steps of a trace, in execution order."""
+    run = Run(trace)
+    run.values = {value.number: value for value in trace.values}
+    net = query.network(trace)
+    made_by: dict[str, list[Value]] = {}
+    for number, id in net.made.items():
+        if number in run.values:
+            made_by.setdefault(id, []).append(run.values[number])
+    for node in net.nodes.values():
+        if node.kind in ("call_function", "call_method"):
+            inputs = _inputs(run, net, node)
+        elif node.kind == "call_module" and not net.steps(node.call):
+            inputs = tuple([Given(slot, value) for slot, value in node.call.inputs.named()])
+        else:
+            continue
+        _add(run, node, inputs, tuple(made_by.get(node.id, ())), net)
+    return run
+
+
+def _add(run: Run, node: Node, inputs: tuple[Given, ...], made: tuple[Value, ...], net: Any) -> None:
+    constants = () if node.step is None else tuple(_constants(node.step, _results(net, node.call)))
+    name = canonical(node.op)
+    passed = tuple([value for value in node.values if value not in made])
+    step = Step(len(run.steps), node, name, inputs, made, constants, passed=passed)
+    data = [given for given in step.data if given.value.numel]
+    if name in TRANSPARENT and len(made) == 1 and data and data[0].value.numel == made[0].numel:
+        # an operation that names a weight (`weight.t()`) is another view of it, too
+        step.transparent = True
+        run.same[made[0].number] = run.same.get(data[0].value.number, data[0].value.number)
+    elif name in TRANSPARENT and len(made) == 1 and len(inputs) == 1 and inputs[0].value.numel == made[0].numel:
+        step.transparent = True
+        run.same[made[0].number] = run.same.get(inputs[0].value.number, inputs[0].value.number)
+    run.steps.append(step)
+    run.at[node.id] = step
+    run.inside.setdefault(node.call.index, []).append(step)
+    for value in made:
+        run.made.setdefault(value.number, step)
+    for given in inputs:
+        users = run.users.setdefault(run.root(given.value).number, [])
+        if not users or users[-1] is not step:
+            users.append(step)
+
+
+def _inputs(run: Run, net: Any, node: Node) -> tuple[Given, ...]:
+    """The tensors of an operation in the order of its arguments, and what was written into their memory since."""
+    found: list[Given] = []
+    for edge in net.into.get(node.id, ()):
+        value = edge.value
+        if edge.kind == "memory":
+            left = [v for v in _written(net, edge.source) if value is None or v.storage == value.storage]
+            found += [Given(edge.argument, v, True) for v in left[:1]]
+        elif value is not None and value.number in run.values:
+            found.append(Given(edge.argument, value))
+    return tuple(found)
+
+
+def _written(net: Any, id: str) -> list[Value]:
+    """What a node wrote; of a call, what the last step in it that wrote did."""
+    node = net.nodes[id]
+    body = net.bodies[node.call.index]
+    if body is None or node.step is None:
+        return list(node.values)
+    place = next((i for i, step in enumerate(net.steps(node.call)) if step is node.step), -1)
+    return [value for position, value in body.writes if position == place] or list(node.values)
+
+
+def _results(net: Any, call: Call) -> dict[str, Item]:
+    """The results of the nodes of a call's graph, by name."""
+    known = net.__dict__.setdefault("_results_by_name", {})
+    if call.index not in known:
+        body, steps = net.bodies[call.index], net.steps(call)
+        known[call.index] = {step.name: item for step, item in zip(steps, body.results)} if body is not None else {}
+    found: dict[str, Item] = known[call.index]
+    return found
+
+
+def _constants(step: Op, results: dict[str, Item]) -> Iterator[str]:
+    """What an operation is given besides tensors, as text; sizes that were computed as the numbers they were."""
+    for name, operand in [*((None, arg) for arg in step.args), *step.kwargs.items()]:
+        plain = _plain(operand, results)
+        if isinstance(plain, Thing) and plain.type == "tensor":
+            continue
+        if isinstance(plain, Group) and any(True for _ in leaves(plain)):
+            continue
+        text = shorter(text_of(plain))
+        yield text if name is None else f"{name}={text}"
+
+
+_TENSOR = Thing("tensor", "•")
+
+
+def _plain(operand: Any, results: dict[str, Item]) -> Any:
+    """An operand with references replaced by what they were."""
+    if isinstance(operand, Ref):
+        return _plain(results.get(operand.node), {})
+    if isinstance(operand, Value):
+        return _TENSOR
+    if isinstance(operand, Group):
+        return replace(operand, items=tuple([_plain(item, results) for item in operand.items]), text=None)
+    return operand

@@ -1,0 +1,155 @@
+"""What a comparison found: rows of pairs, findings among them, and the verdict. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fxdebug.comparison.measures import EQUAL, Measures
+from fxdebug.trace import Call, Trace
+from fxdebug.values import Value
+
+# What a finding can be. Each is something that the pair itself brings in, not what it was given.
+KINDS = {
+    "input": "the runs were given different inputs",
+    "weights": "the parameters differ",
+    "constant": "the same operation with another constant",
+    "missing": "an operation of a has no counterpart in b",
+    "extra": "an operation of b has no counterpart in a",
+    "wiring": "the same operation is given another value",
+    "overwritten": "a value was written to before it was used",
+    "shape": "the results have different shapes",
+    "dtype": "the results have different dtypes",
+    "nonfinite": "NaN or infinity on one side only",
+    "random": "random numbers were drawn",
+    "raised": "the run of b raised",
+    "values": "the same inputs give other values",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a row: where it happened and what came out."""
+
+    path: str
+    call: Call
+    type: str
+    op: str | None = None
+    source: str | None = None
+    value: Value | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A pair of calls or operations (or one without a partner), and how it was judged.
+
+    ``path``, ``op`` and ``source`` are those of b, where b has none those of a. ``verdict`` is ``equal`` (within
+    tolerance), ``inherited`` (it was given the error), ``adds`` (it is a finding), ``absorbed`` (it differs, and
+    nothing that follows does), ``ignored``, ``unknown`` (no numbers to compare), ``only_a`` or ``only_b``. ``kind``
+    is one of :data:`KINDS` for a finding. ``error`` and ``error_in`` are relative: of what came out and of what
+    went in. ``how`` and ``sure`` tell how the pair was found; ``because`` is a sentence.
+    """
+
+    path: str
+    op: str | None = None
+    kind: str | None = None
+    source: str | None = None
+    a: Side | None = None
+    b: Side | None = None
+    verdict: str = "equal"
+    error: float = 0.0
+    error_in: float = 0.0
+    tolerance: float = 0.0
+    measures: Measures = EQUAL
+    how: str = ""
+    sure: float = 1.0
+    because: str = ""
+    position: int = 0  # in the execution order of b
+
+    @property
+    def basis(self) -> str:
+        """What it was judged by: ``tensors``, ``sample`` or ``statistics``."""
+        return self.measures.basis
+
+    @property
+    def where(self) -> str:
+        """Path and operation in one word; the root goes by its class."""
+        side = self.b or self.a
+        path = self.path or (side.type if side is not None else "")
+        return f"{path}/{self.op}" if self.op else path
+
+    def __str__(self) -> str:
+        kind = f" {self.kind}" if self.kind else ""
+        return f"{self.where}: {self.verdict}{kind}, error {self.error:.2g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two runs side by side.
+
+    ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
+    within tolerance; ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
+    a partner. ``notes`` say what could not be compared. True in a condition when the runs are *equal*.
+    """
+
+    a: Trace
+    b: Trace
+    rows: tuple[Row, ...] = ()
+    findings: tuple[Row, ...] = ()
+    only_a: tuple[Call, ...] = ()
+    only_b: tuple[Call, ...] = ()
+    notes: tuple[str, ...] = ()
+    outputs: tuple[Row, ...] = ()  # what the models returned, side by side
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Row | None:
+        """The first finding, or ``None``."""
+        return self.findings[0] if self.findings else None
+
+    @property
+    def equal(self) -> bool:
+        """Are the runs equal within tolerance?"""
+        return not self.findings
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    @property
+    def basis(self) -> str:
+        """What most was judged by: ``tensors``, ``sample`` or ``statistics``."""
+        known = {row.basis for row in self.rows if row.verdict not in ("only_a", "only_b", "unknown")}
+        return next((basis for basis in ("statistics", "sample", "tensors") if basis in known), "statistics")
+
+    def chain(self, finding: Row | None = None) -> tuple[Row, ...]:
+        """The calls that the error of a finding (the first) went through, from there on."""
+        start = finding or self.first
+        if start is None:
+            return ()
+        return tuple(
+            row
+            for row in self.rows
+            if row.op is None and row.position > start.position and row.verdict in ("inherited", "adds")
+        )
+
+    def export(self, path: str | Path, **options: Any) -> Path:
+        """Write it as ``.svg .png .pdf .dot`` (the graph of b, findings marked), ``.csv``, ``.json`` or ``.txt``."""
+        from fxdebug import api
+
+        return api.export_comparison(self, path, **options)
+
+    def __str__(self) -> str:
+        from fxdebug import api
+
+        return api.comparison_text(self)
+
+    def __repr__(self) -> str:
+        first = f"first {self.first}" if self.first is not None else "equal within tolerance"
+        return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
+
+    def _repr_html_(self) -> str:
+        from fxdebug import api
+
+        return api.comparison_html(self)
