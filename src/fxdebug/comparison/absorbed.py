@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxdebug.comparison.blame import Blame
+from fxdebug.comparison.accusation import Blame
 from fxdebug.comparison.closeness import EPS, like_a_mask
 from fxdebug.comparison.judge import Judge
 from fxdebug.comparison.steps import Run, Step
@@ -19,7 +19,8 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
     if blame.b is not None and blame.b.weights and blame.sure == 1.0:
         return False
     run = judge.pairs.b
-    starts = [step for step in (run.steps[blame.position], blame.b) if step is not None]
+    at = run.steps[blame.position] if blame.position < len(run.steps) else None
+    starts = [step for step in (at, blame.b) if step is not None]
     return not _reaches(judge, run, starts)
 
 

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 
+from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
+from fxdebug.comparison.between import Between
 from fxdebug.comparison.closeness import EPS, error_between
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
-from fxdebug.comparison.measures import Measures
-from fxdebug.comparison.opnames import family
-from fxdebug.comparison.regions import Region, chain, common, place_of, region, unlike
-from fxdebug.comparison.steps import Given, Step
-from fxdebug.trace import Call
+from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PIECES, TURNING, family
+from fxdebug.comparison.regions import chain
+from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Value, shape_text
-
-
-@dataclass(frozen=True)
-class Blame:
-    """One finding: what is wrong, in which call of b, at which step of either side."""
-
-    kind: str
-    call: Call  # of b
-    op: str | None
-    because: str
-    position: int
-    measures: Measures
-    error_in: float
-    tolerance: float
-    a: Step | None = None
-    b: Step | None = None
-    value_a: Value | None = None
-    value_b: Value | None = None
-    sure: float = 1.0
-    absorbable: bool = True  # does it count only if something that follows differs, too?
 
 
 class Blamer:
@@ -43,11 +22,17 @@ class Blamer:
         self._judge = judge
         self._pairs = judge.pairs
         self._told: set[object] = set()
+        self._between = Between(judge, self._told)
 
     def of(self, judged: Judged) -> Blame | None:
         """The finding behind a step that is beyond tolerance; ``None`` where the error was inherited."""
+        cast = self._cast(judged) if self._judge.same_dtypes else None
+        if cast is not None:
+            return cast
+        if not judged.bad and judged.error_in <= self._judge.clean:
+            return None
         if family(judged.partner.name) != family(judged.step.name):
-            return self._between(judged, judged.a, judged.b, None)
+            return self._between.ask(judged, judged.a, judged.b, through=True)
         if judged.adds:
             return self._itself(judged)
         if judged.worst is None or judged.error_in <= self._limit(*judged.worst):
@@ -55,18 +40,46 @@ class Blamer:
         one, other = judged.worst
         if self._pairs.are(one.value, other.value):
             return self._on_the_way(judged, one, other)
-        return self._between(judged, one.value, other.value, other)
+        return self._between.ask(judged, one.value, other.value)
 
     def _limit(self, one: Given, other: Given) -> float:
         return self._judge.meter.tolerance(one.value, other.value)
+
+    # Another dtype -------------------------------------------------------------------------------
+
+    def _cast(self, judged: Judged) -> Blame | None:
+        """The first to leave the dtype of a, where weights and inputs have the same on both sides."""
+        sides = [side for side in judged.sides if {side[0].value.dtype, side[1].value.dtype} <= EPS.keys()]
+        for one, other in sides:
+            if one.value.dtype == other.value.dtype or not self._pairs.are(one.value, other.value):
+                continue
+            roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
+            if roots[0].dtype != roots[1].dtype:
+                return None  # inherited from there
+            for run, value in ((self._pairs.b, other.value), (self._pairs.a, one.value)):
+                for step in chain(run, value):
+                    if step.outputs[0].dtype != roots[1].dtype and run is self._pairs.b:
+                        return self._recast(judged, step, roots[1].dtype, step.outputs[0].dtype)
+        same = all(one.value.dtype == other.value.dtype for one, other in sides)
+        if same and judged.a.dtype != judged.b.dtype and {judged.a.dtype, judged.b.dtype} <= EPS.keys():
+            return self._recast(judged, judged.step, judged.a.dtype, judged.b.dtype)
+        return None
+
+    def _recast(self, judged: Judged, step: Step, a: str, b: str) -> Blame | None:
+        if (step.index, "dtype") in self._told:
+            return None
+        self._told.add((step.index, "dtype"))
+        because = f"{a} in a, {b} in b"
+        return blame(
+            self._judge, "dtype", step.call, step.op, because, judged, step=step, b=step.results[0], a=judged.a
+        )
 
     # The step itself -----------------------------------------------------------------------------
 
     def _itself(self, judged: Judged) -> Blame:
         step, partner = judged.step, judged.partner
         kind, because = "values", "the same inputs give other values"
-        gone = list((Counter(partner.constants) - Counter(step.constants)).elements())
-        new = list((Counter(step.constants) - Counter(partner.constants)).elements())
+        gone, new = other_settings(partner, step)
         if judged.weights is not None:
             one, other = judged.weights
             names = other.value.name or other.argument
@@ -78,50 +91,93 @@ class Blamer:
             kind, because = "random", "random numbers were drawn: seed both runs alike"
         elif (gone or new) and partner.name == step.name:
             kind = "constant"
-            because = f"{_listed(gone) or 'nothing'} in a, {_listed(new) or 'nothing'} in b"
+            because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
         elif judged.measures.what == "nonfinite":
             kind, because = "nonfinite", "NaN or infinity on one side only"
         elif missing := self._unused(partner, step):
             kind, because = "missing", missing
-        elif partner.name != step.name:
-            because = f"{partner.name} in a, {step.name} in b"
         elif (turned := self._rearranged(judged)) is not None:
             return turned
-        return self._blame(kind, step.call, step.op, because, judged, absorbable=not judged.weights)
+        elif partner.name != step.name:
+            because = f"{partner.name} in a, {step.name} in b"
+        return blame(self._judge, kind, step.call, step.op, because, judged, absorbable=not judged.weights)
 
     def _unused(self, partner: Step, step: Step) -> str:
         """A weight that only one of the two uses (a bias that was left out)."""
         if len(partner.weights) > len(step.weights):
             spare = [given.value.name or given.argument for given in partner.weights[len(step.weights) :]]
-            return f"{_listed(spare)} is used in a only"
+            return f"{listed(spare)} is used in a only"
         if len(partner.data) > len(step.data):
-            return f"{_listed(given.argument for given in partner.data[len(step.data) :])} is given in a only"
+            return f"{listed(given.argument for given in partner.data[len(step.data) :])} is given in a only"
         return ""
 
     def _rearranged(self, judged: Judged) -> Blame | None:
-        """Statistics do not see the order of elements: a view of another kind on the way to the step is the cause."""
-        if self._pairs.steps[judged.step.index].how not in ("path", "mapping"):
-            return None
-        for one, other in zip(judged.partner.data, judged.step.data):
-            ways = chain(self._pairs.a, one.value), chain(self._pairs.b, other.value)
-            seen = [[(step.name, step.constants) for step in way] for way in ways]
-            if seen[0] == seen[1] or not all(seen):
+        """Statistics do not see the order of elements: what arranges them on the way to the step is the cause.
+
+        Only asked where the operation, its constants and its weights are the same and nothing else is left.
+        """
+        for one, other in judged.sides:
+            measures = self._judge.meter(one.value, other.value)
+            if other.weight or (measures.basis == "tensors" and measures.error <= self._judge.clean):
                 continue
-            place = next((i for i, (x, y) in enumerate(zip(*seen)) if x != y), min(map(len, seen)) - 1)
-            step = ways[1][min(place, len(ways[1]) - 1)]
-            left, right = (
-                ", ".join(f"{name}({', '.join(constants)})" for name, constants in way[place:]) or "nothing"
-                for way in seen
-            )
-            return self._blame("constant", step.call, step.op, f"{left} in a, {right} in b", judged, step=step)
+            ways = self._way(self._pairs.a, one.value), self._way(self._pairs.b, other.value)
+            found = self._other_way(judged, *ways) or self._crossed(judged, one.value, other.value)
+            if found is not None:
+                return found
+            root = self._pairs.b.root(other.value)
+            maker = self._pairs.b.made.get(root.number)
+            if judged.step.name in PIECES and maker is not None and not judged.step.data[1:]:
+                # whole, it has the elements of a's; a part of it has others: they are in another order
+                because = f"the elements are in another order than in a: {judged.step.op} takes others"
+                return blame(self._judge, "values", maker.call, maker.op, because, judged, step=maker, b=root)
         return None
+
+    def _other_way(self, judged: Judged, a: list[Step], b: list[Step]) -> Blame | None:
+        """Views of another kind."""
+        how = self._pairs.steps[judged.step.index].how if judged.step.index in self._pairs.steps else ""
+        by_path = how in ("path", "mapping")
+        # in another implementation a view and a reshape are one; a transposition more or less is not
+        seen = [
+            [(s.name, s.constants) if by_path else s.name for s in way if by_path or s.name in TURNING]
+            for way in (a, b)
+        ]
+        if seen[0] == seen[1] or not b:
+            return None
+        place = next((i for i, (x, y) in enumerate(zip(*seen)) if x != y), min(map(len, seen)))
+        step = b[min(place, len(b) - 1)]
+        told = [" ".join(f"{s.op}({', '.join(s.constants)})" for s in way) or "nothing" for way in (a, b)]
+        because = f"{told[0]} in a, {told[1]} in b"
+        return blame(self._judge, "constant", step.call, step.op, because, judged, step=step)
+
+    def _crossed(self, judged: Judged, a: Value, b: Value) -> Blame | None:
+        """What it was given was made of the same two values the other way round."""
+        one = self._pairs.a.made.get(self._pairs.a.root(a).number)
+        other = self._pairs.b.made.get(self._pairs.b.root(b).number)
+        if one is None or other is None or len(one.data) != 2 or len(other.data) != 2:
+            return None
+        crossed = all(self._pairs.are(x.value, y.value) for x, y in zip(one.data, other.data[::-1]))
+        if not crossed or one.name in COMMUTATIVE or self._pairs.are(one.data[0].value, other.data[0].value):
+            return None
+        because = f"{other.op} is given the same two values the other way round"
+        return blame(self._judge, "wiring", other.call, other.op, because, judged, step=other, partner=one)
+
+    def _way(self, run: Run, value: Value) -> list[Step]:
+        """The views between a value and what computed it, and what only copies (repeat against expand, cat)."""
+        steps = chain(run, value)
+        for _ in range(4):
+            maker = run.made.get(run.root(value).number)
+            if maker is None or maker.name not in COPYING or not maker.data:
+                break
+            value = max((given.value for given in maker.data), key=lambda v: v.numel)
+            steps = [*chain(run, value), maker, *steps]
+        return steps
 
     # What it was handed --------------------------------------------------------------------------
 
     def _on_the_way(self, judged: Judged, one: Given, other: Given) -> Blame | None:
         """Both sides hand on the same value, but not as it was: a cast or a view between changed it."""
         root_a, root_b = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
-        if self._differ(root_a, root_b):
+        if differ(self._judge, root_a, root_b):
             return None
         for step in chain(self._pairs.b, other.value):
             made = step.outputs[0]
@@ -132,142 +188,31 @@ class Blamer:
                 continue
             changed = made.dtype != root_b.dtype
             because = f"{root_b.dtype} becomes {made.dtype}" if changed else "the elements are not what they were"
-            return self._blame("dtype" if changed else "values", step.call, step.op, because, judged, step=step)
-        return None
+            return blame(self._judge, "dtype" if changed else "values", step.call, step.op, because, judged, step=step)
+        return self._rearranged(judged)
 
-    def _between(self, judged: Judged, a: Value, b: Value, given: Given | None) -> Blame | None:
-        """The values are not each other's partners: something between here and what agrees is another on one side."""
-        pairs = self._pairs
-        through = given is None
-        known_a = lambda value: pairs.a.root(value).number in pairs.values_of_a  # noqa: E731
-        known_b = lambda value: pairs.b.root(value).number in pairs.values  # noqa: E731
-        one = region(pairs.a, a, known_a, through=through)
-        other = region(pairs.b, b, known_b, through=through)
-        for value in other.frontier:
-            partner = pairs.of_value(value)
-            if partner is not None and self._differ(partner, value):
-                return None  # inherited from there
-        key = (tuple(step.index for step in one.steps), tuple(step.index for step in other.steps), b.number)
-        if key in self._told:
-            return None
-        self._told.add(key)
-        return self._compared(judged, a, b, given, one, other)
+    # What the model returns ----------------------------------------------------------------------
 
-    def _compared(
-        self, judged: Judged, a: Value, b: Value, given: Given | None, one: Region, other: Region
-    ) -> Blame | None:
-        call, inner = (judged.step.call, None) if given is None else place_of(self._pairs.b, judged.step, given)
-        consumer = judged.step.op if inner is None else inner.type
-        gone, new = unlike(one, other)
-        if other.doing:
-            # what is in the region may be spread over several calls: the deepest that has all of it
-            call = common([step.call for step in other.doing]) or call
-        if not one.doing and not other.doing:
-            return self._rewired(judged, a, b, call, consumer)
-        if gone and not new:
-            names = _listed(name for name, _ in gone)
-            home = self._home(gone[0][1], call)
-            return self._blame(
-                "missing", home, gone[0][0], f"{names} of a ({gone[0][1].node.source or gone[0][1].call.path}) "
-                "has no counterpart in b", judged, a=a, b=b, partner=gone[0][1], step=_last(other),
-            )  # fmt: skip
-        if new and not gone:
-            names = _listed(name for name, _ in new)
-            step = new[0][1]
-            return self._blame(
-                "extra", step.call, step.op, f"{names} has no counterpart in a", judged, a=a, b=b,
-                partner=_last(one), step=step,
-            )  # fmt: skip
-        if not new and not gone:
-            for left, right in zip(one.doing, other.doing):
-                if left.constants != right.constants:
-                    because = f"({_listed(left.constants)}) in a, ({_listed(right.constants)}) in b"
-                    return self._blame(
-                        "constant", right.call, right.op, because, judged, a=a, b=b, partner=left, step=right
-                    )
-            last = other.doing[-1]
-            return self._blame(
-                "values", last.call, last.op, "the same operations give other values", judged, a=a, b=b,
-                partner=_last(one), step=last,
-            )  # fmt: skip
-        because = f"{_listed(name for name, _ in gone)} in a, {_listed(name for name, _ in new)} in b"
-        step = new[0][1]
-        return self._blame("values", call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
-
-    def _rewired(self, judged: Judged, a: Value, b: Value, call: Call, consumer: str) -> Blame | None:
-        """Nothing is between, so another value is handed on, or the right one was written to."""
-        pairs = self._pairs
-        maker = pairs.b.made.get(b.number)
-        wanted = pairs.values_of_a.get(pairs.a.root(a).number)
-        right = None if wanted is None else pairs.b.values[wanted]
-        if maker is not None and right is not None and _shares(right, b) and b.number > right.number:
-            because = f"{maker.op} wrote into what {judged.step.op} still needed"
-            return self._blame("overwritten", maker.call, maker.op, because, judged, a=a, b=b, step=maker)
-        given = pairs.of_value(b)
-        where_a = _made_in(pairs.a.made.get(pairs.a.root(a).number), a)
-        where_b = _made_in(pairs.b.made.get(pairs.b.root(b).number), b)
-        if given is not None and self._differ(given, b):
-            return None
-        because = f"it is given the result of {where_a} in a, of {where_b} in b"
-        return self._blame("wiring", call, consumer, because, judged, a=a, b=b)
-
-    def _home(self, step: Step, otherwise: Call) -> Call:
-        """The call of b in which a step of a should have been."""
-        call: Call | None = step.call
-        while call is not None:
-            found = self._pairs.calls_of_a.get(call.index)
+    def of_outputs(self) -> Iterator[Blame]:
+        """What is wrong with what the models return although no step is: another value, one less."""
+        a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
+        if a is None or b is None:
+            return
+        named, steps = dict(a.named()), self._pairs.b.steps
+        if len(named) == 1 and len(b) == 1:
+            sides = [(next(iter(a)), next(iter(b)))]
+        else:
+            sides = [(named[slot], value) for slot, value in b.named() if slot in named]
+        for one, other in sides:
+            if self._pairs.are(one, other) or not steps or not comparable(one, other):
+                continue
+            measures = self._judge.meter(one, other)
+            tolerance = self._judge.meter.tolerance(one, other)
+            if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean):
+                continue
+            step = self._pairs.b.made.get(other.number) or steps[-1]
+            partner = self._pairs.a.made.get(one.number) or step
+            judged = Judged(step, partner, one, other, measures, 0.0, tolerance, True, at=len(steps))
+            found = self._between.ask(judged, one, other)
             if found is not None:
-                home = self._pairs.b.trace.calls[found]
-                return home if len(home.path) >= len(otherwise.path) or not otherwise.path else otherwise
-            call = call.parent
-        return otherwise
-
-    def _differ(self, a: Value, b: Value) -> bool:
-        if not comparable(a, b):
-            return False
-        measures = self._judge.meter(a, b)
-        limit = self._judge.clean if a.dtype in EPS else 0.0
-        return measures.what != "unknown" and measures.error > limit
-
-    def _blame(
-        self,
-        kind: str,
-        call: Call,
-        op: str | None,
-        because: str,
-        judged: Judged,
-        *,
-        step: Step | None = None,
-        partner: Step | None = None,
-        a: Value | None = None,
-        b: Value | None = None,
-        absorbable: bool = True,
-    ) -> Blame:
-        measures = judged.measures
-        if a is not None and b is not None and comparable(a, b):
-            measures = self._judge.meter(a, b)
-        found = self._pairs.steps.get(judged.step.index)
-        return Blame(
-            kind, call, op, because, judged.step.index, measures, min(judged.error_in, math.inf), judged.tolerance,
-            partner or judged.partner, step or judged.step, a or judged.a, b or judged.b,
-            1.0 if found is None else found.sure, absorbable,
-        )  # fmt: skip
-
-
-def _listed(names: object) -> str:
-    held = [str(name) for name in names]  # type: ignore[attr-defined]
-    return ", ".join(held[:4]) + (f" and {len(held) - 4} more" if len(held) > 4 else "")
-
-
-def _last(found: Region) -> Step | None:
-    return found.doing[-1] if found.doing else None
-
-
-def _shares(a: Value, b: Value) -> bool:
-    return a.storage is not None and a.storage == b.storage
-
-
-def _made_in(step: Step | None, value: Value) -> str:
-    if step is None:
-        return value.name or "an input"
-    return f"{step.call.path or step.call.type}/{step.op}"
+                yield replace(found, absorbable=False)

@@ -35,7 +35,7 @@ def pair_uses(pairs: Pairs) -> None:
         one = [step for step in pairs.a.users.get(found.a, ()) if step.index not in pairs.steps_of_a]
         other = [step for step in pairs.b.users.get(number, ()) if step.index not in pairs.steps]
         for left, right in zip(one, other):
-            if family(left.name) == family(right.name) and not right.transparent:
+            if family(left.name) == family(right.name) and not right.transparent and sizes(left) == sizes(right):
                 pairs.step(left, right, "weights", 0.9)
 
 
@@ -60,9 +60,14 @@ def _doing_the_same(pairs: Pairs, step: Step) -> Step | None:
             continue
         given = [pairs.a.root(item.value).number for item in candidate.data]
         fits = sorted(given) == sorted(numbers) if step.name in COMMUTATIVE else given == numbers
-        if fits and not _weights_clash(pairs, candidate, step) and len(candidate.outputs) == len(step.outputs):
+        if fits and not _weights_clash(pairs, candidate, step) and sizes(candidate) == sizes(step):
             return candidate
     return None
+
+
+def sizes(step: Step) -> list[int]:
+    """How many elements each result has: a fused projection is not one of its parts."""
+    return [value.numel for value in step.outputs]
 
 
 def _weights_clash(pairs: Pairs, a: Step, b: Step) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from fxdebug import query
-from fxdebug.comparison.closeness import error_between
 from fxdebug.comparison.opnames import family
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
@@ -33,7 +32,7 @@ def pair_by_path(pairs: Pairs) -> None:
     for call in b.trace.calls:
         found = pairs.calls.get(call.index)
         if found is not None:
-            _bodies(pairs, a.trace.calls[found.a], call, found.how)
+            _same_bodies(pairs, a.trace.calls[found.a], call, found.how)
 
 
 def _alike(a: Call, b: Call) -> bool:
@@ -86,16 +85,27 @@ class _Item(NamedTuple):
         return () if self.call is None else tuple(self.call.outputs or ())
 
 
-def _bodies(pairs: Pairs, a: Call, b: Call, how: str) -> None:
-    """Pair the operations of two bodies in order; those that are equal one by one at once."""
+def _same_bodies(pairs: Pairs, a: Call, b: Call, how: str) -> None:
+    """Pair the operations of two bodies that do the same, one by one."""
     one, other = _items(pairs.a, a), _items(pairs.b, b)
     if [_plain(item) for item in one] == [_plain(item) for item in other]:
-        found = list(zip(one, other))
-    else:
-        found = in_order(one, other, lambda x, y: _score(pairs, x, y), _exact)
-    for left, right in found:
-        if left.step is not None and right.step is not None:
-            pairs.step(left.step, right.step, how, 1.0)
+        for left, right in zip(one, other):
+            if left.step is not None and right.step is not None:
+                pairs.step(left.step, right.step, how, 1.0)
+
+
+def pair_bodies(pairs: Pairs) -> None:
+    """Pair what is left in the bodies of paired calls, in order: those that do not quite do the same."""
+    for call in pairs.b.trace.calls:
+        found = pairs.calls.get(call.index)
+        if found is None:
+            continue
+        one, other = _items(pairs.a, pairs.a.trace.calls[found.a]), _items(pairs.b, call)
+        if all(item.step is None or item.step.index in pairs.steps for item in other):
+            continue
+        for left, right in in_order(one, other, lambda x, y: _score(pairs, x, y), lambda item: object()):
+            if left.step is not None and right.step is not None:
+                pairs.step(left.step, right.step, found.how, 0.95)
 
 
 def _items(run: Run, call: Call) -> list[_Item]:
@@ -121,22 +131,25 @@ def _plain(item: _Item) -> Hashable:
     return (item.name, item.call is None, tuple([value.shape for value in item.outputs]))
 
 
-def _exact(item: _Item) -> Hashable:
-    return (*_plain(item), tuple([value.stats for value in item.outputs])) if item.outputs else object()  # type: ignore[misc]
-
-
 def _score(pairs: Pairs, a: _Item, b: _Item) -> float:
+    """How well two things in two bodies fit; those that are paired already hold the rest in place."""
     if a.call is not None and b.call is not None:
         return 6.0 if pairs.of_call(b.call) is a.call else 0.0
-    if a.step is None or b.step is None or family(a.name) != family(b.name):
+    if a.step is None or b.step is None:
+        return 0.0
+    if a.step.index in pairs.steps_of_a or b.step.index in pairs.steps:
+        return 6.0 if pairs.of_step(b.step) is a.step else 0.0
+    if family(a.name) != family(b.name):
         return 0.0
     score = 2.0 if a.name == b.name else 1.0
     if [value.shape for value in a.outputs] == [value.shape for value in b.outputs]:
         score += 1.0
-        errors = [error_between(x.stats, y.stats) for x, y in zip(a.outputs, b.outputs)]
-        score += 2.0 if errors and all(error is not None and error < 1e-3 for error in errors) else 0.0
     if a.step.constants == b.step.constants:
         score += 0.5
     arriving = [pairs.of_value(given.value) for given in b.step.inputs]
     roots = {pairs.a.root(given.value).number for given in a.step.inputs}
-    return score + 0.5 * any(value is not None and value.number in roots for value in arriving)
+    known = [value for value in arriving if value is not None]
+    hits = sum(value.number in roots for value in known)
+    if b.step.transparent and known and not hits:
+        return 0.0  # a view of something else
+    return score + 1.0 * hits - 0.75 * (len(known) - hits)

@@ -46,11 +46,13 @@ def pair_values(pairs: Pairs) -> None:
                 continue
             maker = pairs.b.made[value.number]
             candidates = _near(index, value, limit)
+            candidates = [v for v in candidates if v.number not in pairs.values_of_a]
             fitting = [v for v in candidates if not alike or _alike(pairs.a.made[v.number], maker)]
+            # the one in the call of the same name, where there are several
+            fitting.sort(key=lambda v: pairs.of_call(maker.call) is not pairs.a.made[v.number].call)
             for candidate in fitting:
-                if candidate.number not in pairs.values_of_a:
-                    pairs.join(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
-                    break
+                pairs.join(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
+                break
 
 
 def _alike(a: Step, b: Step) -> bool:

@@ -1,43 +1,104 @@
-"""Pairing calls of modules that have other names: those that return paired values belong together."""
+"""Pairing calls of modules that have other names: those that do the same things and return the same belong together."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.comparison.steps import Run
+from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
+
+LEAST = 0.5  # of the operations in both that must be pairs, or they return the same value
 
 
 def pair_calls(pairs: Pairs) -> None:
-    """Pair calls by what they return; nested ones that return the same value from the outside in."""
-    one, other = _by_result(pairs.a, pairs.calls_of_a), _by_result(pairs.b, pairs.calls)
-    for number, calls in other.items():
-        found = pairs.values.get(number)
-        if found is None or found.a not in one:
+    """Pair calls by the operations in them that are pairs, by what they return, and by name; the surest first."""
+    shared, held_a, held_b = _shared(pairs), _held(pairs.a), _held(pairs.b)
+    weighed: list[tuple[float, int, int]] = []
+    for one, other in {*shared, *_same_results(pairs)}:
+        if one in pairs.calls_of_a or other in pairs.calls:
             continue
-        for left, right in in_order(one[found.a], calls, lambda a, b: _score(pairs, a, b), lambda call: object()):
-            pairs.call(left, right, found.how, round(found.sure * 0.95, 3))
+        a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
+        overlap = 2 * shared[(one, other)] / max(held_a[one] + held_b[other], 1)
+        same = _returns_the_same(pairs, a, b)
+        if overlap >= LEAST or same:
+            weighed.append((overlap + 0.5 * same + _likeness(a, b), one, other))
+    for score, one, other in sorted(weighed, key=lambda found: (-found[0], found[2])):
+        a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
+        if _nested(pairs, a, b):
+            pairs.call(a, b, _how(pairs, b), round(min(0.95, score / 2), 2))
 
 
-def _by_result(run: Run, paired: dict[int, object] | object) -> dict[int, list[Call]]:
-    """Calls without a partner, by the first tensor they return."""
-    assert isinstance(paired, dict)
-    found: dict[int, list[Call]] = defaultdict(list)
-    for call in run.trace.calls:
-        value = next(iter(call.outputs or ()), None)
-        if call.index not in paired and value is not None:
-            found[run.root(value).number].append(call)
+def _lines(run: Run) -> Iterator[tuple[Step, Call]]:
+    """Each step with each of the calls that it is in."""
+    for step in run.steps:
+        call: Call | None = step.call
+        while call is not None and step.outputs and not step.transparent:
+            yield step, call
+            call = call.parent
+
+
+def _held(run: Run) -> Counter[int]:
+    return Counter(call.index for _, call in _lines(run))
+
+
+def _shared(pairs: Pairs) -> Counter[tuple[int, int]]:
+    """How many pairs of steps each pair of calls has in common."""
+    above: dict[int, list[int]] = {}
+    for step, call in _lines(pairs.a):
+        above.setdefault(step.index, []).append(call.index)
+    found: Counter[tuple[int, int]] = Counter()
+    for step, call in _lines(pairs.b):
+        partner = pairs.steps.get(step.index)
+        for other in () if partner is None or call.index in pairs.calls else above.get(partner.a, ()):
+            found[(other, call.index)] += 1
     return found
 
 
-def _score(pairs: Pairs, a: Call, b: Call) -> float:
-    """Any two may pair; better those of one class, with like names, given the same."""
-    given = [pairs.of_value(value) for value in b.inputs]
-    own = {pairs.a.root(value).number for value in a.inputs}
-    same_inputs = any(value is not None and value.number in own for value in given)
+def _same_results(pairs: Pairs) -> Iterator[tuple[int, int]]:
+    """Calls that return paired values."""
+    one: dict[int, list[int]] = {}
+    for call in pairs.a.trace.calls:
+        value = next(iter(call.outputs or ()), None)
+        if value is not None and call.index not in pairs.calls_of_a:
+            one.setdefault(pairs.a.root(value).number, []).append(call.index)
+    for call in pairs.b.trace.calls:
+        value = next(iter(call.outputs or ()), None)
+        partner = None if value is None or call.index in pairs.calls else pairs.of_value(value)
+        for index in () if partner is None else one.get(partner.number, ()):
+            yield index, call.index
+
+
+def _returns_the_same(pairs: Pairs, a: Call, b: Call) -> bool:
+    one, other = next(iter(a.outputs or ()), None), next(iter(b.outputs or ()), None)
+    return one is not None and other is not None and pairs.are(one, other)
+
+
+def _likeness(a: Call, b: Call) -> float:
+    """Names and classes, at most 0.5; two leaves are more alike than a leaf and a box."""
     names = SequenceMatcher(None, a.path.rpartition(".")[2].lower(), b.path.rpartition(".")[2].lower()).ratio()
-    leaf = bool(a.children) == bool(b.children)
-    return 0.5 + 2.0 * (a.type == b.type) + names + 1.5 * same_inputs + 0.5 * leaf
+    return 0.2 * (a.type == b.type) + 0.2 * names + 0.1 * (bool(a.children) == bool(b.children))
+
+
+def _nested(pairs: Pairs, a: Call, b: Call) -> bool:
+    """Do the calls around them agree with the pair: is nothing inside on one side and outside on the other?"""
+    if a.index in pairs.calls_of_a or b.index in pairs.calls:
+        return False
+    above = b.parent
+    while above is not None:
+        partner = pairs.of_call(above)
+        if partner is not None:
+            call = a.parent
+            while call is not None and call is not partner:
+                call = call.parent
+            return call is partner
+        above = above.parent
+    return True
+
+
+def _how(pairs: Pairs, b: Call) -> str:
+    value = next(iter(b.outputs or ()), None)
+    found = None if value is None else pairs.values.get(pairs.b.root(value).number)
+    return "dataflow" if found is None else found.how

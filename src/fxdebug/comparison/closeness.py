@@ -65,6 +65,23 @@ def like_a_mask(stats: Stats | None) -> bool:
     )
 
 
+def visible(value: Value) -> float | None:
+    """The share of places that a mask lets through (or, of booleans, perhaps hides); ``None`` for anything else."""
+    stats = value.stats
+    if stats is None or not stats.count:
+        return None
+    if value.dtype == "bool":
+        return float(stats.mean) if isinstance(stats.mean, (int, float)) else None
+    return stats.zeros / stats.count if like_a_mask(stats) else None
+
+
+def masked(stats: Stats | None) -> bool:
+    """Scores to which an additive mask was added: most is hugely negative, which says nothing about the rest."""
+    if stats is None or not isinstance(stats.min, (int, float)) or not isinstance(stats.max, (int, float)):
+        return False
+    return stats.min <= LEAST_MASK and abs(stats.max) <= -stats.min / 100
+
+
 def error_between(a: Stats | None, b: Stats | None) -> float | None:
     """The error that statistics show: of mean, deviation, minimum and maximum; ``None`` where they are not known.
 
@@ -86,6 +103,9 @@ def error_between(a: Stats | None, b: Stats | None) -> float | None:
         return math.inf
     if a.mean is None or b.mean is None:
         return 0.0 if a.mean is b.mean else math.inf
+    if masked(a) and masked(b):
+        assert isinstance(a.max, (int, float)) and isinstance(b.max, (int, float))
+        return abs(a.max - b.max) / max(abs(a.max), 1e-3)
     size, top = size_of(a), float(a.absmax or 0.0)
     if size == 0.0:
         return 0.0 if size_of(b) == 0.0 else math.inf

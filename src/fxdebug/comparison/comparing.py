@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable
 
 from fxdebug.comparison.absorbed import is_absorbed
-from fxdebug.comparison.blame import Blame, Blamer
-from fxdebug.comparison.by_flow import pair_by_flow
-from fxdebug.comparison.by_path import pair_by_path
+from fxdebug.comparison.accusation import Blame
+from fxdebug.comparison.blame import Blamer
+from fxdebug.comparison.by_flow import pair_by_flow, pair_forwards
+from fxdebug.comparison.by_path import pair_bodies, pair_by_path
 from fxdebug.comparison.by_value import pair_values, pair_weights
 from fxdebug.comparison.calls import pair_calls
 from fxdebug.comparison.judge import Judge
@@ -50,6 +51,7 @@ def compare(
     judge = Judge(pairs, meter, tolerance)
     blamer = Blamer(judge)
     blames = [found for judged in judge.all() if (found := _ask(blamer, judge, judged)) is not None]
+    blames += blamer.of_outputs()
     rows = Rows(judge, globs)
     counted: list[Row] = [*rows.inputs(), *rows.raised()]
     absorbed: dict[int, Blame] = {}
@@ -86,6 +88,8 @@ def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None =
     pair_by_path(pairs)
     pair_weights(pairs)
     pair_values(pairs)
+    pair_forwards(pairs)
+    pair_bodies(pairs)
     pair_by_flow(pairs)
     pair_calls(pairs)
     return pairs
@@ -95,7 +99,7 @@ def _ask(blamer: Blamer, judge: Judge, judged: object) -> Blame | None:
     from fxdebug.comparison.judge import Judged
 
     assert isinstance(judged, Judged)
-    return blamer.of(judged) if judged.bad or judged.error_in > judge.clean else None
+    return blamer.of(judged)
 
 
 def _globs(ignore: str | Iterable[str], mapping: object) -> tuple[str, ...]:

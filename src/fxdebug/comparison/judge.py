@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fxdebug.comparison.by_flow import facing
 from fxdebug.comparison.closeness import EPS, eps_of, size_of, tolerance_of
 from fxdebug.comparison.measures import Measures, Meter
-from fxdebug.comparison.opnames import RANDOM, SUMS, family
+from fxdebug.comparison.opnames import RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Value
@@ -36,6 +36,13 @@ class Judged:
     adds: bool
     worst: tuple[Given, Given] | None = None  # the inputs that are furthest apart
     weights: tuple[Given, Given] | None = None  # the weights that differ
+    sides: tuple[tuple[Given, Given], ...] = ()  # what went in, side by side
+    at: int | None = None  # where in b's order, if not at its step
+
+    @property
+    def position(self) -> int:
+        """Where in the execution order of b it shows."""
+        return self.step.index if self.at is None else self.at
 
     @property
     def error(self) -> float:
@@ -73,9 +80,11 @@ class Judge:
 
     def of(self, step: Step) -> Judged | None:
         """One step; ``None`` where there is nothing to hold it against."""
+        if step.name in UNINITIALISED:
+            return None
         partner = self.pairs.of_step(step)
         if partner is not None:
-            results = list(zip(partner.outputs, step.outputs))
+            results = list(zip(partner.results, step.results))
         elif step.transparent or not step.outputs:
             return None
         else:  # another operation that makes a paired value
@@ -114,7 +123,7 @@ class Judge:
         adds = measures.error > max(tolerance, handed_on)
         if not weights and error_in > max(self.clean, tolerance):
             adds = False
-        return Judged(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights)
+        return Judged(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
 
     def between(self, one: Given, other: Given) -> float:
         """The error of an input; 0.0 where the two cannot be compared (a mask of booleans and one of numbers)."""
@@ -125,7 +134,7 @@ class Judge:
 
     def _sharp(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
         """On bit-equal inputs a visible cause needs no large effect: another constant, other weights."""
-        if sorted(step.constants) != sorted(partner.constants):
+        if settings(step.constants) != settings(partner.constants):
             return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
         return min(tolerance, SHARP_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 

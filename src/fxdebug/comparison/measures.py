@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fxdebug.comparison.closeness import EPS, error_between, like_a_mask, size_of, spread, tolerance_of
+from fxdebug.comparison.closeness import (
+    EPS,
+    LEAST_MASK,
+    error_between,
+    like_a_mask,
+    masked,
+    size_of,
+    spread,
+    tolerance_of,
+)
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 
@@ -178,7 +187,8 @@ def _other_nonfinite(a: Value, b: Value) -> bool:
 def _elementwise(one: Any, other: Any, tolerance: float, a: Value, b: Value) -> Measures:
     """All measures in float64, piece by piece."""
     one, other = one.detach().reshape(-1), other.detach().reshape(-1)
-    top = _top(one)
+    hidden = LEAST_MASK if masked(a.stats) and masked(b.stats) else -math.inf
+    top = _top(one, hidden)
     limit = tolerance * top
     squares = total = worst = dots = ones = others = 0.0
     beyond = count = nonfinite = farthest = 0
@@ -187,9 +197,10 @@ def _elementwise(one: Any, other: Any, tolerance: float, a: Value, b: Value) -> 
         if x.dtype == y.dtype:
             farthest = max(farthest, _ulp(x, y))
         x, y = _double(x), _double(y)
-        fits = x.isfinite() & y.isfinite()
+        fits = x.isfinite() & y.isfinite() & ((x > hidden) | (y > hidden))
         if not bool(fits.all()):
-            nonfinite += int((~fits & (x != y) & ~(x.isnan() & y.isnan())).sum())
+            odd = ~(x.isfinite() & y.isfinite()) & (x != y) & ~(x.isnan() & y.isnan())
+            nonfinite += int((odd & ((x > hidden) | (y > hidden))).sum())
             x, y = x[fits], y[fits]
         gap = (x - y).abs()
         if gap.numel():
@@ -231,14 +242,14 @@ def _cosine(dots: float, ones: float, others: float) -> float:
     return max(-1.0, min(1.0, dots / (math.sqrt(ones) * math.sqrt(others))))
 
 
-def _top(one: Any) -> float:
-    """The largest finite element."""
+def _top(one: Any, hidden: float) -> float:
+    """The largest finite element, without those that a mask hides."""
     top = 0.0
     for start in range(0, one.numel(), PIECE):
-        piece = _double(one[start : start + PIECE]).abs()
-        piece = piece[piece.isfinite()]
+        piece = _double(one[start : start + PIECE])
+        piece = piece[piece.isfinite() & (piece > hidden)]
         if piece.numel():
-            top = max(top, float(piece.max()))
+            top = max(top, float(piece.abs().max()))
     return top
 
 

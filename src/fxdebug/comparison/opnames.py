@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 
 _SAME = {
     "iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub", "imul": "mul", "rmul": "mul", "multiply": "mul",
@@ -30,6 +32,25 @@ TRANSPARENT = frozenset(
 # Where the order of the operands does not matter.
 COMMUTATIVE = frozenset(["add", "mul", "and", "or", "eq", "ne", "maximum", "minimum"])
 
+# The same elements in another order, which matters.
+REORDERING = frozenset(
+    ["flip", "fliplr", "flipud", "roll", "rot90", "sort", "getitem", "gather", "take", "index_select"]
+)
+
+# Their result is whatever was in that memory.
+UNINITIALISED = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"])
+
+# They hold elements of what they are given, some of them more than once.
+COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast_to", "stack", "cat"])
+
+# Views that change the order in which elements are met.
+TURNING = frozenset(
+    "transpose permute t T mT movedim moveaxis swapaxes swapdims adjoint getattr repeat repeat_interleave tile".split()
+)
+
+# They take a part of a value: what they give is wrong only if what they take it from is in another order.
+PIECES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
+
 # Linear in what they are given: an error cannot grow by more than the operands' sum.
 SUMS = frozenset(["add", "sub", "rsub", "mean", "sum", "cat", "stack", "where"])
 
@@ -46,7 +67,8 @@ RANDOM = frozenset(
 
 # What a fused operation does, step by step: so that "the scale is missing" can be told of a fused one and a plain one.
 STEPS_OF = {
-    "scaled_dot_product_attention": ("matmul", "mul", "add", "softmax", "matmul"),
+    "scaled_dot_product_attention": ("matmul", "mul", "softmax", "matmul"),
+    "masked scaled_dot_product_attention": ("matmul", "mul", "add", "softmax", "matmul"),
     "layer_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
     "rms_norm": ("pow", "mean", "add", "rsqrt", "mul", "mul"),
     "silu": ("sigmoid", "mul"),
@@ -55,6 +77,22 @@ STEPS_OF = {
     "baddbmm": ("matmul", "add"),
     "addcmul": ("mul", "add"),
 }
+
+
+# Different operations in one role: a scale, a mask, a square.
+_ROLES = {
+    "div": "mul", "where": "add", "masked_fill": "add", "sub": "add", "rsub": "add", "square": "pow", "sqrt": "rsqrt",
+    "rdiv": "div",
+}  # fmt: skip
+
+
+def role(name: str) -> str:
+    """What an operation stands for in a longer computation.
+
+    >>> role("div"), role("masked_fill"), role("softmax")
+    ('mul', 'add', 'softmax')
+    """
+    return _ROLES.get(name, name)
 
 
 def canonical(name: str) -> str:
@@ -70,6 +108,17 @@ def canonical(name: str) -> str:
 def family(name: str) -> str:
     """A coarser name: what may stand for what in another implementation (``linear`` for ``addmm``)."""
     return "product" if name in _PRODUCTS else name
+
+
+def settings(constants: Iterable[str]) -> Counter[str]:
+    """What constants say, however they are spelled: by position or by name, defaults given or left out.
+
+    >>> settings(["dim=-1.0", "dtype=None"]) == settings(["-1.0"])
+    True
+    """
+    said = [constant for constant in constants if not constant.startswith("_")]
+    plain = [constant.rpartition("=")[2] if "=" in constant else constant for constant in said]
+    return Counter(text for text in plain if text not in ("None", "False", "True", "0.0") and "torch." not in text)
 
 
 def shorter(constant: str) -> str:

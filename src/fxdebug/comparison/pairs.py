@@ -59,7 +59,12 @@ class Pairs:
         one, other = self.a.made.get(self.a.root(a).number), self.b.made.get(self.b.root(b).number)
         if not self.value(a, b, how, sure):
             return False
-        if one is not None and other is not None and family(one.name) == family(other.name):
+        if (
+            one is not None
+            and other is not None
+            and family(one.name) == family(other.name)
+            and len(one.outputs) == len(other.outputs)
+        ):
             self.step(one, other, how, sure)
         return True
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.opnames import STEPS_OF
+from fxdebug.comparison.closeness import visible
+from fxdebug.comparison.opnames import STEPS_OF, role
 from fxdebug.comparison.order import in_order
-from fxdebug.comparison.steps import Given, Run, Step
+from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
 from fxdebug.values import Value
 
@@ -20,6 +23,7 @@ class Region:
 
     steps: tuple[Step, ...]  # in execution order, transparent ones too
     frontier: tuple[Value, ...]
+    masks: tuple[Value, ...] = ()  # without a partner: every implementation writes them in its own way
 
     @property
     def doing(self) -> tuple[Step, ...]:
@@ -31,11 +35,15 @@ def region(run: Run, value: Value, paired: Callable[[Value], bool], *, through: 
     """Where a value comes from, back to what ``paired`` says has a partner. ``through``: even if it has one itself."""
     found: dict[int, Step] = {}
     frontier: dict[int, Value] = {}
+    masks: dict[int, Value] = {}
     pending: list[tuple[Value, bool]] = [(value, through)]
     while pending and len(found) < DEEPEST:
         at, anyway = pending.pop()
         if not anyway and paired(at):
             frontier[at.number] = at
+            continue
+        if found and (visible(at) is not None or at.dtype == "bool"):
+            masks[at.number] = at
             continue
         maker = run.made.get(at.number)
         if maker is None or maker.index in found:
@@ -43,20 +51,43 @@ def region(run: Run, value: Value, paired: Callable[[Value], bool], *, through: 
         found[maker.index] = maker
         # a view of what is to be looked through is looked through as well
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
-    return Region(tuple([found[index] for index in sorted(found)]), tuple(frontier.values()))
+    return Region(tuple([found[index] for index in sorted(found)]), tuple(frontier.values()), tuple(masks.values()))
 
 
 def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
     """The names of what steps do, fused operations one by one."""
-    return [(name, step) for step in steps for name in STEPS_OF.get(step.name, (step.name,))]
+    return [(name, step) for step in steps for name in _parts(step)]
+
+
+def _parts(step: Step) -> tuple[str, ...]:
+    name = step.name
+    if name == "scaled_dot_product_attention" and (len(step.data) > 3 or "is_causal=True" in step.constants):
+        name = f"masked {name}"
+    return STEPS_OF.get(name, (step.name,))
 
 
 def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
     """What the one region does that the other does not, and the other way round."""
     one, other = written_out(a.doing), written_out(b.doing)
-    same = in_order(one, other, lambda x, y: float(x[0] == y[0]), lambda pair: object())
-    left, right = [id(x) for x, _ in same], [id(y) for _, y in same]
-    return [x for x in one if id(x) not in left], [y for y in other if id(y) not in right]
+    same = in_order(one, other, _alike, lambda pair: object())
+    left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
+    return _whole([x for x in one if id(x) not in left]), _whole([y for y in other if id(y) not in right])
+
+
+def _alike(a: tuple[str, Step], b: tuple[str, Step]) -> float:
+    return 1.0 if a[0] == b[0] else 0.9 if role(a[0]) == role(b[0]) else 0.0
+
+
+def _whole(parts: list[tuple[str, Step]]) -> list[tuple[str, Step]]:
+    """A fused operation of which no part is left out, as one again."""
+    counts = Counter(step.index for _, step in parts)
+    found: dict[int, tuple[str, Step]] = {}
+    for place, (name, step) in enumerate(parts):
+        if counts[step.index] == len(_parts(step)):
+            found.setdefault(-1 - step.index, (step.op, step))
+        else:
+            found[place] = (name, step)
+    return list(found.values())
 
 
 def chain(run: Run, value: Value) -> list[Step]:
@@ -72,18 +103,26 @@ def chain(run: Run, value: Value) -> list[Step]:
     return steps[::-1]
 
 
-def place_of(run: Run, step: Step, given: Given) -> tuple[Call, Call | None]:
-    """The call in whose body a step is handed a value, and the call in there that it is handed to.
+def place_of(pairs: Pairs, step: Step, a: Value, b: Value) -> tuple[Call, Call | None]:
+    """The call of b in whose body a step is handed ``b`` for ``a``, and the call in there that it is handed to.
 
     A value that a call passes on from its own arguments was chosen by whoever called it.
     """
     call, inner = step.call, None
-    root = run.root(given.value).number
-    while call.parent is not None:
-        if not any(run.root(value).number == root for value in call.inputs):
+    while call.parent is not None and _is_given(pairs.b, call, b):
+        partner = pairs.of_call(call)
+        if partner is not None and not _is_given(pairs.a, partner, a):
             break
+        wanted = pairs.values_of_a.get(pairs.a.root(a).number)
+        if wanted is not None and _is_given(pairs.b, call, pairs.b.values[wanted]):
+            break  # it had the right one, too
         call, inner = call.parent, call
     return call, inner
+
+
+def _is_given(run: Run, call: Call, value: Value) -> bool:
+    root = run.root(value).number
+    return any(run.root(given).number == root for given in call.inputs)
 
 
 def common(calls: Iterable[Call]) -> Call | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from fxdebug.comparison.blame import Blame
+from fxdebug.comparison.accusation import Blame
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.mapping import ignored
 from fxdebug.comparison.measures import EQUAL, Measures

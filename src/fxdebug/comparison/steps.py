@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from fxdebug import query
-from fxdebug.comparison.opnames import TRANSPARENT, canonical, shorter
+from fxdebug.comparison.opnames import REORDERING, TRANSPARENT, canonical, shorter
 from fxdebug.graph import Node
 from fxdebug.ops import Op, Ref, text_of
 from fxdebug.trace import Call, Trace
@@ -53,6 +53,11 @@ class Step:
     def op(self) -> str:
         """Its name as the trace has it."""
         return self.node.op
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """What came out, whoever made it."""
+        return self.outputs or self.passed
 
     @property
     def data(self) -> tuple[Given, ...]:
@@ -116,14 +121,10 @@ def _add(run: Run, node: Node, inputs: tuple[Given, ...], made: tuple[Value, ...
     name = canonical(node.op)
     passed = tuple([value for value in node.values if value not in made])
     step = Step(len(run.steps), node, name, inputs, made, constants, passed=passed)
-    data = [given for given in step.data if given.value.numel]
-    if name in TRANSPARENT and len(made) == 1 and data and data[0].value.numel == made[0].numel:
-        # an operation that names a weight (`weight.t()`) is another view of it, too
+    source = _hands_on(step)
+    if source is not None:
         step.transparent = True
-        run.same[made[0].number] = run.same.get(data[0].value.number, data[0].value.number)
-    elif name in TRANSPARENT and len(made) == 1 and len(inputs) == 1 and inputs[0].value.numel == made[0].numel:
-        step.transparent = True
-        run.same[made[0].number] = run.same.get(inputs[0].value.number, inputs[0].value.number)
+        run.same[made[0].number] = run.same.get(source.number, source.number)
     run.steps.append(step)
     run.at[node.id] = step
     run.inside.setdefault(node.call.index, []).append(step)
@@ -133,6 +134,21 @@ def _add(run: Run, node: Node, inputs: tuple[Given, ...], made: tuple[Value, ...
         users = run.users.setdefault(run.root(given.value).number, [])
         if not users or users[-1] is not step:
             users.append(step)
+
+
+def _hands_on(step: Step) -> Value | None:
+    """The value whose elements a step gives on, all of them and as they are."""
+    given = [given.value for given in step.data if given.value.numel and not given.memory]
+    given = given or [given.value for given in step.weights]
+    if len(step.outputs) != 1 or not given or given[0].numel != step.outputs[0].numel:
+        return None
+    if step.name in TRANSPARENT:
+        return given[0]
+    # joined with nothing, times one, clamped where nothing was beyond: the numbers say that it did nothing
+    one, other = given[0].stats, step.outputs[0].stats
+    reorders = step.name in REORDERING and (step.name != "getitem" or any("[" in text for text in step.constants))
+    alone = len(given) == 1 and not reorders and given[0].dtype == step.outputs[0].dtype
+    return given[0] if alone and one is not None and one == other and one.std else None
 
 
 def _inputs(run: Run, net: Any, node: Node) -> tuple[Given, ...]:

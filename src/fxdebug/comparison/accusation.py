@@ -1,0 +1,84 @@
+"""A finding before it is a row: what is wrong, in which call of b, at which step of either side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fxdebug.comparison.closeness import EPS
+from fxdebug.comparison.judge import Judge, Judged, comparable
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.opnames import settings
+from fxdebug.comparison.steps import Step
+from fxdebug.trace import Call
+from fxdebug.values import Value
+
+
+@dataclass(frozen=True)
+class Blame:
+    """One finding. ``absorbable``: it counts only if something that follows differs, too."""
+
+    kind: str
+    call: Call  # of b
+    op: str | None
+    because: str
+    position: int
+    measures: Measures
+    error_in: float
+    tolerance: float
+    a: Step | None = None
+    b: Step | None = None
+    value_a: Value | None = None
+    value_b: Value | None = None
+    sure: float = 1.0
+    absorbable: bool = True
+
+
+def blame(
+    judge: Judge,
+    kind: str,
+    call: Call,
+    op: str | None,
+    because: str,
+    judged: Judged,
+    *,
+    step: Step | None = None,
+    partner: Step | None = None,
+    a: Value | None = None,
+    b: Value | None = None,
+    absorbable: bool = True,
+) -> Blame:
+    """A finding about a judged step, or about another one on its way."""
+    measures = judged.measures
+    if a is not None and b is not None and comparable(a, b):
+        measures = judge.meter(a, b)
+    found = judge.pairs.steps.get(judged.step.index)
+    return Blame(
+        kind, call, op, because, judged.position, measures, min(judged.error_in, math.inf), judged.tolerance,
+        partner or judged.partner, step or judged.step, a or judged.a, b or judged.b,
+        1.0 if found is None else found.sure, absorbable,
+    )  # fmt: skip
+
+
+def differ(judge: Judge, a: Value, b: Value) -> bool:
+    """Are two values further apart than what counts as clean?"""
+    if not comparable(a, b):
+        return False
+    measures = judge.meter(a, b)
+    limit = judge.clean if a.dtype in EPS else 0.0
+    return measures.what != "unknown" and measures.error > limit
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first few of some names."""
+    held = [str(name) for name in names]
+    return ", ".join(held[:4]) + (f" and {len(held) - 4} more" if len(held) > 4 else "")
+
+
+def other_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
+    """The constants that only one of two steps has, as they are written there."""
+    one, other = settings(a.constants), settings(b.constants)
+    gone = [text for text in a.constants if settings([text]) - other]
+    new = [text for text in b.constants if settings([text]) - one]
+    return gone, new

@@ -1,0 +1,196 @@
+"""Two values that are not each other's partners: what lies between them and what agrees tells who is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fxdebug import query
+from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
+from fxdebug.comparison.by_value import EXACT
+from fxdebug.comparison.closeness import EPS, error_between, visible
+from fxdebug.comparison.judge import Judge, Judged
+from fxdebug.comparison.regions import Region, common, place_of, region, unlike
+from fxdebug.comparison.steps import Step
+from fxdebug.trace import Call
+from fxdebug.values import Value, pooled
+
+
+@dataclass
+class Between:
+    """Asks what is between. ``told`` keeps one finding from being told twice."""
+
+    judge: Judge
+    told: set[object] = field(default_factory=set)
+
+    def ask(self, judged: Judged, a: Value, b: Value, *, through: bool = False) -> Blame | None:
+        """Who makes ``b`` be there instead of ``a``; ``None`` where the error comes from further up.
+
+        ``through``: look behind the two values although they are a pair, because different operations made them.
+        """
+        pairs = self.judge.pairs
+        one = region(pairs.a, a, lambda v: pairs.a.root(v).number in pairs.values_of_a, through=through)
+        other = region(pairs.b, b, lambda v: pairs.b.root(v).number in pairs.values, through=through)
+        for value in other.frontier:
+            partner = pairs.of_value(value)
+            if partner is not None and differ(self.judge, partner, value):
+                return None
+        key = (tuple(step.index for step in one.steps), tuple(step.index for step in other.steps), b.number)
+        if key in self.told:
+            return None
+        self.told.add(key)
+        if not one.doing and not other.doing:
+            return self._rewired(judged, a, b)
+        return (
+            self._masks(judged, one, other)
+            or self._weights(judged, a, b, one, other)
+            or self._steps(judged, a, b, one, other)
+        )
+
+    # What a region uses --------------------------------------------------------------------------
+
+    def _masks(self, judged: Judged, one: Region, other: Region) -> Blame | None:
+        """Masks are written in many ways; what counts is how much they let through."""
+        left = [share for value in one.masks if (share := visible(value)) is not None]
+        right = [(share, value) for value in other.masks if (share := visible(value)) is not None]
+        if len(left) != 1 or len(right) != 1:
+            return None
+        share, value = right[0]
+        if min(abs(share - left[0]), abs(share - (1 - left[0]))) <= 1e-6:
+            return None
+        maker = self.judge.pairs.b.made.get(self.judge.pairs.b.root(value).number)
+        if maker is None:
+            return None
+        because = f"the mask lets {left[0]:.0%} through in a, {share:.0%} in b"
+        return blame(self.judge, "values", maker.call, maker.op, because, judged, step=maker, a=one.masks[0], b=value)
+
+    def _weights(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """Weights of another layout (fused, apart) hold the same numbers altogether, or they are to blame."""
+        pairs = self.judge.pairs
+        left = {g.value.number: g.value for s in one.steps for g in s.weights if _free(g.value, pairs.values_of_a)}
+        right = {g.value.number: g.value for s in other.steps for g in s.weights if _free(g.value, pairs.values)}
+        stats = [[v.stats for v in side.values() if v.stats is not None] for side in (left, right)]
+        if not all(stats) or sum(s.count for s in stats[0]) != sum(s.count for s in stats[1]):
+            return None
+        error = error_between(pooled(stats[0]), pooled(stats[1]))
+        if error is None or error <= EXACT:
+            return None
+        step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
+        names = listed(value.name for value in right.values())
+        because = f"{names} holds other numbers than {listed(value.name for value in left.values())}"
+        return blame(self.judge, "weights", step.call, step.op, because, judged, step=step, a=a, b=b, absorbable=False)
+
+    # What a region does --------------------------------------------------------------------------
+
+    def _steps(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        gone, new = unlike(one, other)
+        if gone and not new:
+            return self._missing(judged, a, b, gone, other)
+        if new and not gone:
+            return self._extra(judged, a, b, new, one)
+        if not new:
+            return self._another_constant(judged, a, b, one, other)
+        # several calls may share it: the deepest that has all of it
+        step = _telling([step for _, step in new])
+        call = common([step.call for step in other.doing if _computes(step)] or [step.call]) or step.call
+        because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
+        return blame(self.judge, "values", call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
+
+    def _missing(self, judged: Judged, a: Value, b: Value, gone: list[tuple[str, Step]], other: Region) -> Blame:
+        name, step = gone[0]
+        place = place_of(self.judge.pairs, judged.step, a, b)[0]
+        home, lost = self._home(step, common([s.call for s in other.doing if _computes(s)]) or place)
+        what = lost.path if lost is not None else listed(name for name, _ in gone)
+        because = f"{what} of a ({_line(step)}) has no counterpart in b"
+        op = name if lost is None else lost.type
+        return blame(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
+
+    def _extra(self, judged: Judged, a: Value, b: Value, new: list[tuple[str, Step]], one: Region) -> Blame:
+        writers = query.network(self.judge.pairs.b.trace).writers
+        step = next((step for _, step in new if step.node.id in writers), _telling([step for _, step in new]))
+        home, own = self._lifted(step)
+        because = f"{own.path if own else listed(name for name, _ in new)} has no counterpart in a"
+        op = own.type if own else step.op
+        return blame(self.judge, "extra", home, op, because, judged, a=a, b=b, partner=_last(one), step=step)
+
+    def _another_constant(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame:
+        for left, right in zip(one.doing, other.doing):
+            ours, theirs = other_settings(left, right)
+            if left.name == right.name and (ours or theirs):
+                because = f"{listed(ours) or 'nothing'} in a, {listed(theirs) or 'nothing'} in b"
+                return blame(
+                    self.judge, "constant", right.call, right.op, because, judged, a=a, b=b, partner=left, step=right
+                )
+        last = _last(other) or judged.step
+        because = "the same operations give other values"
+        return blame(self.judge, "values", last.call, last.op, because, judged, a=a, b=b, partner=_last(one), step=last)
+
+    def _rewired(self, judged: Judged, a: Value, b: Value) -> Blame | None:
+        """Nothing is between, so another value is handed on, or the right one was written to."""
+        pairs = self.judge.pairs
+        maker = pairs.b.made.get(b.number)
+        wanted = pairs.values_of_a.get(pairs.a.root(a).number)
+        right = None if wanted is None else pairs.b.values[wanted]
+        wrote = maker is not None and maker.node.id in query.network(pairs.b.trace).writers
+        if maker is not None and wrote and right is not None and _shares(right, b) and b.number > right.number:
+            because = f"{maker.op} wrote into what {judged.step.op} still needed"
+            return blame(self.judge, "overwritten", maker.call, maker.op, because, judged, a=a, b=b, step=maker)
+        given = pairs.of_value(b)
+        if given is not None and differ(self.judge, given, b):
+            return None
+        call, inner = place_of(pairs, judged.step, a, b)
+        where_a = _made_in(pairs.a.made.get(pairs.a.root(a).number), a)
+        where_b = _made_in(pairs.b.made.get(pairs.b.root(b).number), b)
+        because = f"it is given the result of {where_a} in a, of {where_b} in b"
+        op = judged.step.op if inner is None else inner.type
+        return blame(self.judge, "wiring", call, op, because, judged, a=a, b=b)
+
+    def _home(self, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
+        """The call of b in which a step of a should have been, and the call in there that is missing as a whole."""
+        call, inner = step.call, None
+        while call.parent is not None:
+            found = self.judge.pairs.calls_of_a.get(call.index)
+            if found is not None:
+                return self.judge.pairs.b.trace.calls[found], inner
+            call, inner = call.parent, call
+        return otherwise, inner
+
+    def _lifted(self, step: Step) -> tuple[Call, Call | None]:
+        """The call that a step of b is in and that a has, too; and the call in there that a does not have."""
+        call, inner = step.call, None
+        while call.parent is not None and self.judge.pairs.of_call(call) is None:
+            call, inner = call.parent, call
+        return call, inner
+
+
+def _free(value: Value, paired: Iterable[int]) -> bool:
+    return value.number not in paired
+
+
+def _computes(step: Step) -> bool:
+    """Does it work on floating numbers that it is given? Masks, positions and constants are made by others."""
+    return any(v.dtype in EPS for v in step.outputs) and any(g.value.dtype in EPS for g in step.inputs)
+
+
+def _telling(steps: list[Step]) -> Step:
+    """The step to name among several: the first that computes."""
+    return next((step for step in steps if _computes(step)), steps[0])
+
+
+def _last(found: Region) -> Step | None:
+    return found.doing[-1] if found.doing else None
+
+
+def _shares(a: Value, b: Value) -> bool:
+    return a.storage is not None and a.storage == b.storage
+
+
+def _line(step: Step) -> str:
+    """The user's line, or the module, in short."""
+    return (step.node.source or "").rpartition("/")[2] or step.call.path or step.call.type
+
+
+def _made_in(step: Step | None, value: Value) -> str:
+    if step is None:
+        return value.name or "an input"
+    return f"{step.call.path or step.call.type}/{step.op}"
