@@ -7,6 +7,8 @@ from fxdebug.comparison.closeness import EPS, like_a_mask
 from fxdebug.comparison.judge import Judge
 from fxdebug.comparison.steps import Run, Step
 
+FADED = 0.05  # of an error: what is left of it below tolerance is still that error
+
 
 def is_absorbed(judge: Judge, blame: Blame) -> bool:
     """Is all that follows equal again?
@@ -21,10 +23,10 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
     run = judge.pairs.b
     at = run.steps[blame.position] if blame.position < len(run.steps) else None
     starts = [step for step in (at, blame.b) if step is not None]
-    return not _reaches(judge, run, starts)
+    return not _reaches(judge, run, starts, blame.measures.error)
 
 
-def _reaches(judge: Judge, run: Run, starts: list[Step]) -> bool:
+def _reaches(judge: Judge, run: Run, starts: list[Step], error: float) -> bool:
     """Along values that differ or have no partner, to something that the model returned?"""
     returned = {run.root(value).number for value in run.trace.root.outputs or ()}
     pending, seen = list(starts), {step.index for step in starts}
@@ -39,7 +41,7 @@ def _reaches(judge: Judge, run: Run, starts: list[Step]) -> bool:
                     continue
                 seen.add(user.index)
                 judged = judge.judged.get(user.index)
-                if judged is None or judged.bad or user.transparent:
+                if judged is None or judged.bad or user.transparent or judged.error > FADED * error:
                     pending.append(user)
     return False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from fxdebug import query
@@ -10,8 +10,10 @@ from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_se
 from fxdebug.comparison.by_value import EXACT
 from fxdebug.comparison.closeness import EPS, error_between, visible
 from fxdebug.comparison.judge import Judge, Judged
-from fxdebug.comparison.regions import Region, common, place_of, region, unlike
-from fxdebug.comparison.steps import Step
+from fxdebug.comparison.opnames import ACTIVATIONS
+from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.regions import Region, common, parts, place_of, products, region, unlike
+from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
 from fxdebug.values import Value, pooled
 
@@ -69,6 +71,13 @@ class Between:
         pairs = self.judge.pairs
         left = {g.value.number: g.value for s in one.steps for g in s.weights if _free(g.value, pairs.values_of_a)}
         right = {g.value.number: g.value for s in other.steps for g in s.weights if _free(g.value, pairs.values)}
+        for step in other.steps:  # parts of one that is whole here may be paired already
+            for part in parts(pairs.b, step) if step.weights else ():
+                partner = pairs.of_value(part)
+                maker = None if partner is None else pairs.a.made.get(partner.number)
+                for given in () if maker is None else maker.weights:
+                    if _free(given.value, pairs.values_of_a):
+                        left[given.value.number] = given.value
         stats = [[v.stats for v in side.values() if v.stats is not None] for side in (left, right)]
         if not all(stats) or sum(s.count for s in stats[0]) != sum(s.count for s in stats[1]):
             return None
@@ -84,6 +93,9 @@ class Between:
 
     def _steps(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         gone, new = unlike(one, other)
+        crossed = self._crossed(judged, a, b, one, other)
+        if crossed is not None:
+            return crossed
         if gone and not new:
             return self._missing(judged, a, b, gone, other)
         if new and not gone:
@@ -96,10 +108,27 @@ class Between:
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
         return blame(self.judge, "values", call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
 
+    def _crossed(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """A product of the right two values in the wrong order, or of one right value and another one's."""
+        pairs = self.judge.pairs
+        wanted = [[pairs.a.root(value).number for value in factors] for step in one.doing for factors in products(step)]
+        for step in other.doing:
+            for factors in products(step):
+                partners = [pairs.of_value(value) for value in factors]
+                numbers = [value.number for value in partners if value is not None]
+                if len(numbers) != 2 or not wanted or any(numbers == order for order in wanted):
+                    continue
+                known = {number for order in wanted for number in order}
+                if set(numbers) <= known and not any(len(set(order) - known) for order in wanted):
+                    because = f"{step.op} is given {_names(pairs, factors)} in an order or a pair that a does not have"
+                    return blame(self.judge, "wiring", step.call, step.op, because, judged, a=a, b=b, step=step)
+        return None
+
     def _missing(self, judged: Judged, a: Value, b: Value, gone: list[tuple[str, Step]], other: Region) -> Blame:
-        name, step = gone[0]
+        name, step = next((pair for pair in gone if _computes(pair[1])), gone[0])
         place = place_of(self.judge.pairs, judged.step, a, b)[0]
         home, lost = self._home(step, common([s.call for s in other.doing if _computes(s)]) or place)
+        home = (self._around(step) if lost is None else None) or home
         what = lost.path if lost is not None else listed(name for name, _ in gone)
         because = f"{what} of a ({_line(step)}) has no counterpart in b"
         op = name if lost is None else lost.type
@@ -145,22 +174,69 @@ class Between:
         op = judged.step.op if inner is None else inner.type
         return blame(self.judge, "wiring", call, op, because, judged, a=a, b=b)
 
+    def _around(self, step: Step) -> Call | None:
+        """The deepest call of b in which everything is at hand that a step of a is given."""
+        pairs, found = self.judge.pairs, None
+        wanted = [pairs.values_of_a.get(pairs.a.root(given.value).number) for given in step.data]
+        if not wanted or None in wanted:
+            return None
+        for call in pairs.b.trace.calls:
+            if (found is None or call.depth >= found.depth) and set(wanted) <= _at_hand(pairs.b, call):
+                found = call
+        return found
+
     def _home(self, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
         """The call of b in which a step of a should have been, and the call in there that is missing as a whole."""
-        call, inner = step.call, None
-        while call.parent is not None:
-            found = self.judge.pairs.calls_of_a.get(call.index)
-            if found is not None:
-                return self.judge.pairs.b.trace.calls[found], inner
-            call, inner = call.parent, call
-        return otherwise, inner
+        pairs = self.judge.pairs
+        call, lost = step.call, None
+        while call.parent is not None and call.index not in pairs.calls_of_a:
+            lost = (
+                call if not any(_known(pairs.a, c, pairs.steps_of_a, pairs.values_of_a) for c in call.walk()) else lost
+            )
+            call = call.parent
+        found = pairs.calls_of_a.get(call.index)
+        home = otherwise if found is None else pairs.b.trace.calls[found]
+        deeper = any(above is home for above in _above(otherwise))
+        return (otherwise if deeper and lost is None else home), lost
 
     def _lifted(self, step: Step) -> tuple[Call, Call | None]:
         """The call that a step of b is in and that a has, too; and the call in there that a does not have."""
-        call, inner = step.call, None
-        while call.parent is not None and self.judge.pairs.of_call(call) is None:
-            call, inner = call.parent, call
-        return call, inner
+        pairs = self.judge.pairs
+        call, own = step.call, None
+        while call.parent is not None and pairs.of_call(call) is None:
+            if any(_known(pairs.b, inner, pairs.steps, pairs.values) for inner in call.walk()):
+                return (step.call, None) if own is None else (call, own)
+            call, own = call.parent, call
+        return call, own
+
+
+def _at_hand(run: Run, call: Call) -> set[int]:
+    """The values that the code of a call can name: given, computed in it, returned by a call in it."""
+    values = [*call.inputs, *(v for step in run.inside.get(call.index, ()) for v in step.results)]
+    values += [v for child in call.children for v in child.outputs or ()]
+    return {run.root(value).number for value in values}
+
+
+def _above(call: Call) -> Iterable[Call]:
+    at: Call | None = call
+    while at is not None:
+        yield at
+        at = at.parent
+
+
+def _known(run: Run, call: Call, steps: Container[int], values: Container[int]) -> bool:
+    """Has anything that a call itself computes a partner?"""
+    return any(
+        step.index in steps or any(run.root(value).number in values for value in step.outputs)
+        for step in run.inside.get(call.index, ())
+        if not step.transparent and step.outputs
+    )
+
+
+def _names(pairs: Pairs, values: Iterable[Value]) -> str:
+    """What values are called in a: the calls that made them."""
+    makers = [pairs.a.made.get(partner.number) for partner in map(pairs.of_value, values) if partner is not None]
+    return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
 
 
 def _free(value: Value, paired: Iterable[int]) -> bool:
@@ -173,8 +249,9 @@ def _computes(step: Step) -> bool:
 
 
 def _telling(steps: list[Step]) -> Step:
-    """The step to name among several: the first that computes."""
-    return next((step for step in steps if _computes(step)), steps[0])
+    """The step to name among several: an activation, else the last that computes, which made what differs."""
+    computing = [step for step in steps if _computes(step)] or steps
+    return next((step for step in computing if step.name in ACTIVATIONS), computing[-1])
 
 
 def _last(found: Region) -> Step | None:

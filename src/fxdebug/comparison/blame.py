@@ -9,7 +9,7 @@ from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_se
 from fxdebug.comparison.between import Between
 from fxdebug.comparison.closeness import EPS, error_between
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
-from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PIECES, TURNING, family
+from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, TURNING, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Value, shape_text
@@ -29,7 +29,7 @@ class Blamer:
         cast = self._cast(judged) if self._judge.same_dtypes else None
         if cast is not None:
             return cast
-        if not judged.bad and judged.error_in <= self._judge.clean:
+        if not judged.bad:
             return None
         if family(judged.partner.name) != family(judged.step.name):
             return self._between.ask(judged, judged.a, judged.b, through=True)
@@ -121,21 +121,31 @@ class Blamer:
             if other.weight or (measures.basis == "tensors" and measures.error <= self._judge.clean):
                 continue
             ways = self._way(self._pairs.a, one.value), self._way(self._pairs.b, other.value)
-            found = self._other_way(judged, *ways) or self._crossed(judged, one.value, other.value)
+            roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
+            found = None
+            if self._by_path(judged) or roots[0].shape == roots[1].shape:
+                found = self._other_way(judged, *ways)
+            found = found or self._crossed(judged, *roots)
             if found is not None:
                 return found
-            root = self._pairs.b.root(other.value)
-            maker = self._pairs.b.made.get(root.number)
-            if judged.step.name in PIECES and maker is not None and not judged.step.data[1:]:
-                # whole, it has the elements of a's; a part of it has others: they are in another order
-                because = f"the elements are in another order than in a: {judged.step.op} takes others"
-                return blame(self._judge, "values", maker.call, maker.op, because, judged, step=maker, b=root)
+            if judged.step.name in PIECES | PICKING and not judged.step.data[1:] and measures.basis != "tensors":
+                return self._shuffled(judged, other.value)
         return None
+
+    def _shuffled(self, judged: Judged, value: Value) -> Blame | None:
+        """Whole, it has the elements of a's; what is picked has others: they are in another order, since when?"""
+        maker = step = self._pairs.b.made.get(self._pairs.b.root(value).number)
+        while step is not None and not step.weights and len(step.data) == 1:
+            step = self._pairs.b.made.get(self._pairs.b.root(step.data[0].value).number)
+        maker = step if step is not None and step.weights else maker
+        if maker is None:
+            return None
+        because = f"the elements are in another order than in a: {judged.step.op} takes others"
+        return blame(self._judge, "values", maker.call, maker.op, because, judged, step=maker, b=value)
 
     def _other_way(self, judged: Judged, a: list[Step], b: list[Step]) -> Blame | None:
         """Views of another kind."""
-        how = self._pairs.steps[judged.step.index].how if judged.step.index in self._pairs.steps else ""
-        by_path = how in ("path", "mapping")
+        by_path = self._by_path(judged)
         # in another implementation a view and a reshape are one; a transposition more or less is not
         seen = [
             [(s.name, s.constants) if by_path else s.name for s in way if by_path or s.name in TURNING]
@@ -149,17 +159,26 @@ class Blamer:
         because = f"{told[0]} in a, {told[1]} in b"
         return blame(self._judge, "constant", step.call, step.op, because, judged, step=step)
 
-    def _crossed(self, judged: Judged, a: Value, b: Value) -> Blame | None:
-        """What it was given was made of the same two values the other way round."""
+    def _by_path(self, judged: Judged) -> bool:
+        found = self._pairs.steps.get(judged.step.index)
+        return found is not None and found.how in ("path", "mapping")
+
+    def _crossed(self, judged: Judged, a: Value, b: Value, deep: int = 6) -> Blame | None:
+        """What it was given was made of the same two values the other way round, some steps before."""
         one = self._pairs.a.made.get(self._pairs.a.root(a).number)
         other = self._pairs.b.made.get(self._pairs.b.root(b).number)
-        if one is None or other is None or len(one.data) != 2 or len(other.data) != 2:
+        if one is None or other is None or not one.data or not other.data or not deep:
             return None
-        crossed = all(self._pairs.are(x.value, y.value) for x, y in zip(one.data, other.data[::-1]))
-        if not crossed or one.name in COMMUTATIVE or self._pairs.are(one.data[0].value, other.data[0].value):
-            return None
-        because = f"{other.op} is given the same two values the other way round"
-        return blame(self._judge, "wiring", other.call, other.op, because, judged, step=other, partner=one)
+        left, right = one.data, other.data
+        if len(left) == len(right) == 2 and one.name not in COMMUTATIVE and family(one.name) == family(other.name):
+            if self._pairs.are(left[0].value, right[1].value) and self._pairs.are(left[1].value, right[0].value):
+                because = f"{other.op} is given the same two values the other way round"
+                return blame(self._judge, "wiring", other.call, other.op, because, judged, step=other, partner=one)
+        if role(one.name) in ("mul", "add") or role(other.name) in ("mul", "add"):
+            here = left[0].value if role(one.name) in ("mul", "add") else a
+            there = right[0].value if role(other.name) in ("mul", "add") else b
+            return self._crossed(judged, here, there, deep - 1)
+        return None
 
     def _way(self, run: Run, value: Value) -> list[Step]:
         """The views between a value and what computed it, and what only copies (repeat against expand, cat)."""
@@ -203,6 +222,8 @@ class Blamer:
             sides = [(next(iter(a)), next(iter(b)))]
         else:
             sides = [(named[slot], value) for slot, value in b.named() if slot in named]
+            if not sides and len(named) == len(b):
+                sides = list(zip(named.values(), b))
         for one, other in sides:
             if self._pairs.are(one, other) or not steps or not comparable(one, other):
                 continue

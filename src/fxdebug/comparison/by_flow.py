@@ -8,10 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from fxdebug.comparison.closeness import EPS, error_between
-from fxdebug.comparison.opnames import COMMUTATIVE, family
+from fxdebug.comparison.opnames import COMMUTATIVE
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.comparison.steps import Given, Run, Step
+from fxdebug.comparison.steps import Given, Run, Step, kindred
 
 
 def pair_by_flow(pairs: Pairs) -> None:
@@ -35,7 +35,7 @@ def pair_uses(pairs: Pairs) -> None:
         one = [step for step in pairs.a.users.get(found.a, ()) if step.index not in pairs.steps_of_a]
         other = [step for step in pairs.b.users.get(number, ()) if step.index not in pairs.steps]
         for left, right in zip(one, other):
-            if family(left.name) == family(right.name) and not right.transparent and sizes(left) == sizes(right):
+            if kindred(left, right) and not right.transparent and sizes(left) == sizes(right):
                 pairs.step(left, right, "weights", 0.9)
 
 
@@ -56,7 +56,7 @@ def _doing_the_same(pairs: Pairs, step: Step) -> Step | None:
         return None
     numbers = [value.number for value in wanted if value is not None]
     for candidate in pairs.a.users.get(numbers[0], ()):
-        if candidate.index in pairs.steps_of_a or family(candidate.name) != family(step.name):
+        if candidate.index in pairs.steps_of_a or not kindred(candidate, step):
             continue
         given = [pairs.a.root(item.value).number for item in candidate.data]
         fits = sorted(given) == sorted(numbers) if step.name in COMMUTATIVE else given == numbers
@@ -137,7 +137,7 @@ def _left(run: Run, start: int, stop: int, paired: object) -> list[Step]:
 
 def _score(a: Step, b: Step) -> float:
     one, other = a.outputs[0], b.outputs[0]
-    if family(a.name) != family(b.name) or one.numel != other.numel:
+    if not kindred(a, b) or one.numel != other.numel:
         return 0.0
     score = 1.0 + (one.dtype in EPS and other.dtype in EPS) + (a.name == b.name)
     error = error_between(one.stats, other.stats)

@@ -7,10 +7,9 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from fxdebug import query
-from fxdebug.comparison.opnames import family
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.comparison.steps import Run, Step
+from fxdebug.comparison.steps import Run, Step, kindred
 from fxdebug.trace import Call
 from fxdebug.values import Value
 
@@ -139,17 +138,17 @@ def _score(pairs: Pairs, a: _Item, b: _Item) -> float:
         return 0.0
     if a.step.index in pairs.steps_of_a or b.step.index in pairs.steps:
         return 6.0 if pairs.of_step(b.step) is a.step else 0.0
-    if family(a.name) != family(b.name):
+    if not kindred(a.step, b.step):
         return 0.0
     score = 2.0 if a.name == b.name else 1.0
-    if [value.shape for value in a.outputs] == [value.shape for value in b.outputs]:
-        score += 1.0
+    alike = [value.shape for value in a.outputs] == [value.shape for value in b.outputs]
+    score += 1.0 * alike
     if a.step.constants == b.step.constants:
         score += 0.5
     arriving = [pairs.of_value(given.value) for given in b.step.inputs]
     roots = {pairs.a.root(given.value).number for given in a.step.inputs}
     known = [value for value in arriving if value is not None]
     hits = sum(value.number in roots for value in known)
-    if b.step.transparent and known and not hits:
-        return 0.0  # a view of something else
+    if known and not hits and (b.step.transparent or not alike):
+        return 0.0  # a view of something else, another size of something else
     return score + 1.0 * hits - 0.75 * (len(known) - hits)

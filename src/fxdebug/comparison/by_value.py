@@ -6,13 +6,13 @@ Names and nesting play no part. It works as far as the two sides agree, which is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from fxdebug.comparison.closeness import distinctive, eps_of, error_between, key_of
-from fxdebug.comparison.opnames import family
+from fxdebug.comparison.opnames import PIECES, family
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.comparison.steps import Run, Step
-from fxdebug.values import Value
+from fxdebug.comparison.steps import Run, Step, kindred
+from fxdebug.values import Stats, Value, pooled
 
 CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
 EXACT = 1e-6  # weights are copied
@@ -56,7 +56,7 @@ def pair_values(pairs: Pairs) -> None:
 
 
 def _alike(a: Step, b: Step) -> bool:
-    return family(a.name) == family(b.name)
+    return kindred(a, b)
 
 
 def _coarse(pairs: Pairs) -> float:
@@ -103,3 +103,53 @@ def _near(index: Index, value: Value, limit: float) -> list[Value]:
     near = [v for shift in (-1, 0, 1) for v in index.get((value.numel, place + shift), ())]
     fitting = [v for v in near if (error_between(v.stats, value.stats) or 0.0) <= limit]
     return sorted(fitting, key=lambda v: v.number)
+
+
+def pair_fused(pairs: Pairs) -> None:
+    """Projections that are one on one side and several on the other (queries, keys and values; gate and up).
+
+    Products of one value with weights that hold the same numbers altogether: what they are given is a pair, and so
+    are the parts, in their order.
+    """
+    one, other = _projections(pairs.a, pairs.values_of_a), _projections(pairs.b, pairs.values)
+    taken: set[int] = set()
+    for given, steps in other.items():
+        weights = [_pooled(steps)]
+        for candidate, makers in one.items():
+            if candidate in taken or len(makers) == len(steps) or not (len(makers) == 1 or len(steps) == 1):
+                continue
+            stats = _pooled(makers)
+            if stats.count != weights[0].count or (error_between(stats, weights[0]) or 0.0) > EXACT:
+                continue
+            taken.add(candidate)
+            pairs.join(pairs.a.values[candidate], pairs.b.values[given], "weights", 0.9)
+            left, right = ([part for step in side for part in _in_parts(run, step)] for run, side in
+                           ((pairs.a, makers), (pairs.b, steps)))  # fmt: skip
+            if [value.numel for value in left] == [value.numel for value in right]:
+                for x, y in zip(left, right):
+                    if not pairs.free(x, y):
+                        continue
+                    pairs.value(x, y, "weights", 0.7)
+            break
+
+
+def _projections(run: Run, paired: Container[int]) -> dict[int, list[Step]]:
+    """Products with weights that have no partner, by the value that they are given."""
+    found: dict[int, list[Step]] = defaultdict(list)
+    for step in run.steps:
+        weights = [given.value for given in step.weights if given.value.stats is not None]
+        if family(step.name) == "product" and len(step.data) == 1 and weights:
+            if all(value.number not in paired for value in weights if len(value.shape) > 1):
+                found[run.root(step.data[0].value).number].append(step)
+    return found
+
+
+def _pooled(steps: Iterable[Step]) -> Stats:
+    return pooled([g.value.stats for step in steps for g in step.weights if g.value.stats and len(g.value.shape) > 1])
+
+
+def _in_parts(run: Run, step: Step) -> list[Value]:
+    """A result, or what is taken out of it where that is all of it in parts of one size."""
+    cut = [user for user in run.users.get(step.outputs[0].number, ()) if user.name in PIECES]
+    taken = [value for user in cut for value in user.outputs]
+    return taken if taken and sum(value.numel for value in taken) == step.outputs[0].numel else list(step.outputs)

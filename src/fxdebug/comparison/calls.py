@@ -51,10 +51,19 @@ def _shared(pairs: Pairs) -> Counter[tuple[int, int]]:
         above.setdefault(step.index, []).append(call.index)
     found: Counter[tuple[int, int]] = Counter()
     for step, call in _lines(pairs.b):
-        partner = pairs.steps.get(step.index)
-        for other in () if partner is None or call.index in pairs.calls else above.get(partner.a, ()):
+        partner = None if call.index in pairs.calls else _counterpart(pairs, step)
+        for other in () if partner is None else above.get(partner.index, ()):
             found[(other, call.index)] += 1
     return found
+
+
+def _counterpart(pairs: Pairs, step: Step) -> Step | None:
+    """The step of a that is paired, or that makes what is paired with what this one makes."""
+    partner = pairs.of_step(step)
+    if partner is None:
+        value = next((value for value in map(pairs.of_value, step.outputs) if value is not None), None)
+        partner = None if value is None else pairs.a.made.get(value.number)
+    return partner
 
 
 def _same_results(pairs: Pairs) -> Iterator[tuple[int, int]]:

@@ -79,7 +79,15 @@ def masked(stats: Stats | None) -> bool:
     """Scores to which an additive mask was added: most is hugely negative, which says nothing about the rest."""
     if stats is None or not isinstance(stats.min, (int, float)) or not isinstance(stats.max, (int, float)):
         return False
-    return stats.min <= LEAST_MASK and abs(stats.max) <= -stats.min / 100
+    return stats.neginf > 0 or (stats.min <= LEAST_MASK and abs(stats.max) <= -stats.min / 100)
+
+
+def _hidden(stats: Stats) -> float:
+    """The share of masked scores that the mask hides: the mean is as much smaller than the least one."""
+    finite = 0.0
+    if isinstance(stats.mean, float) and isinstance(stats.min, (int, float)) and stats.min <= LEAST_MASK:
+        finite = stats.mean / stats.min * stats.finite
+    return (stats.neginf + finite) / max(stats.count, 1)
 
 
 def error_between(a: Stats | None, b: Stats | None) -> float | None:
@@ -95,6 +103,10 @@ def error_between(a: Stats | None, b: Stats | None) -> float | None:
         return 0.0
     if like_a_mask(a) and like_a_mask(b):
         return _mask_error(a, b)
+    if masked(a) and masked(b) and (not a.neginf or not b.neginf) and not (a.nan or b.nan or a.posinf or b.posinf):
+        assert isinstance(a.max, (int, float)) and isinstance(b.max, (int, float))
+        apart = abs(a.max - b.max) / max(abs(a.max), 1e-3)
+        return apart if abs(_hidden(a) - _hidden(b)) < 1e-3 else max(1.0, apart)
     if (_share(a.nan, a), _share(a.posinf, a), _share(a.neginf, a)) != (
         _share(b.nan, b),
         _share(b.posinf, b),
@@ -103,9 +115,6 @@ def error_between(a: Stats | None, b: Stats | None) -> float | None:
         return math.inf
     if a.mean is None or b.mean is None:
         return 0.0 if a.mean is b.mean else math.inf
-    if masked(a) and masked(b):
-        assert isinstance(a.max, (int, float)) and isinstance(b.max, (int, float))
-        return abs(a.max - b.max) / max(abs(a.max), 1e-3)
     size, top = size_of(a), float(a.absmax or 0.0)
     if size == 0.0:
         return 0.0 if size_of(b) == 0.0 else math.inf
@@ -126,12 +135,23 @@ def _mask_error(a: Stats, b: Stats) -> float:
     return 0.0 if _share(a.zeros, a) == _share(b.zeros, b) else 1.0
 
 
+def same_numbers(a: Stats | None, b: Stats | None) -> bool:
+    """Do statistics say that these are the same elements, measured perhaps in another order?"""
+    if a is None or b is None or a.mean is None or b.mean is None:
+        return False
+    exact = ("count", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
+    if any(getattr(a, name) != getattr(b, name) for name in exact):
+        return False
+    size = size_of(a)
+    return abs(a.mean - b.mean) <= 1e-12 * size and abs(spread(a) - spread(b)) <= 1e-9 * size
+
+
 def distinctive(value: Value) -> bool:
     """Can its statistics tell it from other values? Constants, masks and small integers cannot."""
     stats = value.stats
     if stats is None or stats.mean is None or value.numel < 4 or value.dtype not in EPS:
         return False
-    return bool(stats.std) and not like_a_mask(stats) and stats.finite == stats.count
+    return bool(stats.std) and not like_a_mask(stats) and not masked(stats) and stats.finite == stats.count
 
 
 def key_of(stats: Stats, digits: float) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from fxdebug.comparison.accusation import Blame
 from fxdebug.comparison.blame import Blamer
 from fxdebug.comparison.by_flow import pair_by_flow, pair_forwards
 from fxdebug.comparison.by_path import pair_bodies, pair_by_path
-from fxdebug.comparison.by_value import pair_values, pair_weights
+from fxdebug.comparison.by_value import pair_fused, pair_values, pair_weights
 from fxdebug.comparison.calls import pair_calls
 from fxdebug.comparison.judge import Judge
 from fxdebug.comparison.mapping import Mapped, ignored, read, renaming
@@ -89,6 +89,7 @@ def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None =
     pair_weights(pairs)
     pair_values(pairs)
     pair_forwards(pairs)
+    pair_fused(pairs)
     pair_bodies(pairs)
     pair_by_flow(pairs)
     pair_calls(pairs)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxdebug.comparison.by_flow import facing
-from fxdebug.comparison.closeness import EPS, eps_of, size_of, tolerance_of
+from fxdebug.comparison.closeness import EPS, eps_of, masked, size_of, tolerance_of
 from fxdebug.comparison.measures import Measures, Meter
 from fxdebug.comparison.opnames import RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.comparison.pairs import Pairs
@@ -111,6 +111,9 @@ class Judge:
             elif error > error_in:
                 error_in, worst = error, (one, other)
             exact = exact and error == 0.0
+        if measures.basis != "tensors" and masked(a.stats) and masked(b.stats) and error_in < math.inf:
+            # of masked scores statistics tell the largest alone: they are no better than what they were made of
+            measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
         if sides and exact and self._given_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._sharp(step, partner, a, b, tolerance)

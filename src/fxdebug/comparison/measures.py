@@ -179,7 +179,7 @@ def _repeated(a: Value, b: Value) -> bool:
 
 def _other_nonfinite(a: Value, b: Value) -> bool:
     one, other = a.stats, b.stats
-    if one is None or other is None or (like_a_mask(one) and like_a_mask(other)):
+    if one is None or other is None or (masked(one) and masked(other)) or (like_a_mask(one) and like_a_mask(other)):
         return False
     return (one.nan > 0, one.posinf > 0, one.neginf > 0) != (other.nan > 0, other.posinf > 0, other.neginf > 0)
 

@@ -40,6 +40,19 @@ REORDERING = frozenset(
 # Their result is whatever was in that memory.
 UNINITIALISED = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"])
 
+# They choose by comparing.
+PICKING = frozenset(["topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"])
+
+ACTIVATIONS = frozenset(
+    "gelu silu relu relu6 leaky_relu elu selu celu tanh sigmoid softplus hardswish hardsigmoid mish glu".split()
+)
+
+# Constants come to be by them.
+FACTORIES = frozenset(
+    "tensor zeros ones full empty arange eye linspace zeros_like ones_like full_like new_zeros new_ones new_full "
+    "as_tensor scalar_tensor".split()
+)
+
 # They hold elements of what they are given, some of them more than once.
 COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast_to", "stack", "cat"])
 
@@ -56,7 +69,20 @@ SUMS = frozenset(["add", "sub", "rsub", "mean", "sum", "cat", "stack", "where"])
 
 # A product of a value with weights, however it is spelled.
 _PRODUCTS = frozenset(
-    ["linear", "addmm", "matmul", "baddbmm", "einsum", "conv1d", "addbmm", "addmv", "mv", "tensordot"]
+    [
+        "linear",
+        "addmm",
+        "matmul",
+        "baddbmm",
+        "einsum",
+        "grouped_mm",
+        "_grouped_mm",
+        "conv1d",
+        "addbmm",
+        "addmv",
+        "mv",
+        "tensordot",
+    ]
 )
 
 RANDOM = frozenset(
@@ -72,9 +98,12 @@ STEPS_OF = {
     "layer_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
     "rms_norm": ("pow", "mean", "add", "rsqrt", "mul", "mul"),
     "silu": ("sigmoid", "mul"),
-    "addmm": ("matmul", "add"),
-    "linear": ("matmul", "add"),
-    "baddbmm": ("matmul", "add"),
+    "addmm": ("matmul",),
+    "linear": ("matmul",),
+    "einsum": ("matmul",),
+    "grouped_mm": ("matmul",),
+    "baddbmm": ("matmul",),
+    "conv1d": ("matmul",),
     "addcmul": ("mul", "add"),
 }
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fxdebug.comparison.opnames import family
-from fxdebug.comparison.steps import Run, Step
+from fxdebug.comparison.steps import Run, Step, kindred
 from fxdebug.trace import Call
 from fxdebug.values import Value
 
@@ -47,6 +46,8 @@ class Pairs:
         """Pair two steps and what they made."""
         if b.index in self.steps or a.index in self.steps_of_a:
             return False
+        if not b.transparent and not a.transparent and not self._may_make(a, b):
+            return False
         self.steps[b.index] = Found(a.index, how, sure)
         self.steps_of_a[a.index] = b.index
         if not b.transparent and not a.transparent:
@@ -54,17 +55,16 @@ class Pairs:
                 self.value(one, other, how, sure)
         return True
 
+    def _may_make(self, a: Step, b: Step) -> bool:
+        """Are their results each other's, or nobody's?"""
+        return all(self.free(x, y) or self.are(x, y) for x, y in zip(a.outputs, b.outputs))
+
     def join(self, a: Value, b: Value, how: str, sure: float) -> bool:
         """Pair two values, and the steps that made them where those do the same."""
         one, other = self.a.made.get(self.a.root(a).number), self.b.made.get(self.b.root(b).number)
         if not self.value(a, b, how, sure):
             return False
-        if (
-            one is not None
-            and other is not None
-            and family(one.name) == family(other.name)
-            and len(one.outputs) == len(other.outputs)
-        ):
+        if one is not None and other is not None and kindred(one, other) and len(one.outputs) == len(other.outputs):
             self.step(one, other, how, sure)
         return True
 

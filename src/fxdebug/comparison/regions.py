@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fxdebug.comparison.closeness import visible
-from fxdebug.comparison.opnames import STEPS_OF, role
+from fxdebug.comparison.opnames import FACTORIES, PIECES, STEPS_OF, role
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
@@ -55,15 +55,35 @@ def region(run: Run, value: Value, paired: Callable[[Value], bool], *, through: 
 
 
 def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
-    """The names of what steps do, fused operations one by one."""
-    return [(name, step) for step in steps for name in _parts(step)]
+    """The names of what steps do, fused operations one by one; what takes parts and makes constants left out."""
+    doing = [step for step in steps if step.name not in PIECES and step.name not in FACTORIES]
+    return [(name, step) for step in doing for name in _parts(step)]
 
 
 def _parts(step: Step) -> tuple[str, ...]:
-    name = step.name
-    if name == "scaled_dot_product_attention" and (len(step.data) > 3 or "is_causal=True" in step.constants):
-        name = f"masked {name}"
-    return STEPS_OF.get(name, (step.name,))
+    if step.name != "scaled_dot_product_attention":
+        return STEPS_OF.get(step.name, (step.name,))
+    masked = len(step.data) > 3 or "is_causal=True" in step.constants
+    names = STEPS_OF[f"masked {step.name}" if masked else step.name]
+    return tuple([name for name in names if name != "mul" or "scale=1.0" not in step.constants])
+
+
+def products(step: Step) -> list[tuple[Value, ...]]:
+    """The pairs of values that a step multiplies with each other, as matrices."""
+    data = tuple([given.value for given in step.data])
+    if step.name == "scaled_dot_product_attention" and len(data) >= 3:
+        return [data[:2]]
+    return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
+
+
+def parts(run: Run, step: Step) -> list[Value]:
+    """What is taken out of a step's result piece by piece (a fused projection), the result itself included."""
+    found = list(step.outputs)
+    for value in step.outputs:
+        for user in run.users.get(run.root(value).number, ()):
+            if user.name in PIECES:
+                found += user.outputs
+    return found
 
 
 def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from fxdebug import query
-from fxdebug.comparison.opnames import REORDERING, TRANSPARENT, canonical, shorter
+from fxdebug.comparison.closeness import same_numbers
+from fxdebug.comparison.opnames import REORDERING, TRANSPARENT, canonical, family, shorter
 from fxdebug.graph import Node
 from fxdebug.ops import Op, Ref, text_of
 from fxdebug.trace import Call, Trace
@@ -71,6 +72,11 @@ class Step:
 
     def __repr__(self) -> str:
         return f"<step {self.index} {self.node.id} {self.name}>"
+
+
+def kindred(a: Step, b: Step) -> bool:
+    """May one stand for the other? A product with weights is not one of two values."""
+    return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights)
 
 
 @dataclass(eq=False)
@@ -148,7 +154,7 @@ def _hands_on(step: Step) -> Value | None:
     one, other = given[0].stats, step.outputs[0].stats
     reorders = step.name in REORDERING and (step.name != "getitem" or any("[" in text for text in step.constants))
     alone = len(given) == 1 and not reorders and given[0].dtype == step.outputs[0].dtype
-    return given[0] if alone and one is not None and one == other and one.std else None
+    return given[0] if alone and one is not None and one.std and same_numbers(one, other) else None
 
 
 def _inputs(run: Run, net: Any, node: Node) -> tuple[Given, ...]:
