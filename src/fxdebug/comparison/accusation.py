@@ -33,6 +33,12 @@ class Blame:
     value_b: Value | None = None
     sure: float = 1.0
     absorbable: bool = True
+    how: str = ""  # how the steps were paired
+
+    @property
+    def proven(self) -> bool:
+        """Are the two steps one and the same for sure: the same place in the same code?"""
+        return self.how in ("path", "mapping") or self.kind in ("constant", "weights")
 
 
 def blame(
@@ -57,7 +63,7 @@ def blame(
     return Blame(
         kind, call, op, because, judged.position, measures, min(judged.error_in, math.inf), judged.tolerance,
         partner or judged.partner, step or judged.step, a or judged.a, b or judged.b,
-        1.0 if found is None else found.sure, absorbable,
+        0.8 if found is None else found.sure, absorbable, "values" if found is None else found.how,
     )  # fmt: skip
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from fxdebug import query
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.by_value import EXACT
-from fxdebug.comparison.closeness import EPS, error_between, visible
+from fxdebug.comparison.closeness import EPS, size_of, visible
 from fxdebug.comparison.judge import Judge, Judged
-from fxdebug.comparison.opnames import ACTIVATIONS
+from fxdebug.comparison.opnames import ACTIVATIONS, STEPS_OF
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.regions import Region, common, parts, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
-from fxdebug.values import Value, pooled
+from fxdebug.values import Stats, Value
 
 
 @dataclass
@@ -31,8 +32,8 @@ class Between:
         ``through``: look behind the two values although they are a pair, because different operations made them.
         """
         pairs = self.judge.pairs
-        one = region(pairs.a, a, lambda v: pairs.a.root(v).number in pairs.values_of_a, through=through)
-        other = region(pairs.b, b, lambda v: pairs.b.root(v).number in pairs.values, through=through)
+        one = region(pairs.a, a, pairs.sure_of_a, through=through)
+        other = region(pairs.b, b, pairs.sure_of, through=through)
         for value in other.frontier:
             partner = pairs.of_value(value)
             if partner is not None and differ(self.judge, partner, value):
@@ -50,6 +51,16 @@ class Between:
         )
 
     # What a region uses --------------------------------------------------------------------------
+
+    def _nonfinite(self, judged: Judged, a: Value, b: Value, other: Region) -> Blame | None:
+        """The step that makes NaN or infinity of finite numbers, where a has none."""
+        if not _odd(b) or _odd(a):
+            return None
+        for step in other.doing:
+            if any(_odd(value) for value in step.outputs) and not any(_odd(given.value) for given in step.inputs):
+                because = "NaN or infinity comes of finite numbers"
+                return blame(self.judge, "nonfinite", step.call, step.op, because, judged, a=a, b=b, step=step)
+        return None
 
     def _masks(self, judged: Judged, one: Region, other: Region) -> Blame | None:
         """Masks are written in many ways; what counts is how much they let through."""
@@ -78,11 +89,7 @@ class Between:
                 for given in () if maker is None else maker.weights:
                     if _free(given.value, pairs.values_of_a):
                         left[given.value.number] = given.value
-        stats = [[v.stats for v in side.values() if v.stats is not None] for side in (left, right)]
-        if not all(stats) or sum(s.count for s in stats[0]) != sum(s.count for s in stats[1]):
-            return None
-        error = error_between(pooled(stats[0]), pooled(stats[1]))
-        if error is None or error <= EXACT:
+        if not left or not right or not _hold_others(left.values(), right.values()):
             return None
         step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
         names = listed(value.name for value in right.values())
@@ -102,11 +109,9 @@ class Between:
             return self._extra(judged, a, b, new, one)
         if not new:
             return self._another_constant(judged, a, b, one, other)
-        # several calls may share it: the deepest that has all of it
         step = _telling([step for _, step in new])
-        call = common([step.call for step in other.doing if _computes(step)] or [step.call]) or step.call
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
-        return blame(self.judge, "values", call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
+        return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
 
     def _crossed(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         """A product of the right two values in the wrong order, or of one right value and another one's."""
@@ -118,8 +123,8 @@ class Between:
                 numbers = [value.number for value in partners if value is not None]
                 if len(numbers) != 2 or not wanted or any(numbers == order for order in wanted):
                     continue
-                known = {number for order in wanted for number in order}
-                if set(numbers) <= known and not any(len(set(order) - known) for order in wanted):
+                known = {pairs.a.root(given.value).number for maker in one.doing for given in maker.data}
+                if set(numbers) <= known:
                     because = f"{step.op} is given {_names(pairs, factors)} in an order or a pair that a does not have"
                     return blame(self.judge, "wiring", step.call, step.op, because, judged, a=a, b=b, step=step)
         return None
@@ -127,11 +132,15 @@ class Between:
     def _missing(self, judged: Judged, a: Value, b: Value, gone: list[tuple[str, Step]], other: Region) -> Blame:
         name, step = next((pair for pair in gone if _computes(pair[1])), gone[0])
         place = place_of(self.judge.pairs, judged.step, a, b)[0]
-        home, lost = self._home(step, common([s.call for s in other.doing if _computes(s)]) or place)
-        home = (self._around(step) if lost is None else None) or home
+        inside = common([s.call for s in other.doing if _computes(s)]) or place
+        home, lost = self._home(step, inside)
+        known = self.judge.pairs.calls.get(home.index)
+        if lost is None and (known is None or known.how not in ("path", "mapping") or known.a != step.call.index):
+            deeper = any(above is home for above in _above(inside))
+            home = self._around(step, home) or (inside if deeper else home)
         what = lost.path if lost is not None else listed(name for name, _ in gone)
         because = f"{what} of a ({_line(step)}) has no counterpart in b"
-        op = name if lost is None else lost.type
+        op = lost.type if lost is not None else step.op if step.name in STEPS_OF else name
         return blame(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
 
     def _extra(self, judged: Judged, a: Value, b: Value, new: list[tuple[str, Step]], one: Region) -> Blame:
@@ -174,15 +183,18 @@ class Between:
         op = judged.step.op if inner is None else inner.type
         return blame(self.judge, "wiring", call, op, because, judged, a=a, b=b)
 
-    def _around(self, step: Step) -> Call | None:
-        """The deepest call of b in which everything is at hand that a step of a is given."""
+    def _around(self, step: Step, home: Call) -> Call | None:
+        """The deepest call within ``home`` in which everything is at hand that a step of a is given."""
         pairs, found = self.judge.pairs, None
-        wanted = [pairs.values_of_a.get(pairs.a.root(given.value).number) for given in step.data]
+        wanted = {pairs.values_of_a.get(pairs.a.root(given.value).number) for given in step.data}
         if not wanted or None in wanted:
             return None
-        for call in pairs.b.trace.calls:
-            if (found is None or call.depth >= found.depth) and set(wanted) <= _at_hand(pairs.b, call):
-                found = call
+        most = (0, -1)
+        for call in home.walk():
+            given, made = _at_hand(pairs.b, call)
+            rank = (len(wanted & made), call.depth)
+            if wanted <= given | made and rank[0] and rank > most:
+                found, most = call, rank
         return found
 
     def _home(self, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
@@ -195,9 +207,7 @@ class Between:
             )
             call = call.parent
         found = pairs.calls_of_a.get(call.index)
-        home = otherwise if found is None else pairs.b.trace.calls[found]
-        deeper = any(above is home for above in _above(otherwise))
-        return (otherwise if deeper and lost is None else home), lost
+        return (otherwise if found is None else pairs.b.trace.calls[found]), lost
 
     def _lifted(self, step: Step) -> tuple[Call, Call | None]:
         """The call that a step of b is in and that a has, too; and the call in there that a does not have."""
@@ -210,11 +220,11 @@ class Between:
         return call, own
 
 
-def _at_hand(run: Run, call: Call) -> set[int]:
-    """The values that the code of a call can name: given, computed in it, returned by a call in it."""
-    values = [*call.inputs, *(v for step in run.inside.get(call.index, ()) for v in step.results)]
-    values += [v for child in call.children for v in child.outputs or ()]
-    return {run.root(value).number for value in values}
+def _at_hand(run: Run, call: Call) -> tuple[set[int], set[int]]:
+    """The values that the code of a call can name: what it was given, and what was computed in it or returned to it."""
+    made = [v for step in run.inside.get(call.index, ()) for v in step.results]
+    made += [v for child in call.children for v in child.outputs or ()]
+    return {run.root(value).number for value in call.inputs}, {run.root(value).number for value in made}
 
 
 def _above(call: Call) -> Iterable[Call]:
@@ -237,6 +247,33 @@ def _names(pairs: Pairs, values: Iterable[Value]) -> str:
     """What values are called in a: the calls that made them."""
     makers = [pairs.a.made.get(partner.number) for partner in map(pairs.of_value, values) if partner is not None]
     return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
+
+
+def _hold_others(a: Iterable[Value], b: Iterable[Value]) -> bool:
+    """Do two sets of weights hold other numbers? Matrices and vectors apart; a vector of zeros may be left out."""
+    for matrices in (True, False):
+        sides = [[v.stats for v in side if (len(v.shape) > 1) == matrices] for side in (list(a), list(b))]
+        known = [[stats for stats in side if stats is not None] for side in sides]
+        if matrices and sum(s.count for s in known[0]) != sum(s.count for s in known[1]):
+            return False  # of different sizes: they do not stand for each other
+        sums = [_sums(side) for side in known]
+        size = max(sums[0][1], sums[1][1])
+        if size and any(abs(x - y) > EXACT * scale for x, y, scale in zip(*sums, (math.sqrt(size), size))):
+            return True
+    return False
+
+
+def _sums(parts: Iterable[Stats]) -> tuple[float, float]:
+    """The sum of all elements, in units of the root of their number, and of their squares."""
+    held = list(parts)
+    count = sum(stats.count for stats in held)
+    total = math.fsum(float(stats.mean.real) * stats.count for stats in held if stats.mean is not None)
+    return total / math.sqrt(max(count, 1)), math.fsum(size_of(stats) ** 2 * stats.count for stats in held)
+
+
+def _odd(value: Value) -> bool:
+    """Has it NaN or +Inf? −Inf is how masks are written."""
+    return value.stats is not None and bool(value.stats.nan or value.stats.posinf)
 
 
 def _free(value: Value, paired: Iterable[int]) -> bool:

@@ -49,7 +49,8 @@ class Blamer:
 
     def _cast(self, judged: Judged) -> Blame | None:
         """The first to leave the dtype of a, where weights and inputs have the same on both sides."""
-        sides = [side for side in judged.sides if {side[0].value.dtype, side[1].value.dtype} <= EPS.keys()]
+        facing = judged.sides or tuple(zip(judged.partner.data, judged.step.data))
+        sides = [side for side in facing if {side[0].value.dtype, side[1].value.dtype} <= EPS.keys()]
         for one, other in sides:
             if one.value.dtype == other.value.dtype or not self._pairs.are(one.value, other.value):
                 continue
@@ -123,7 +124,8 @@ class Blamer:
             ways = self._way(self._pairs.a, one.value), self._way(self._pairs.b, other.value)
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
             found = None
-            if self._by_path(judged) or roots[0].shape == roots[1].shape:
+            copied = any(step.name in COPYING for way in ways for step in way)
+            if self._by_path(judged) or copied or roots[0].shape == roots[1].shape:
                 found = self._other_way(judged, *ways)
             found = found or self._crossed(judged, *roots)
             if found is not None:
@@ -147,17 +149,16 @@ class Blamer:
         """Views of another kind."""
         by_path = self._by_path(judged)
         # in another implementation a view and a reshape are one; a transposition more or less is not
-        seen = [
-            [(s.name, s.constants) if by_path else s.name for s in way if by_path or s.name in TURNING]
-            for way in (a, b)
-        ]
+        ways = [[step for step in way if by_path or step.name in TURNING] for way in (a, b)]
+        seen = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
         if seen[0] == seen[1] or not b:
             return None
         place = next((i for i, (x, y) in enumerate(zip(*seen)) if x != y), min(map(len, seen)))
-        step = b[min(place, len(b) - 1)]
+        step = (ways[1] or b)[min(place, len(ways[1] or b) - 1)]
         told = [" ".join(f"{s.op}({', '.join(s.constants)})" for s in way) or "nothing" for way in (a, b)]
         because = f"{told[0]} in a, {told[1]} in b"
-        return blame(self._judge, "constant", step.call, step.op, because, judged, step=step)
+        kind = "constant" if by_path else "values"
+        return blame(self._judge, kind, step.call, step.op, because, judged, step=step)
 
     def _by_path(self, judged: Judged) -> bool:
         found = self._pairs.steps.get(judged.step.index)
@@ -170,8 +171,10 @@ class Blamer:
         if one is None or other is None or not one.data or not other.data or not deep:
             return None
         left, right = one.data, other.data
-        if len(left) == len(right) == 2 and one.name not in COMMUTATIVE and family(one.name) == family(other.name):
-            if self._pairs.are(left[0].value, right[1].value) and self._pairs.are(left[1].value, right[0].value):
+        ordered = len(left) == len(right) == 2 and one.name not in COMMUTATIVE
+        if ordered and family(one.name) == family(other.name):
+            crossed = all(self._pairs.are(x.value, y.value) for x, y in zip(left, right[::-1]))
+            if crossed:
                 because = f"{other.op} is given the same two values the other way round"
                 return blame(self._judge, "wiring", other.call, other.op, because, judged, step=other, partner=one)
         if role(one.name) in ("mul", "add") or role(other.name) in ("mul", "add"):

@@ -95,6 +95,7 @@ def pair_backwards(pairs: Pairs) -> None:
 def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
     """The inputs of two steps side by side: data with data, weights with weights, by argument, else in order."""
     found: list[tuple[Given, Given]] = []
+    left_over: list[tuple[list[Given], list[Given]]] = []
     for one, other in ((list(a.data), list(b.data)), (list(a.weights), list(b.weights))):
         for right in list(other):
             left = next((left for left in one if pairs.are(left.value, right.value)), None)
@@ -110,7 +111,9 @@ def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
                 one.remove(left)
                 other.remove(right)
         found += zip(one, other)
-    return found
+        left_over.append((one[len(other) :], other[len(one) :]))
+    (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer here may be computed there
+    return [*found, *zip(data_a, weights_b), *zip(weights_a, data_b)]
 
 
 def pair_between(pairs: Pairs) -> None:

@@ -138,9 +138,9 @@ def _projections(run: Run, paired: Container[int]) -> dict[int, list[Step]]:
     found: dict[int, list[Step]] = defaultdict(list)
     for step in run.steps:
         weights = [given.value for given in step.weights if given.value.stats is not None]
-        if family(step.name) == "product" and len(step.data) == 1 and weights:
-            if all(value.number not in paired for value in weights if len(value.shape) > 1):
-                found[run.root(step.data[0].value).number].append(step)
+        free = all(value.number not in paired for value in weights if len(value.shape) > 1)
+        if family(step.name) == "product" and len(step.data) == 1 and weights and free:
+            found[run.root(step.data[0].value).number].append(step)
     return found
 
 

@@ -21,7 +21,10 @@ def pair_calls(pairs: Pairs) -> None:
         if one in pairs.calls_of_a or other in pairs.calls:
             continue
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
-        overlap = 2 * shared[(one, other)] / max(held_a[one] + held_b[other], 1)
+        both = shared[(one, other)]
+        overlap = max(
+            2 * both / max(held_a[one] + held_b[other], 1), 0.8 * both / max(min(held_a[one], held_b[other]), 1)
+        )
         same = _returns_the_same(pairs, a, b)
         if overlap >= LEAST or same:
             weighed.append((overlap + 0.5 * same + _likeness(a, b), one, other))

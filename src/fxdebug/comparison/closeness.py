@@ -143,7 +143,7 @@ def same_numbers(a: Stats | None, b: Stats | None) -> bool:
     if any(getattr(a, name) != getattr(b, name) for name in exact):
         return False
     size = size_of(a)
-    return abs(a.mean - b.mean) <= 1e-12 * size and abs(spread(a) - spread(b)) <= 1e-9 * size
+    return abs(a.mean - b.mean) <= 1e-7 * size and abs(spread(a) - spread(b)) <= 1e-7 * size
 
 
 def distinctive(value: Value) -> bool:

@@ -55,13 +55,17 @@ def compare(
     rows = Rows(judge, globs)
     counted: list[Row] = [*rows.inputs(), *rows.raised()]
     absorbed: dict[int, Blame] = {}
+    kept: list[Blame] = []
     for blame in blames:
         if ignored(blame.call.path, globs):
             continue
         if is_absorbed(judge, blame):
             absorbed[blame.position] = blame
         else:
-            counted.append(rows.finding(blame))
+            kept.append(blame)
+    # where steps were merely met in the same place, what follows from surer pairs counts alone
+    surer = [blame for blame in kept if blame.how != "order"]
+    counted += [rows.finding(blame) for blame in surer or kept]
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)
     return Comparison(

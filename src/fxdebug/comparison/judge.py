@@ -84,29 +84,26 @@ class Judge:
             return None
         partner = self.pairs.of_step(step)
         if partner is not None:
-            results = list(zip(partner.results, step.results))
-        elif step.transparent or not step.outputs:
+            results = [(partner, *both) for both in zip(partner.results, step.results)]
+        elif step.transparent:
             return None
-        else:  # another operation that makes a paired value
-            value = next((v for v in step.outputs if self.pairs.of_value(v) is not None), None)
-            other = None if value is None else self.pairs.of_value(value)
-            maker = None if other is None else self.pairs.a.made.get(other.number)
-            if value is None or other is None or maker is None:
-                return None
-            partner, results = maker, [(other, value)]
-        measured = [(self.meter(a, b), a, b) for a, b in results if comparable(a, b)]
+        else:  # another operation makes what is paired with what this one makes
+            found = [(self.pairs.of_value(value), value) for value in step.outputs]
+            makers = [(self.pairs.a.made.get(a.number), a, b) for a, b in found if a is not None]
+            results = [(maker, a, b) for maker, a, b in makers if maker is not None]
+        measured = [(self.meter(a, b), maker, a, b) for maker, a, b in results if comparable(a, b)]
         measured = [found for found in measured if found[0].what != "unknown"]
         if not measured:
             return None
-        worst = max(measured, key=lambda found: found[0].error)
-        return self._weigh(step, partner, *worst)
+        measures, maker, a, b = max(measured, key=lambda found: found[0].error)
+        return self._weigh(step, maker, measures, a, b)
 
     def _weigh(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> Judged:
         sides = facing(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
         error_in, worst, weights, exact = 0.0, None, None, True
         for one, other in sides:
             error = self.between(one, other)
-            if other.weight and error > self.meter.tolerance(one.value, other.value):
+            if one.weight and other.weight and error > self.meter.tolerance(one.value, other.value):
                 weights = weights or (one, other)
             elif error > error_in:
                 error_in, worst = error, (one, other)

@@ -18,7 +18,7 @@ _SAME = {
     "logical_and": "and", "bitwise_and": "and", "iand": "and", "logical_or": "or", "bitwise_or": "or", "ior": "or",
     "logical_not": "not", "bitwise_not": "not", "invert": "not", "greater": "gt", "greater_equal": "ge",
     "less": "lt", "less_equal": "le", "not_equal": "ne", "concat": "cat", "concatenate": "cat", "amax": "max",
-    "amin": "min", "clip": "clamp", "masked_fill": "masked_fill", "fill": "fill",
+    "amin": "min", "clip": "clamp", "masked_fill": "masked_fill", "fill": "fill", "square": "pow",
 }  # fmt: skip
 
 # They change where elements lie, or how they are stored, but not what they are.
@@ -60,6 +60,8 @@ COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast
 TURNING = frozenset(
     "transpose permute t T mT movedim moveaxis swapaxes swapdims adjoint getattr repeat repeat_interleave tile".split()
 )
+
+REPEATING = COPYING - {"cat", "stack"}
 
 # They take a part of a value: what they give is wrong only if what they take it from is in another order.
 PIECES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
@@ -110,7 +112,7 @@ STEPS_OF = {
 
 # Different operations in one role: a scale, a mask, a square.
 _ROLES = {
-    "div": "mul", "where": "add", "masked_fill": "add", "sub": "add", "rsub": "add", "square": "pow", "sqrt": "rsqrt",
+    "div": "mul", "where": "add", "masked_fill": "add", "sub": "add", "rsub": "add", "sqrt": "rsqrt",
     "rdiv": "div",
 }  # fmt: skip
 

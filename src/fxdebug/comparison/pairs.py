@@ -94,6 +94,16 @@ class Pairs:
         found = self.values.get(self.b.root(b).number)
         return found is not None and found.a == self.a.root(a).number
 
+    def sure_of(self, b: Value) -> bool:
+        """Has a value of b a partner that was not merely met in the same place?"""
+        found = self.values.get(self.b.root(b).number)
+        return found is not None and found.how != "order"
+
+    def sure_of_a(self, a: Value) -> bool:
+        """The same of a value of a."""
+        other = self.values_of_a.get(self.a.root(a).number)
+        return other is not None and self.values[other].how != "order"
+
     def free(self, a: Value, b: Value) -> bool:
         """Has neither a partner?"""
         return self.b.root(b).number not in self.values and self.a.root(a).number not in self.values_of_a

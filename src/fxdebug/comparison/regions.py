@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fxdebug.comparison.closeness import visible
-from fxdebug.comparison.opnames import FACTORIES, PIECES, STEPS_OF, role
+from fxdebug.comparison.opnames import FACTORIES, PIECES, REPEATING, STEPS_OF, role
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
@@ -56,7 +56,7 @@ def region(run: Run, value: Value, paired: Callable[[Value], bool], *, through: 
 
 def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
     """The names of what steps do, fused operations one by one; what takes parts and makes constants left out."""
-    doing = [step for step in steps if step.name not in PIECES and step.name not in FACTORIES]
+    doing = [step for step in steps if step.name not in PIECES | FACTORIES | REPEATING]
     return [(name, step) for step in doing for name in _parts(step)]
 
 
@@ -117,7 +117,7 @@ def chain(run: Run, value: Value) -> list[Step]:
     while (maker := run.made.get(at.number)) is not None and maker.transparent and len(steps) < DEEPEST:
         steps.append(maker)
         source = next((given for given in maker.inputs if given.value.numel == at.numel), None)
-        if source is None:
+        if source is None or source.value.number == at.number:
             break
         at = source.value
     return steps[::-1]

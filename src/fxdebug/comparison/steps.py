@@ -151,10 +151,15 @@ def _hands_on(step: Step) -> Value | None:
     if step.name in TRANSPARENT:
         return given[0]
     # joined with nothing, times one, clamped where nothing was beyond: the numbers say that it did nothing
-    one, other = given[0].stats, step.outputs[0].stats
     reorders = step.name in REORDERING and (step.name != "getitem" or any("[" in text for text in step.constants))
-    alone = len(given) == 1 and not reorders and given[0].dtype == step.outputs[0].dtype
+    nothing = [value for value in given[1:] if step.name != "add" or not _all_zero(value)]
+    one, other = given[0].stats, step.outputs[0].stats
+    alone = not nothing and not reorders and given[0].dtype == step.outputs[0].dtype
     return given[0] if alone and one is not None and one.std and same_numbers(one, other) else None
+
+
+def _all_zero(value: Value) -> bool:
+    return value.stats is not None and value.stats.zeros == value.stats.count
 
 
 def _inputs(run: Run, net: Any, node: Node) -> tuple[Given, ...]:
