@@ -45,7 +45,8 @@ class Between:
         if not one.doing and not other.doing:
             return self._rewired(judged, a, b)
         return (
-            self._masks(judged, one, other)
+            self._nonfinite(judged, a, b, other)
+            or self._masks(judged, one, other)
             or self._weights(judged, a, b, one, other)
             or self._steps(judged, a, b, one, other)
         )

@@ -174,6 +174,7 @@ class Blamer:
         ordered = len(left) == len(right) == 2 and one.name not in COMMUTATIVE
         if ordered and family(one.name) == family(other.name):
             crossed = all(self._pairs.are(x.value, y.value) for x, y in zip(left, right[::-1]))
+            crossed = crossed and not self._pairs.are(left[0].value, right[0].value)
             if crossed:
                 because = f"{other.op} is given the same two values the other way round"
                 return blame(self._judge, "wiring", other.call, other.op, because, judged, step=other, partner=one)
@@ -211,7 +212,7 @@ class Blamer:
             changed = made.dtype != root_b.dtype
             because = f"{root_b.dtype} becomes {made.dtype}" if changed else "the elements are not what they were"
             return blame(self._judge, "dtype" if changed else "values", step.call, step.op, because, judged, step=step)
-        return self._rearranged(judged)
+        return self._rearranged(judged) if self._judge.same_dtypes else None
 
     # What the model returns ----------------------------------------------------------------------
 

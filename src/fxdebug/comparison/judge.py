@@ -112,6 +112,8 @@ class Judge:
             # of masked scores statistics tell the largest alone: they are no better than what they were made of
             measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
+        if not exact and self._given_tolerance is None:
+            tolerance = max(tolerance, self.clean)  # float32 in a bfloat16 model carries what bfloat16 rounded
         if sides and exact and self._given_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._sharp(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
