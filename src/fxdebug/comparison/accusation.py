@@ -60,6 +60,8 @@ def blame(
     if a is not None and b is not None and comparable(a, b):
         measures = judge.meter(a, b)
     found = judge.pairs.steps.get(judged.step.index)
+    if (step or judged.step).loose and op == (step or judged.step).op:
+        op = None  # a piece of a call's code: which operation nobody knows
     return Blame(
         kind, call, op, because, judged.position, measures, min(judged.error_in, math.inf), judged.tolerance,
         partner or judged.partner, step or judged.step, a or judged.a, b or judged.b,

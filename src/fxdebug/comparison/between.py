@@ -65,6 +65,8 @@ class Between:
 
     def _masks(self, judged: Judged, one: Region, other: Region) -> Blame | None:
         """Masks are written in many ways; what counts is how much they let through."""
+        if any(step.loose for step in (*one.steps, *other.steps)):
+            return None  # what the code makes of them on the way was not recorded
         left = [share for value in one.masks if (share := visible(value)) is not None]
         right = [(share, value) for value in other.masks if (share := visible(value)) is not None]
         if len(left) != 1 or len(right) != 1:

@@ -12,7 +12,9 @@ from fxdebug.comparison.judge import Judge, Judged, comparable, draws
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, TURNING, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
-from fxdebug.values import Value, shape_text
+from fxdebug.values import Outputs, Value, shape_text
+
+UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers as much by rounding
 
 
 class Blamer:
@@ -221,14 +223,8 @@ class Blamer:
         a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
         if a is None or b is None:
             return
-        named, steps = dict(a.named()), self._pairs.b.steps
-        if len(named) == 1 and len(b) == 1:
-            sides = [(next(iter(a)), next(iter(b)))]
-        else:
-            sides = [(named[slot], value) for slot, value in b.named() if slot in named]
-            if not sides and len(named) == len(b):
-                sides = list(zip(named.values(), b))
-        for one, other in sides:
+        steps = self._pairs.b.steps
+        for one, other in _returned(a, b):
             if self._pairs.are(one, other) or not steps or not comparable(one, other):
                 continue
             measures = self._judge.meter(one, other)
@@ -241,3 +237,26 @@ class Blamer:
             found = self._between.ask(judged, one, other)
             if found is not None:
                 yield replace(found, absorbable=False)
+
+    def unexplained(self) -> Iterator[Blame]:
+        """The models return other values, and no pair of steps says why: the first that is far from its partner."""
+        a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
+        limit = UNEXPLAINED * self._judge.clean
+        sides = _returned(a, b) if a is not None and b is not None else []
+        far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
+        if not any(measures.error > limit for measures in far if measures.what != "unknown"):
+            return
+        first = next((judged for judged in self._judge.judged.values() if judged.error > limit), None)
+        if first is not None:
+            because = "what it was given differs already, and nothing that could be paired says since when"
+            found = blame(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
+            yield replace(found, sure=0.3)
+
+
+def _returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
+    """What two models return, place by place; in order where they call the places otherwise."""
+    named = dict(a.named())
+    if len(named) == 1 and len(b) == 1:
+        return [(next(iter(a)), next(iter(b)))]
+    sides = [(named[slot], value) for slot, value in b.named() if slot in named]
+    return sides or (list(zip(named.values(), b)) if len(named) == len(b) else [])

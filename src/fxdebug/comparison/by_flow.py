@@ -110,8 +110,12 @@ def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
                 found.append((left, right))
                 one.remove(left)
                 other.remove(right)
+        if a.loose or b.loose:  # all that was at hand: what has no partner says nothing
+            continue
         found += zip(one, other)
         left_over.append((one[len(other) :], other[len(one) :]))
+    if not left_over:
+        return found
     (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer here may be computed there
     return [*found, *zip(data_a, weights_b), *zip(weights_a, data_b)]
 

@@ -66,6 +66,8 @@ def compare(
     # where steps were merely met in the same place, what follows from surer pairs counts alone
     surer = [blame for blame in kept if blame.how != "order"]
     counted += [rows.finding(blame) for blame in surer or kept]
+    if not counted:
+        counted = [rows.finding(blame) for blame in blamer.unexplained() if not ignored(blame.call.path, globs)]
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)
     return Comparison(

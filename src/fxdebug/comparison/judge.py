@@ -84,7 +84,7 @@ class Judge:
             return None
         partner = self.pairs.of_step(step)
         if partner is not None:
-            results = [(partner, *both) for both in zip(partner.results, step.results)]
+            results = [(partner, *both) for both in _results(partner, step)]
         elif step.transparent:
             return None
         else:  # another operation makes what is paired with what this one makes
@@ -157,6 +157,18 @@ class Judge:
         return 4 * rounding / size, 4 * handed / size
 
 
+def _results(a: Step, b: Step) -> list[tuple[Value, Value]]:
+    """What came out, side by side; of two calls by the places in what they return."""
+    if a.loose and b.loose and a.call.outputs is not None and b.call.outputs is not None:
+        slots = {value.number: slot for slot, value in a.call.outputs.named()}
+        other = dict(b.call.outputs.named())
+        return [
+            (value, other[slots[value.number]]) if slots.get(value.number) in other else (value, beside)
+            for value, beside in zip(a.results, b.results)
+        ]
+    return list(zip(a.results, b.results))
+
+
 def comparable(a: Value, b: Value) -> bool:
     """Can two values be held against each other? A mask of booleans and one of numbers cannot."""
     return (a.dtype in EPS) == (b.dtype in EPS)
@@ -165,6 +177,7 @@ def comparable(a: Value, b: Value) -> bool:
 def _dtypes(run: Run) -> frozenset[str]:
     """The dtypes of a run's weights and inputs."""
     weights = {value.dtype for value in run.values.values() if value.name is not None}
+    weights |= {parameter.dtype for parameter in run.trace.parameters}
     return frozenset(weights | {value.dtype for value in run.trace.root.inputs})
 
 

@@ -136,6 +136,23 @@ def canonical(name: str) -> str:
     return _SAME.get(plain, plain)
 
 
+_CALLED = {"linear": "linear", "conv1d": "linear", "layernorm": "layer_norm", "embedding": "embedding"}
+
+
+def called(type: str) -> str:
+    """A call of a module as an operation: what its class says that it does.
+
+    >>> called("LayerNorm"), called("LlamaRMSNorm"), called("BertSelfAttention")
+    ('layer_norm', 'rms_norm', 'BertSelfAttention')
+    """
+    plain = type.lower()
+    if plain.endswith("rmsnorm"):
+        return "rms_norm"
+    if plain.endswith(("gelu", "geluactivation")):
+        return "gelu"
+    return _CALLED.get(plain, type)
+
+
 def family(name: str) -> str:
     """A coarser name: what may stand for what in another implementation (``linear`` for ``addmm``)."""
     return "product" if name in _PRODUCTS else name

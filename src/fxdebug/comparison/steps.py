@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from fxdebug import query
 from fxdebug.comparison.closeness import same_numbers
-from fxdebug.comparison.opnames import REORDERING, TRANSPARENT, canonical, family, shorter
+from fxdebug.comparison.glue import glue
+from fxdebug.comparison.opnames import REORDERING, TRANSPARENT, called, canonical, family, shorter
 from fxdebug.graph import Node
 from fxdebug.ops import Op, Ref, text_of
 from fxdebug.trace import Call, Trace
@@ -41,8 +42,9 @@ class Step:
     name: str  # as :func:`~fxdebug.comparison.opnames.canonical` has it
     inputs: tuple[Given, ...]
     outputs: tuple[Value, ...]  # those it made
-    constants: tuple[str, ...]
+    constants: tuple[str, ...] = ()
     transparent: bool = False
+    loose: bool = False  # a piece of a call's code: what it is given is all that it had at hand
     passed: tuple[Value, ...] = ()  # its results that somebody else made
 
     @property
@@ -111,32 +113,35 @@ def run_of(trace: Trace) -> Run:
     for number, id in net.made.items():
         if number in run.values:
             made_by.setdefault(id, []).append(run.values[number])
+    found: list[tuple[float, Step]] = []
     for node in net.nodes.values():
         if node.kind in ("call_function", "call_method"):
-            inputs = _inputs(run, net, node)
+            step = Step(0, node, canonical(node.op), _inputs(run, net, node), tuple(made_by.get(node.id, ())))
+            step.constants = () if node.step is None else tuple(_constants(node.step, _results(net, node.call)))
+            found.append((node.position, step))
         elif node.kind == "call_module" and not net.steps(node.call):
-            inputs = tuple([Given(slot, value) for slot, value in node.call.inputs.named()])
-        else:
-            continue
-        _add(run, node, inputs, tuple(made_by.get(node.id, ())), net)
+            for piece in glue(net, node.call):
+                given = tuple([Given(slot, value) for slot, value in piece.given])
+                found.append((piece.position, Step(0, node, called(node.op), given, piece.made, loose=True)))
+    for _, step in sorted(found, key=lambda pair: pair[0]):
+        _add(run, step)
     return run
 
 
-def _add(run: Run, node: Node, inputs: tuple[Given, ...], made: tuple[Value, ...], net: Any) -> None:
-    constants = () if node.step is None else tuple(_constants(node.step, _results(net, node.call)))
-    name = canonical(node.op)
-    passed = tuple([value for value in node.values if value not in made])
-    step = Step(len(run.steps), node, name, inputs, made, constants, passed=passed)
+def _add(run: Run, step: Step) -> None:
+    step.index = len(run.steps)
+    if not step.loose:
+        step.passed = tuple([value for value in step.node.values if value not in step.outputs])
     source = _hands_on(step)
     if source is not None:
         step.transparent = True
-        run.same[made[0].number] = run.same.get(source.number, source.number)
+        run.same[step.outputs[0].number] = run.same.get(source.number, source.number)
     run.steps.append(step)
-    run.at[node.id] = step
-    run.inside.setdefault(node.call.index, []).append(step)
-    for value in made:
+    run.at.setdefault(step.node.id, step)
+    run.inside.setdefault(step.call.index, []).append(step)
+    for value in step.outputs:
         run.made.setdefault(value.number, step)
-    for given in inputs:
+    for given in step.inputs:
         users = run.users.setdefault(run.root(given.value).number, [])
         if not users or users[-1] is not step:
             users.append(step)

@@ -108,7 +108,7 @@ class Network:
         self._root = trace.model
         if trace.model in trace.modules or any(call.path == trace.model for call in trace.calls):
             self._root = ""
-        self._began = [0] * len(trace.calls)
+        self.began = [0] * len(trace.calls)  # per call: the position of the first node in it
         self._add_nodes()
         Flows(self).connect()
         self.into: dict[str, list[Edge]] = {}
@@ -129,7 +129,7 @@ class Network:
     def made_before(self, value: Value, call: Call) -> str | None:
         """The node that made a value before a call began."""
         id = self.made.get(value.number)
-        return id if id is not None and self.nodes[id].position < self._began[call.index] else None
+        return id if id is not None and self.nodes[id].position < self.began[call.index] else None
 
     # Nodes ---------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Network:
                 pending.pop()
             elif call.index not in entered:
                 entered.add(call.index)
-                self._began[call.index] = len(self.nodes)
+                self.began[call.index] = len(self.nodes)
                 pending.append(self._enter(call))
 
     def _enter(self, call: Call) -> Iterator[Call]:
