@@ -9,8 +9,8 @@
 Importing does nothing and loads no torch; the names below are looked up when they are used.
 """
 
-from fxdebug.api import compare, fx_debug, last_failed, load, model_addition_debugger_context
-from fxdebug.errors import FxDebugError, LoadError, MissingExtra, NotFound, SaveError, UsageError
+from fxdebug.api import check, compare, fx_debug, last_failed, load, model_addition_debugger_context, shadow
+from fxdebug.errors import FxDebugError, LoadError, MissingExtra, NonFinite, NotFound, SaveError, UsageError
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Stats, Value
 from fxdebug.version import __version__
@@ -20,6 +20,7 @@ __all__ = [
     "FxDebugError",
     "LoadError",
     "MissingExtra",
+    "NonFinite",
     "NotFound",
     "SaveError",
     "Stats",
@@ -27,9 +28,11 @@ __all__ = [
     "UsageError",
     "Value",
     "__version__",
+    "check",
     "compare",
     "fx_debug",
     "last_failed",
     "load",
     "model_addition_debugger_context",
+    "shadow",
 ]

@@ -5,6 +5,7 @@
     ├── NotFound        a name that is not in this trace (also a LookupError)
     ├── SaveError       a run could not be written (also an OSError, and a ValueError as in transformers)
     ├── LoadError       a file is not a run we can read (also a ValueError)
+    ├── NonFinite       a run that was to stop at the first NaN did (also an ArithmeticError)
     └── MissingExtra    an optional library is not installed (also an ImportError)
 
 An exception of the *model* is never wrapped in one of these: it passes through as the very
@@ -35,6 +36,20 @@ class SaveError(FxDebugError, OSError, ValueError):
 
 class LoadError(FxDebugError, ValueError):
     """A file that is no run of ours, is damaged, or was written by a newer version."""
+
+
+class NonFinite(FxDebugError, ArithmeticError):
+    """A run with ``stop_on_nonfinite=True`` stopped: the message says which operation made what, of what, and where.
+
+    ``kind`` is that of a finding (``nan``, ``inf``, ``input``, ``weight``, ``uninitialised``), ``path`` the module's,
+    ``call`` the call's id, ``op`` the operation's name and ``source`` the user's line.
+    """
+
+    kind: str = "nan"
+    path: str = ""
+    call: str = ""
+    op: str = ""
+    source: str | None = None
 
 
 class MissingExtra(FxDebugError, ImportError):

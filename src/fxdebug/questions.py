@@ -47,6 +47,13 @@ class Questions:
         """A networkx graph of some nodes: see ``query.subgraph``."""
         return _ask("subgraph", self, places)
 
+    def check(self, **options: Any) -> Any:
+        """What is wrong with the numbers of the run, worst first: see ``analyses.numerics.check``."""
+        from fxdebug import api
+
+        trace: Any = self
+        return api.check(trace, **options)
+
     def pattern(self, names: Any, **options: Any) -> list[Any]:
         """Where operations follow one another: see ``query.pattern``."""
         return _ask("pattern", self, names, **options)

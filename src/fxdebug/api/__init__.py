@@ -9,15 +9,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fxdebug.analyses.findings import Findings
 from fxdebug.api.comparing import compare, comparison_html, comparison_text, export_comparison
 from fxdebug.api.dropin import model_addition_debugger_context
 from fxdebug.api.files import load, save, tensor
 from fxdebug.api.run import arguments, fx_debug, last_failed
+from fxdebug.api.shadow import shadow
 from fxdebug.trace import Call, Trace
 
 __all__ = [
     "arguments",
     "ask",
+    "check",
     "compare",
     "comparison_html",
     "comparison_text",
@@ -33,6 +36,7 @@ __all__ = [
     "load",
     "model_addition_debugger_context",
     "save",
+    "shadow",
     "tensor",
     "text",
 ]
@@ -57,6 +61,22 @@ def graph_at(trace: Trace, depth: int | None = None, *, ops: bool = True) -> Any
     from fxdebug import graph, query
 
     return graph.collapsed(query.network(trace), depth, ops=ops)
+
+
+def check(trace: Trace | str | os.PathLike[str], *, tensors: bool = True) -> Findings:
+    """What is wrong with the numbers of a run, or of one saved in a folder, worst first; a tuple of findings.
+
+    Who made the first NaN or infinity, what is about to overflow, what was lost in underflow or cancellation: see
+    :func:`fxdebug.analyses.numerics.check`. ``tensors=False`` does not read the data that the run kept.
+    Raises ``LoadError`` for a path that is no run.
+
+    >>> import torch, fxdebug
+    >>> print(fxdebug.check(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))))
+    Nothing wrong with the numbers (1 operations in 1 calls).
+    """
+    from fxdebug.analyses import numerics
+
+    return numerics.check(trace if isinstance(trace, Trace) else load(trace), tensors=tensors)
 
 
 def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> Path:

@@ -33,6 +33,7 @@ def fx_debug(
     weights: bool | None = None,
     graph: bool = True,
     budget: int = 256 * 1024 * 1024,
+    stop_on_nonfinite: bool = False,
 ) -> Trace:
     """Run a model once, as it would have run, and return the :class:`Trace` of everything it called.
 
@@ -44,7 +45,8 @@ def fx_debug(
     ``progress``: a line on the terminal; ``None`` shows it on long runs when somebody is looking.
     ``method``: the method to call instead of the model itself, e.g. ``"generate"`` (a bound method in
     place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few.
-    ``graph=False`` leaves out the operations: a tree of calls alone costs less.
+    ``graph=False`` leaves out the operations: a tree of calls alone costs less. ``stop_on_nonfinite`` ends the run with
+    ``NonFinite`` at the operation (without graphs: the call) that makes the first NaN or infinity nobody meant.
 
     Gradient mode, training flags and random numbers are left alone. What the model raises is raised
     unchanged, after the partial run was saved; :func:`last_failed` has it. Raises ``UsageError`` for
@@ -59,6 +61,7 @@ def fx_debug(
     from fxdebug.capture import progress as progress_line
     from fxdebug.capture.recording import Options
     from fxdebug.capture.run import run_once
+    from fxdebug.capture.stop import StopOnNonFinite
 
     if values not in VALUES:
         raise UsageError(f"values={values!r}: use one of {', '.join(map(repr, VALUES))}")
@@ -69,7 +72,13 @@ def fx_debug(
     run = _Run(folder, values, budget)
     shown = progress_line.line(progress, type(module).__name__)
     options = Options(
-        keeper=run.kept, shown=run.shown, listeners=shown, weights=weights, watching=run.watching, graph=graph
+        keeper=run.kept,
+        shown=run.shown,
+        listeners=shown,
+        weights=weights,
+        watching=run.watching,
+        graph=graph,
+        watcher=StopOnNonFinite() if stop_on_nonfinite else None,
     )
     settings = settings_of(values=values, method=method, prune=prune, rank=rank)
     try:

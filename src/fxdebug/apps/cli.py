@@ -76,6 +76,15 @@ def find(options: argparse.Namespace) -> int:
     return OK if found else FAILED
 
 
+def check(options: argparse.Namespace) -> int:
+    """Say what is wrong with the numbers of a saved run, worst first: NaN, overflow, cancellation."""
+    import json
+
+    found = api.check(api.load(options.run, rank=options.rank))
+    print(json.dumps(found.as_json(), indent=2, allow_nan=False) if options.json else found)
+    return OK if found.healthy else FAILED
+
+
 def _width() -> int | None:
     """The columns there are; as many as it takes where another program reads along."""
     import shutil
@@ -192,6 +201,10 @@ COMMANDS: tuple[Command, ...] = (
             (("--where",), {"metavar": "LINE", "help": "about statistics, such as 'absmax > 100 or nan > 0'"}),
             _RANK,
         ),
+    ),
+    Command(
+        check,
+        (_RUN, (("--json",), {"action": "store_true", "help": "as JSON, for a program"}), _RANK),
     ),
     Command(
         graph,

@@ -19,18 +19,21 @@ from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
 from fxdebug.capture.values import Uid, Values, first_line
+from fxdebug.capture.watched import WatchedTape, Watcher
 
 
 class Bodies:
     """Runs forwards under the tape. ``by_index`` has each call's body."""
 
-    def __init__(self, values: Values, say: Callable[[str], None]) -> None:
+    def __init__(self, values: Values, say: Callable[[str], None], watcher: Watcher | None = None) -> None:
         self.by_index: dict[int, Body] = {}
         self.kept: frozenset[Uid] = frozenset()
         self._values = values
         self._say = say
         self._stacks: dict[int, list[Body]] = {}
         self.tape = Tape(values, self._stack, say)
+        if watcher is not None:
+            self.tape = WatchedTape(values, self._stack, say, watcher)
 
     def run(
         self, index: int, module: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

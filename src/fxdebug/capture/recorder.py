@@ -25,6 +25,7 @@ from fxdebug.capture.gradients import no_gradients
 from fxdebug.capture.source import caller_line
 from fxdebug.capture.structure import Structure
 from fxdebug.capture.values import Keeper, Values, first_line
+from fxdebug.capture.watched import Watcher, told_of_call
 from fxdebug.trace import Note
 from fxdebug.values import Inputs, Outputs, quick
 
@@ -77,14 +78,19 @@ class Recorder:
         measuring: bool = True,
         graph: bool = False,
         unchanged: Callable[[Any], Any] | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = Values(names, keeper, self.say, measuring, unchanged, staged=not listeners and keeper is None)
+        staged = not listeners and keeper is None and watcher is None
+        self.values = Values(names, keeper, self.say, measuring, unchanged, staged=staged)
         self.structure = Structure(self.values, self.say, shown)
-        self.bodies = Bodies(self.values, self.say) if graph else None
+        self.bodies = Bodies(self.values, self.say, watcher) if graph else None
         self._keep_all = keep_all
         self._listeners = listeners
+        self._watcher = watcher
+        if watcher is not None:
+            watcher.begins(self.frames)
         self._no_grad = no_grad
         self._owner = threading.get_ident()
         self._stacks: dict[int, Open] = {self._owner: Open()}
@@ -120,6 +126,8 @@ class Recorder:
             self._fail(stack, frame, error)
             raise
         self._leave(stack, frame, output)
+        if self._watcher is not None:
+            told_of_call(self._watcher, frame, output, self.say)
         if type(output) in resumable.KINDS and (frame.parent is not None or site.path):
             noted = 0 if self.bodies is None else self.bodies.holds(frame.index, output)
             if sys.getrefcount(output) <= 2 + noted:  # the forward's own: one that somebody keeps stays itself

@@ -18,6 +18,7 @@ from fxdebug.capture.parameters import Parameters
 from fxdebug.capture.recorder import Listener, Recorder
 from fxdebug.capture.sites import Sites
 from fxdebug.capture.values import Keeper, first_line
+from fxdebug.capture.watched import Watcher
 from fxdebug.trace import NO_OUTPUT, Call, Failure, Note, Parameter, Trace
 from fxdebug.values import Inputs, Outputs, Value
 
@@ -36,6 +37,7 @@ class Options:
     weights: bool | None = None
     watching: Callable[[str, list[Value]], tuple[Listener, ...]] | None = None  # listeners that need the values
     graph: bool = False
+    watcher: Watcher | None = None
 
 
 class Recording:
@@ -57,6 +59,7 @@ class Recording:
             listeners=options.listeners,
             no_grad=options.no_grad,
             graph=options.graph,
+            watcher=options.watcher,
             unchanged=None if self._parameters is None else self._parameters.unchanged,
         )
         if failed is not None:

@@ -125,6 +125,8 @@ def run_once(
             output = target(*args, **kwargs)
         except BaseException as error:
             raised = error
+        if raised is None and options.watcher is not None:
+            raised = options.watcher.error  # the model caught it
         if target is not model and raised is None:
             run.returned(output)
         # on a line of its own: the arguments of a call that is being prepared are references, too

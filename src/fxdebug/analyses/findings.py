@@ -1,0 +1,203 @@
+"""What is wrong with the numbers of a run, as data and as text."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxdebug.nonfinite import described
+from fxdebug.values import Value
+
+ERROR, WARNING, ADVICE = "error", "warning", "advice"
+SEVERITIES = (ERROR, WARNING, ADVICE)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with the numbers of one operation.
+
+    ``kind``: ``nan`` or ``inf`` (made here), ``input`` or ``weight`` (there before the run), ``uninitialised`` (memory
+    read before it was written), ``headroom``, ``underflow``, ``subnormal``, ``cancellation``, ``float16``.
+    ``severity``: ``error`` (it is in what the run returned, or the run raised), ``warning``, ``advice``.
+    ``path`` is the module's, ``call`` the call's id and ``node`` the operation's, for ``trace.node``; ``op`` is its
+    name, and the module's class where the operations of a call are not known. ``source`` is the user's line.
+    ``what`` says in a sentence what happened. ``value`` is what came out and ``inputs`` what went in, with statistics.
+    ``reached`` counts the later operations that it is in, ``output`` says whether the run returned it, ``absorbed``
+    names the operations that it went into and did not come out of. ``others`` are nodes with the same finding.
+    """
+
+    kind: str
+    severity: str
+    path: str
+    call: str
+    op: str
+    what: str
+    node: str = ""
+    source: str | None = None
+    value: Value | None = None
+    inputs: tuple[Value, ...] = ()
+    reached: int = 0
+    output: bool = False
+    absorbed: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        return f"{self.severity}: {self.node}: {self.what}{where}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as plain data: fields by name, values with dtype, shape and statistics."""
+        plain = {
+            name: getattr(self, name)
+            for name in ("kind", "severity", "path", "call", "op", "node", "source", "what", "reached", "output")
+        }
+        return plain | {
+            "value": _value_as_json(self.value),
+            "inputs": [_value_as_json(value) for value in self.inputs],
+            "absorbed": list(self.absorbed),
+            "others": list(self.others),
+        }
+
+
+def _value_as_json(value: Value | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    stats = value.stats
+    names = (
+        () if stats is None else ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
+    )
+    numbers = {name: _number_as_json(getattr(stats, name)) for name in names}
+    return {"dtype": value.dtype, "shape": list(value.shape), "name": value.name, **numbers}
+
+
+def _number_as_json(number: Any) -> Any:
+    """JSON has neither complex numbers nor infinities (the spread of numbers like 1e308 is one)."""
+    if isinstance(number, complex):
+        return [_number_as_json(number.real), _number_as_json(number.imag)]
+    return str(number) if isinstance(number, float) and not math.isfinite(number) else number
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the findings rest on: how many operations and calls were looked at, and what could not be."""
+
+    operations: int = 0
+    calls: int = 0
+    unmeasured: int = 0  # results without statistics
+    notes: tuple[str, ...] = field(default=())
+
+
+class Findings(tuple[Finding, ...]):
+    """Findings, worst first; printing them gives the screen of ``fxdebug check``. ``checked`` says what was seen."""
+
+    checked: Checked
+
+    def __new__(cls, findings: Iterable[Finding] = (), checked: Checked | None = None) -> Findings:
+        made = super().__new__(cls, tuple(findings))
+        made.checked = checked or Checked()
+        return made
+
+    @property
+    def healthy(self) -> bool:
+        """Is there nothing but advice?"""
+        return all(finding.severity == ADVICE for finding in self)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        checked = self.checked
+        return {
+            "healthy": self.healthy,
+            "findings": [finding.as_json() for finding in self],
+            "operations": checked.operations,
+            "calls": checked.calls,
+            "unmeasured": checked.unmeasured,
+            "notes": list(checked.notes),
+        }
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def worst_first(findings: Iterable[Finding], position: dict[str, int]) -> list[Finding]:
+    """By severity, what the run returned first, then in execution order."""
+    return sorted(
+        findings, key=lambda f: (SEVERITIES.index(f.severity), not f.output, position.get(f.node, len(position)))
+    )
+
+
+# As text -----------------------------------------------------------------------------------------
+
+WIDTH = 80
+
+
+def text(findings: Findings, width: int = WIDTH) -> str:
+    """The screen of ``fxdebug check``: every finding in a few lines, what was looked at last."""
+    lines: list[str] = []
+    for finding in findings:
+        lines += [*_paragraph(finding, width), ""]
+    checked = findings.checked
+    seen = (
+        f"{checked.operations} operations in {checked.calls} calls" if checked.operations else f"{checked.calls} calls"
+    )
+    unmeasured = f", {checked.unmeasured} results without statistics" if checked.unmeasured else ""
+    lines += textwrap.wrap(f"{_summary(findings)} ({seen}{unmeasured}).", width)
+    for note in checked.notes:
+        lines += textwrap.wrap(note, width)
+    return "\n".join(lines)
+
+
+def _summary(findings: Findings) -> str:
+    counts = Counter(finding.severity for finding in findings)
+    words = {ERROR: "error", WARNING: "warning", ADVICE: "piece of advice"}
+    plurals = {ERROR: "errors", WARNING: "warnings", ADVICE: "pieces of advice"}
+    parts = [f"{counts[s]} {words[s] if counts[s] == 1 else plurals[s]}" for s in SEVERITIES if counts[s]]
+    if not parts:
+        return "Nothing wrong with the numbers"
+    if findings.healthy:
+        return f"Nothing wrong with the numbers, {parts[0]}"
+    return ", ".join(parts)
+
+
+def _paragraph(finding: Finding, width: int) -> list[str]:
+    head = f"{finding.severity}: {_printable(finding.node)}"
+    line = "" if finding.source is None else _printable(finding.source.rpartition("/")[2])
+    head = f"{head}  {line}" if line and len(head) + len(line) + 2 <= width else head
+    body = [f"{_printable(finding.what)}."]
+    lines = [*textwrap.wrap(head, width, subsequent_indent="    ")]
+    if line and line not in lines[-1]:
+        body.append(f"At {line}.")
+    for part in (" ".join(body), *_values(finding), _spread(finding)):
+        if part:
+            lines += textwrap.wrap(part, width, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def _values(finding: Finding) -> list[str]:
+    rows = [f"given {described(value)}" for value in finding.inputs[:4]]
+    if len(finding.inputs) > 4:
+        rows.append(f"and {len(finding.inputs) - 4} more")
+    return [*rows, f"made {described(finding.value)}"] if finding.value is not None else rows
+
+
+def _spread(finding: Finding) -> str:
+    parts = []
+    if finding.kind in ("nan", "inf", "input", "weight", "uninitialised"):
+        parts.append(f"In {finding.reached} later operation{'' if finding.reached == 1 else 's'}")
+        parts.append("and in what the run returned" if finding.output else "and not in what the run returned")
+        if finding.absorbed:
+            names = ", ".join(finding.absorbed[:3]) + (", …" if len(finding.absorbed) > 3 else "")
+            parts.append(f"(ends in {names})")
+        more = f" The same in {len(finding.others)} more calls." if finding.others else ""
+        return " ".join(parts) + "." + more
+    if finding.others:
+        shown = ", ".join(finding.others[:3]) + (", …" if len(finding.others) > 3 else "")
+        return f"Also in {len(finding.others)} more: {shown}."
+    return ""
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

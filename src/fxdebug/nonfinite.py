@@ -1,0 +1,331 @@
+"""What made a NaN or an infinity: one operation judged by what it was given and what came out.
+
+Works on statistics alone, while the model runs and on a saved trace. An infinity that somebody wrote
+(``masked_fill(mask, -inf)``) or that a mask is made of (``finfo.min + finfo.min``) is *meant*; one that
+arithmetic made is not, whatever becomes of it later: ``log(0)``, a division by zero, an overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fxdebug.values import Stats, Value
+
+NAN, INF, MEANT, UNINITIALISED = "nan", "inf", "meant", "uninitialised"
+
+# Largest finite number of each floating dtype, torch.finfo(dtype).max; known here so that no torch is needed.
+LARGEST = {
+    "float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
+    "float64": 1.7976931348623157e308, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "float8_e4m3fnuz": 240.0,
+    "float8_e5m2fnuz": 57344.0,
+}  # fmt: skip
+# torch.finfo(dtype).eps: the distance from 1 to the next number.
+EPS = {
+    "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52, "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2, "float8_e4m3fnuz": 2.0**-3, "float8_e5m2fnuz": 2.0**-3,
+}  # fmt: skip
+# torch.finfo(dtype).tiny: the smallest number that has all its digits.
+TINY = {
+    "float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022, "float8_e4m3fn": 2.0**-6,
+    "float8_e5m2": 2.0**-14, "float8_e4m3fnuz": 2.0**-7, "float8_e5m2fnuz": 2.0**-15,
+}  # fmt: skip
+
+# A number this far below zero, where all others are 0, only serves to be nothing after a softmax.
+MASK_FROM = -1e3
+# Lowest numbers count as masks together with the scores that were added to them: T5 adds up to thousands.
+LOWEST = 0.95
+
+UNFILLED = frozenset(
+    "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize resize_as".split()
+)
+VIEWS = frozenset(
+    "view view_as reshape reshape_as transpose permute swapaxes swapdims movedim moveaxis getitem select narrow "
+    "chunk split tensor_split unbind iter expand expand_as unsqueeze squeeze flatten unflatten contiguous clone "
+    "detach alias T mT H t to type float half bfloat16 double cpu cuda broadcast_to broadcast_tensors as_strided "
+    "unfold diagonal requires_grad data getattr repeat tile hsplit vsplit dsplit view_as_real view_as_complex "
+    "real imag positive".split()
+)
+WRITES = frozenset(
+    "setitem copy fill zero index_copy index_put index_fill masked_fill masked_scatter scatter set normal uniform "
+    "random bernoulli exponential slice_scatter select_scatter fill_diagonal".split()
+)
+# In place, these leave nothing of what was there.
+OVERWRITES = frozenset("fill copy zero normal uniform random bernoulli exponential log_normal cauchy geometric".split())
+# Operations whose results are random numbers, here or in place.
+DRAWS = frozenset(
+    "rand randn rand_like randn_like randint bernoulli multinomial normal uniform exponential cauchy geometric "
+    "log_normal kaiming_uniform kaiming_normal xavier_uniform xavier_normal trunc_normal dropout1d alpha_dropout "
+    "feature_dropout gumbel_softmax rrelu poisson".split()
+)
+# Operations that put something else where a NaN or an infinity was.
+CURES = frozenset("where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split())
+TAKES_OUT = frozenset("item tolist".split())  # as numbers of Python
+CASTS = frozenset("to type float half bfloat16 double type_as".split())
+SOFTMAXES = frozenset("softmax log_softmax _softmax softmin special_softmax sparse_softmax".split())
+ATTENTIONS = frozenset(
+    "scaled_dot_product_attention multi_head_attention_forward MultiheadAttention TransformerEncoderLayer "
+    "TransformerEncoder TransformerDecoderLayer TransformerDecoder flex_attention".split()
+)
+_ADDS = frozenset("add radd iadd sub rsub isub subtract addmm baddbmm".split())
+DIVIDES = frozenset(
+    "div divide truediv rtruediv itruediv floordiv floor_divide true_divide rdiv remainder fmod".split()
+)
+_LOGS = frozenset("log log2 log10".split())
+OF_ZERO = _LOGS | DIVIDES | {"reciprocal", "rsqrt"}  # often taken everywhere, and chosen from with ``where``
+_EXPONENTIALS = frozenset("exp exp2 expm1 sinh cosh".split())
+_PRODUCTS = frozenset("mul rmul imul multiply matmul mm bmm baddbmm addmm linear einsum dot mv conv1d conv2d".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an operation made: ``kind`` is ``nan``, ``inf``, ``meant`` or ``uninitialised``; ``why`` says how."""
+
+    kind: str
+    why: str
+
+
+def broken(value: Value) -> bool:
+    """Has this value a NaN or an infinity in it?"""
+    stats = value.stats
+    return stats is not None and (stats.nan > 0 or stats.posinf > 0 or stats.neginf > 0)
+
+
+def counted(stats: Stats | None) -> str:
+    """How many of what: ``3 NaN, 1 -Inf of 12``.
+
+    >>> counted(Stats(12, 0.0, 1.0, -1.0, 1.0, 1.0, nan=3, neginf=1))
+    '3 NaN, 1 -Inf of 12'
+    """
+    if stats is None:
+        return "not measured"
+    counts = ((stats.nan, "NaN"), (stats.posinf, "+Inf"), (stats.neginf, "-Inf"))
+    return ", ".join(f"{count} {what}" for count, what in counts if count) + f" of {stats.count}"
+
+
+def masking(value: Value) -> bool:
+    """Is it a mask for scores: 0 and one number far below it, numbers as low as they go, or -Inf?
+
+    >>> from fxdebug.values import Stats
+    >>> masking(Value(0, (4,), "float32", "cpu", stats=Stats(4, -5e8, 5.8e8, -1e9, 0.0, 1e9, zeros=2)))
+    True
+    """
+    stats = value.stats
+    if stats is None or stats.nan or stats.posinf:
+        return False
+    if not isinstance(stats.min, (int, float)) or not isinstance(stats.max, (int, float)):
+        return False  # nothing is left that is not masked
+    if stats.neginf and not stats.absmax:
+        return True
+    if any(LOWEST * largest <= -stats.min <= largest for name, largest in LARGEST.items() if len(name) < 9):
+        return stats.max < 0.5 * -stats.min
+    # two numbers only: then the sum is as many times the lower one as there are elements that are not 0
+    if stats.min > MASK_FROM or stats.max > 0 or isinstance(stats.mean, complex) or stats.mean is None:
+        return False
+    return math.isclose(stats.mean * stats.finite, stats.min * (stats.finite - stats.zeros), rel_tol=1e-3)
+
+
+def zero_or_one(value: Value) -> bool:
+    """Are there zeros and ones and nothing else: a mask that was counted as numbers?"""
+    stats = value.stats
+    if stats is None or stats.min != 0 or stats.max != 1 or stats.std is None or not isinstance(stats.mean, float):
+        return False
+    ones = stats.count - stats.zeros
+    return stats.zeros > 0 and math.isclose(stats.mean * stats.count, ones, rel_tol=1e-4)
+
+
+def judge(
+    op: str, literals: Sequence[float], given: Sequence[Value], made: Sequence[Value], *, operands: int | None = None
+) -> Verdict | None:
+    """What one operation did to give the values ``made``; ``None`` if it only passed on what it was ``given``.
+
+    ``op`` is its name without underscores around it, ``literals`` the numbers written among its arguments,
+    ``operands`` how many tensors it has (``given``, if that is all). Values without statistics say nothing.
+    """
+    bad = [value for value in made if broken(value)]
+    if not bad:
+        return None
+    if op in UNFILLED:
+        return Verdict(UNINITIALISED, "its memory was never written to")
+    nan = any(value.stats.nan for value in bad if value.stats)
+    if any(value.stats.nan for value in given if value.stats):
+        return None
+    if nan:
+        if any(map(math.isnan, literals)):
+            return Verdict(NAN, "NaN is written there as a number")
+        return Verdict(NAN, _why_nan(op, literals, given, bad[0]))
+    if any(map(broken, given)):
+        return _more_infinite(op, given, bad)
+    return _infinite(op, literals, given, bad[0])
+
+
+def described(value: Value) -> str:
+    """A value in a line: dtype and shape, its name, how much of it is not finite, its range."""
+    stats = value.stats
+    name = f" {value.name}" if value.name else ""
+    if stats is None:
+        return f"{value.label}{name}, not measured"
+    bad = f", {counted(stats)}" if broken(value) else ""
+    span = f", {_number(stats.min)} to {_number(stats.max)}" if stats.min is not None and stats.max is not None else ""
+    return f"{value.label}{name}{bad}{span}"
+
+
+def _number(number: float) -> str:
+    return str(number) if isinstance(number, int) and abs(number) < 1e7 else f"{number:.4g}"
+
+
+# Infinities --------------------------------------------------------------------------------------
+
+
+def _more_infinite(op: str, given: Sequence[Value], bad: Sequence[Value]) -> Verdict | None:
+    """Adding to -Inf gives no +Inf: that comes from elsewhere in the same sum."""
+    if op in ("add", "radd", "iadd") and _count(bad, "posinf") and not _count(given, "posinf"):
+        return Verdict(INF, f"the sum is beyond the largest {bad[0].dtype}, {_largest(bad[0])}")
+    return None
+
+
+def _count(values: Iterable[Value], name: str) -> int:
+    return sum(getattr(value.stats, name) for value in values if value.stats)
+
+
+def _infinite(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> Verdict:
+    """Infinities out of finite numbers."""
+    assert made.stats is not None
+    largest = LARGEST.get(made.dtype, math.inf)
+    if any(map(math.isinf, literals)):
+        return Verdict(MEANT, "an infinity is written there as a number")
+    if any(number < -largest or (isinstance(number, float) and number > largest) for number in literals):
+        return Verdict(MEANT, f"a number that {made.dtype} does not have is written there")
+    if not made.stats.posinf:
+        if any(map(masking, given)):
+            return Verdict(MEANT, "a mask as low as it goes")
+        if op in _LOGS and any(map(zero_or_one, given)):
+            return Verdict(MEANT, "the logarithm of a mask of zeros and ones")
+        if op in _PRODUCTS and any(map(zero_or_one, given)) and any(number < MASK_FROM for number in literals):
+            return Verdict(MEANT, "a mask times a number as low as it goes")
+    return Verdict(INF, _why_inf(op, literals, given, made))
+
+
+def _why_inf(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> str:
+    first = given[0].stats if given else None
+    largest = _largest(made)
+    if not given:
+        return "it is made of data with infinities in it"
+    if op in _LOGS or op == "log1p":
+        return f"the logarithm of {_zeros(first)}"
+    if op in ("reciprocal", "rsqrt") and first is not None and first.zeros:
+        return f"{op} of {_zeros(first)}"
+    if op in DIVIDES:
+        divisor = given[0] if op in ("rtruediv", "rdiv") else given[-1] if len(given) > 1 else None
+        if divisor is None and 0 in literals:
+            return "a division by 0"
+        if divisor is not None and divisor.stats is not None and divisor.stats.zeros:
+            return f"a division by {_zeros(divisor.stats)}"
+        return f"the quotient is beyond the largest {made.dtype}, {largest}"
+    if op in ("pow", "rpow", "ipow") and first is not None and first.zeros and any(n < 0 for n in literals):
+        return f"a negative power of {_zeros(first)}"
+    if op in _EXPONENTIALS and first is not None:
+        return f"{op} of up to {_short(first.max)} is beyond the largest {made.dtype}, {largest}"
+    if op in CASTS and given[0].dtype != made.dtype:
+        reach = first.absmax if first is not None else None
+        return f"{given[0].dtype} up to {_short(reach)} does not fit into {made.dtype}, whose largest is {largest}"
+    if op in VIEWS:
+        return "its memory was written to unnoticed, through .data, numpy or another library"
+    if made.dtype not in LARGEST:
+        return "it made infinities of finite numbers"
+    return f"the result is beyond the largest {made.dtype}, {largest}"
+
+
+# NaN ---------------------------------------------------------------------------------------------
+
+# op → (which numbers it is not defined for, are there any?)
+_DOMAINS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys((*_LOGS, "sqrt", "rsqrt"), ("negative numbers", "below 0")),
+    **dict.fromkeys(("acos", "arccos", "asin", "arcsin", "atanh", "arctanh"), ("numbers beyond ±1", "beyond 1")),
+    **dict.fromkeys(("acosh", "arccosh"), ("numbers below 1", "below 1")),
+    "log1p": ("numbers below -1", "below -1"),
+}
+
+
+def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> str:
+    first = given[0].stats if given else None
+    if not given:
+        return "it is made of data with NaN in it"
+    if op in CASTS and given[0].dtype != made.dtype and first is not None:  # float8_e4m3fn has no infinity
+        return f"{given[0].dtype} up to {_short(first.absmax)} does not fit into {made.dtype}"
+    infinite = [value for value in given if broken(value)]
+    if (op in SOFTMAXES or op in ATTENTIONS) and infinite and not _count(given, "posinf"):
+        return f"softmax over {_rows(made)}: every score there is -Inf, so nothing is left to attend to"
+    if op in ATTENTIONS and any(value.dtype == "bool" for value in given):
+        return "it was given a mask that seems to leave rows with nothing to attend to"
+    if infinite:
+        return _of_infinities(op, infinite)
+    if op in _DOMAINS and first is not None:
+        return f"{op} of {_DOMAINS[op][0]} (it was given {_range(first)})"
+    if op in DIVIDES:
+        return "0 divided by 0" if _count(given, "zeros") else "a quotient of numbers that is not defined"
+    if op in ("pow", "rpow", "ipow", "float_power") and first is not None:
+        return f"a power that is not whole, of negative numbers (it was given {_range(first)})"
+    if op in ("std", "var", "std_mean", "var_mean") and first is not None:
+        return f"{op} divides by n - 1, and there is one element along that dimension"
+    if op in ("mean", "median", "nanmean") and first is not None and first.count == 0:
+        return f"the {op} of no elements"
+    if op in ("cross_entropy", "nll_loss", "kl_div"):
+        return "its mean is over nothing: every target seems to be ignored"
+    if op in ("batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm", "normalize"):
+        return _of_norm(op, given, made)
+    if op in VIEWS:
+        return "its memory was written to unnoticed, through .data, numpy or another library"
+    reach = max((value.stats.absmax for value in given if value.stats and value.stats.absmax is not None), default=0.0)
+    if made.dtype in ("float16", "bfloat16") and reach * reach > LARGEST[made.dtype]:
+        return f"numbers up to {_short(reach)}: sums of their products are beyond the largest {made.dtype}"
+    return "it made NaN of finite numbers"
+
+
+def _of_norm(op: str, given: Sequence[Value], made: Value) -> str:
+    first = given[0].stats
+    negative = [v for v in given[1:] if v.stats is not None and isinstance(v.stats.min, float) and v.stats.min < 0]
+    if op in ("batch_norm", "instance_norm") and len(given) > 2 and negative:
+        return "it takes the root of a variance; a running variance below 0 has none"
+    reach = None if first is None else first.absmax
+    return f"its mean and variance of numbers up to {_short(reach)} are beyond {made.dtype} or not defined"
+
+
+def _of_infinities(op: str, infinite: Sequence[Value]) -> str:
+    if op in SOFTMAXES:
+        return "softmax over a row with +Inf in it: Inf - Inf is NaN"
+    if op in _ADDS or op in ("sum", "mean", "cumsum", "logsumexp", "std", "var"):
+        return f"Inf - Inf ({counted(infinite[0].stats)} were given)"
+    if op in DIVIDES:
+        return f"Inf divided by Inf, or a remainder of Inf ({counted(infinite[0].stats)} were given)"
+    if op in _PRODUCTS:
+        return f"0 times Inf, or Inf - Inf in a sum of products ({counted(infinite[0].stats)} were given)"
+    return f"{op} of infinities is NaN ({counted(infinite[0].stats)} were given)"
+
+
+# Words -------------------------------------------------------------------------------------------
+
+
+def _rows(made: Value) -> str:
+    assert made.stats is not None
+    width = made.shape[-1] if made.shape else 1
+    if width and made.stats.nan % width == 0:
+        return f"{made.stats.nan // width} of {made.stats.count // width} rows, masked altogether"
+    return "rows that are masked altogether"
+
+
+def _range(stats: Stats) -> str:
+    return f"{_short(stats.min)} to {_short(stats.max)}"
+
+
+def _zeros(stats: Stats | None) -> str:
+    return "0" if stats is None or not stats.zeros else f"0 ({stats.zeros} of {stats.count} elements)"
+
+
+def _largest(value: Value) -> str:
+    return _short(LARGEST.get(value.dtype))
+
+
+def _short(number: float | None) -> str:
+    return "an unknown number" if number is None else f"{number:.4g}" if abs(number) < 1e5 else f"{number:.3g}"
