@@ -14,10 +14,12 @@ from fxdebug.values import Value
 def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
     """Read a saved run: a folder, or one ``trace.json``. Needs neither the model nor torch.
 
-    ``rank`` picks one of a distributed run. A folder that holds only an unfinished run gives what it
-    left. Raises ``LoadError`` naming the path for anything that is not a run.
+    A standard tree (``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json``, also one that transformers wrote) is
+    read as far as it goes, and so is a folder with nothing else in it. ``rank`` picks one of a distributed run. A
+    folder that holds only an unfinished run gives what it left. Raises ``LoadError`` naming the path for anything
+    that is not a run.
     """
-    from fxdebug.store import journal
+    from fxdebug.store import journal, reference_tree
     from fxdebug.store import load as trace_file
     from fxdebug.store.folder import WORKING
     from fxdebug.store.saved import Saved
@@ -26,6 +28,8 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
     if rank is not None:
         place = rank_folder(place, rank)
     if place.is_file():
+        if reference_tree.is_tree(place):
+            return reference_tree.read(place)
         trace = trace_file.read(place)
     elif (place / trace_file.FILE).exists():
         trace = trace_file.read(place / trace_file.FILE)
@@ -36,6 +40,8 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
         if ranks:
             raise LoadError(f"{place} is a run of {len(ranks)} ranks: load one with rank=0 … rank={len(ranks) - 1}")
         left = sorted(p.parent for p in place.glob(f"{WORKING}*/{journal.FILE}"))
+        if not left and (tree := reference_tree.find(place)) is not None:
+            return reference_tree.read(tree)
         if not left:
             raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
         trace = journal.recovered(left[-1])

@@ -177,14 +177,15 @@ def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -
     if stats is None:
         text = f"tensor(...{suffix})"
         return text, text, text, text
-    mean, std, low, high = (_rounded(x, value.dtype) for x in _spread(stats))
+    mean, std, low, high = (_rounded(x, value.dtype) for x in spread(stats))
     return (
         _scalar(mean, precision, suffix), _scalar(std, precision, suffix),
         _scalar(low, precision, suffix), _scalar(high, precision, suffix),
     )  # fmt: skip
 
 
-def _spread(stats: Stats) -> tuple[float, float, float, float]:
+def spread(stats: Stats) -> tuple[float, float, float, float]:
+    """Mean, std, min and max with NaN and Inf where torch has them."""
     nan = math.nan
     if stats.nan or not stats.count:
         return nan, nan, nan, nan

@@ -26,7 +26,7 @@ from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing,
 FORMAT = "fxdebug-trace"
 VERSION = 1
 FILE = "trace.json"
-_SAVED = re.compile(r"tensors-\d+\.safetensors#v\d+")  # a file beside this one, and nowhere else
+_SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
 
 _VALUE = tuple(f.name for f in fields(Value))
 _CALL = tuple(f.name for f in fields(Call) if f.init)

@@ -137,9 +137,9 @@ def _inner(value: Value, parts: dict[str, Tensor]) -> Tensor:
 
 
 def _numbers(stored: Tensor, dtype: torch.dtype) -> Tensor:
-    if dtype.is_complex:
-        return torch.view_as_complex(stored)
-    return stored if stored.dtype is dtype else stored.view(dtype)
+    if stored.dtype is dtype:
+        return stored
+    return torch.view_as_complex(stored) if dtype.is_complex else stored.view(dtype)
 
 
 def digest_of(value: Value, parts: dict[str, Tensor]) -> str:
