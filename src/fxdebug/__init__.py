@@ -9,7 +9,16 @@
 Importing does nothing and loads no torch; the names below are looked up when they are used.
 """
 
-from fxdebug.api import check, compare, fx_debug, last_failed, load, model_addition_debugger_context, shadow
+from fxdebug.api import (
+    check,
+    compare,
+    fx_debug,
+    last_failed,
+    load,
+    model_addition_debugger_context,
+    save_golden,
+    shadow,
+)
 from fxdebug.errors import FxDebugError, LoadError, MissingExtra, NonFinite, NotFound, SaveError, UsageError
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Stats, Value
@@ -34,5 +43,6 @@ __all__ = [
     "last_failed",
     "load",
     "model_addition_debugger_context",
+    "save_golden",
     "shadow",
 ]

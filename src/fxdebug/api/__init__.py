@@ -12,12 +12,13 @@ from typing import Any
 from fxdebug.analyses.findings import Findings
 from fxdebug.api.comparing import compare, comparison_html, comparison_text, export_comparison
 from fxdebug.api.dropin import model_addition_debugger_context
-from fxdebug.api.files import load, save, tensor
-from fxdebug.api.run import arguments, fx_debug, last_failed
+from fxdebug.api.files import load, save, save_golden, tensor
+from fxdebug.api.run import VALUES, arguments, fx_debug, last_failed
 from fxdebug.api.shadow import shadow
 from fxdebug.trace import Call, Trace
 
 __all__ = [
+    "VALUES",
     "arguments",
     "ask",
     "check",
@@ -36,6 +37,7 @@ __all__ = [
     "load",
     "model_addition_debugger_context",
     "save",
+    "save_golden",
     "shadow",
     "tensor",
     "text",

@@ -30,22 +30,22 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
     if place.is_file():
         if reference_tree.is_tree(place):
             return reference_tree.read(place)
-        trace = trace_file.read(place)
-    elif (place / trace_file.FILE).exists():
-        trace = trace_file.read(place / trace_file.FILE)
-    elif not place.exists():
+        return trace_file.read(place)
+    if (place / trace_file.FILE).exists():
+        return trace_file.read(place / trace_file.FILE)
+    if not place.exists():
         raise LoadError(f"{place} does not exist")
-    else:
-        ranks = sorted(p.name for p in place.glob("rank-*"))
-        if ranks:
-            raise LoadError(f"{place} is a run of {len(ranks)} ranks: load one with rank=0 … rank={len(ranks) - 1}")
-        left = sorted(p.parent for p in place.glob(f"{WORKING}*/{journal.FILE}"))
-        if not left and (tree := reference_tree.find(place)) is not None:
-            return reference_tree.read(tree)
-        if not left:
-            raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
+    ranks = sorted(p.name for p in place.glob("rank-*"))
+    if ranks:
+        raise LoadError(f"{place} is a run of {len(ranks)} ranks: load one with rank=0 … rank={len(ranks) - 1}")
+    left = sorted(p.parent for p in place.glob(f"{WORKING}*/{journal.FILE}"))
+    if left:
         trace = journal.recovered(left[-1])
-    return replaced(trace, data=Saved(trace.folder or place))
+        return replaced(trace, data=Saved(trace.folder or place))
+    tree = reference_tree.find(place)
+    if tree is None:
+        raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
+    return reference_tree.read(tree)
 
 
 def rank_folder(folder: Path, rank: int | None) -> Path:
@@ -81,6 +81,25 @@ def save(trace: Trace, folder: str | os.PathLike[str]) -> Path:
     finally:
         place.close()
     return target
+
+
+def save_golden(trace: Trace, path: str | os.PathLike[str]) -> Path:
+    """Write what a later run is compared with to one small file, ``.json`` or ``.json.gz``; return its path.
+
+    Statistics, graphs and, of a run with ``values="samples"``, a few elements of every value: nothing that differs
+    from one time to the next. ``load``, ``compare`` and ``fxdebug show`` read it. Raises ``SaveError``.
+
+    >>> import torch, tempfile
+    >>> from fxdebug import compare, fx_debug
+    >>> model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     golden = save_golden(fx_debug(model, x, values="samples"), folder + "/linear.json")
+    ...     compare(golden, fx_debug(model, x, values="samples")).equal
+    True
+    """
+    from fxdebug.store import golden
+
+    return golden.write(trace, Path(path))
 
 
 def _shards_to_copy(trace: Trace, target: Path) -> dict[Path, str]:

@@ -15,7 +15,7 @@ from fxdebug.values import Value
 if TYPE_CHECKING:
     from torch import nn
 
-VALUES = ("stats", "repr", "tensors")
+VALUES = ("stats", "samples", "repr", "tensors")
 
 _last_failed: Trace | None = None
 
@@ -39,9 +39,10 @@ def fx_debug(
 
     ``inputs``: a tensor is the one positional argument, a tuple or list are the positional arguments,
     a mapping (also a tokenizer's ``BatchEncoding``) the keyword arguments, to which ``kwargs`` adds.
-    ``save``: a folder to write the run to. ``values``: ``"stats"`` keeps numbers only, ``"repr"`` also
-    the printed form of each tensor, ``"tensors"`` its data as safetensors, with at most ``budget`` bytes
-    waiting in memory. ``prune``: leave middle layers out of the standard JSON, as transformers does.
+    ``save``: a folder to write the run to. ``values``: ``"stats"`` keeps numbers only, ``"samples"`` also
+    a few elements of each tensor (for golden runs), ``"repr"`` its printed form, ``"tensors"`` its data as
+    safetensors, with at most ``budget`` bytes waiting in memory. ``prune``: leave middle layers out of the
+    standard JSON, as transformers does.
     ``progress``: a line on the terminal; ``None`` shows it on long runs when somebody is looking.
     ``method``: the method to call instead of the model itself, e.g. ``"generate"`` (a bound method in
     place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few.
@@ -72,7 +73,7 @@ def fx_debug(
     run = _Run(folder, values, budget)
     shown = progress_line.line(progress, type(module).__name__)
     options = Options(
-        keeper=run.kept,
+        keeper=run.kept if run.samples is None else run.samples,
         shown=run.shown,
         listeners=shown,
         weights=weights,
@@ -101,12 +102,14 @@ class _Run:
         from fxdebug.store.folder import Workplace, next_shard
         from fxdebug.store.kept import Kept
         from fxdebug.store.printed import Printer
+        from fxdebug.store.samples import Samples
         from fxdebug.store.tensors import Shards
 
         self.folder = folder
         self.place: Any = None  # where the run is written: it becomes the folder, or lives as long as the trace
         self.shards: Any = None
         self.kept: Any = None
+        self.samples: Any = None
         self._journal: Any = None
         if folder is not None or values == "tensors":
             self.place = Workplace(folder)
@@ -115,6 +118,8 @@ class _Run:
             self.kept = Kept(self.place, bodies=self.shards)
         elif values == "repr":
             self.kept = Kept(Workplace(), text=True)
+        elif values == "samples":
+            self.samples = Samples()
         # objects are shown alike whatever is kept of tensors: the standard tree has their text in any case
         self._printer: Any = Printer(120) if self.kept is None else self.kept.printer
         self._values: Sequence[Value] = ()
@@ -143,8 +148,8 @@ class _Run:
             if self.shards is not None:
                 for number, (saved, digest) in self.shards.finish().items():
                     complete(trace.values[number], saved=saved, digest=digest)
-            if self.kept is not None:
-                trace = replaced(trace, data=self.kept)
+            if self.kept is not None or self.samples is not None:
+                trace = replaced(trace, data=self.samples if self.kept is None else self.kept)
             return trace if self.folder is None else self._publish(trace, self.folder, model, prune)
         except SaveError as error:
             if raised is not None:  # the model's own exception is the one to be told
@@ -166,7 +171,7 @@ class _Run:
                 raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
             publish(self.place.path, folder, [*shards, *names], "trace", model)
         words = None if self.kept is None else self.kept.words
-        data = self.kept if self.shards is None and self.kept is not None else Saved(folder, words)
+        data = trace.data if self.shards is None and trace.data is not None else Saved(folder, words)
         return replaced(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:

@@ -229,7 +229,7 @@ COMMANDS: tuple[Command, ...] = (
             (("--hf",), {"metavar": "DIR_OR_NAME", "help": "a transformers model with its tokenizer"}),
             (("--text",), {"action": "append", "metavar": "TEXT", "help": "what to tokenise; again for a batch"}),
             (("--save",), {"metavar": "DIR", "help": "write the run there"}),
-            (("--values",), {"choices": ["stats", "repr", "tensors"], "default": "stats", "help": "what to keep"}),
+            (("--values",), {"choices": list(api.VALUES), "default": "stats", "help": "what to keep"}),
             (("--method",), {"default": "forward", "help": "the method to call (default: the model itself)"}),
             (("--grad",), {"action": "store_true", "help": "run with gradients"}),
             _DEPTH,

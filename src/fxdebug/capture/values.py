@@ -106,6 +106,7 @@ class Values:
         self.all: list[Value] = []
         self._names = names
         self._keeper = keeper
+        self._keep_all = getattr(keeper, "everything", False)  # of operations too, not of calls alone
         self._say = say
         self._measuring = measuring
         self._kept: set[int] = set()
@@ -138,6 +139,7 @@ class Values:
             return self._see(tensor, keep, weights)
 
     def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
+        keep = keep or self._keep_all
         entry = self._seen.get(id(tensor))
         version = version_of(tensor)
         if entry is not None and entry.reference() is not tensor:

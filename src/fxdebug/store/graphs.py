@@ -72,10 +72,11 @@ def body_row(body: Body, item_to_json: ToJson) -> list[Any]:
 
 def body_from_row(record: dict[str, Any], item_from_json: Callable[[Any], Item], values: tuple[Value, ...]) -> Body:
     """The body again."""
-    record["guards"] = tuple([Guard(*row) for row in record["guards"]])
-    record["results"] = tuple([item_from_json(item) for item in record["results"]])
-    record["sources"], record["calls"] = tuple(record["sources"]), tuple(record["calls"])
-    record["writes"] = tuple([(position, values[number]) for position, number in record["writes"]])
+    record["guards"] = tuple([Guard(*row) for row in record.get("guards", ())])
+    record["results"] = tuple([item_from_json(item) for item in record.get("results", ())])
+    record["sources"] = tuple(record.get("sources") or [None] * len(record["results"]))
+    record["calls"] = tuple(record.get("calls", ()))
+    record["writes"] = tuple([(position, values[number]) for position, number in record.get("writes", ())])
     return Body(**record)
 
 

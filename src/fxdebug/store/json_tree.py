@@ -177,7 +177,7 @@ def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -
     if stats is None:
         text = f"tensor(...{suffix})"
         return text, text, text, text
-    mean, std, low, high = (_rounded(x, value.dtype) for x in spread(stats))
+    mean, std, low, high = (rounded(x, value.dtype) for x in spread(stats))
     return (
         _scalar(mean, precision, suffix), _scalar(std, precision, suffix),
         _scalar(low, precision, suffix), _scalar(high, precision, suffix),
@@ -197,8 +197,8 @@ def spread(stats: Stats) -> tuple[float, float, float, float]:
     return stats.mean, stats.std if stats.count > 1 else nan, low, high
 
 
-def _rounded(number: float, dtype: str) -> float:
-    """The nearest number that ``dtype`` can hold."""
+def rounded(number: float, dtype: str) -> float:
+    """The nearest number that ``dtype`` (float16, bfloat16 or float32) can hold."""
     if not math.isfinite(number):
         return number
     try:

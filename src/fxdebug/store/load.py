@@ -8,29 +8,34 @@ the model and runs no code: unknown or damaged content is a :class:`~fxdebug.err
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from fxdebug.errors import LoadError
-from fxdebug.ops import Explanation
-from fxdebug.store import graphs
+from fxdebug.ops import Body, Explanation
+from fxdebug.store import graphs, samples
 from fxdebug.store.json_tree import deeply
+from fxdebug.store.saved import Saved
 from fxdebug.trace import Call, Failure, Note, Parameter, Trace
 from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, settled
 
 FORMAT = "fxdebug-trace"
 VERSION = 1
 FILE = "trace.json"
+_GZIP = b"\x1f\x8b"
 _SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
 
 _VALUE = tuple(f.name for f in fields(Value))
 _CALL = tuple(f.name for f in fields(Call) if f.init)
 _PARAMETER = tuple(f.name for f in fields(Parameter))
+_COUNTS = [f.name for f in fields(Stats)].index("nan")  # where the counts begin
 _PLAIN_TRACE = ("model", "modules", "started", "duration", "versions", "settings")
 
 
@@ -123,13 +128,13 @@ def value_row(value: Value) -> list[Any]:
 def value_from_row(record: dict[str, Any]) -> Value:
     """The value again."""
     record["shape"] = tuple(record["shape"])
-    saved = record["saved"]
+    saved = record.get("saved")
     if saved is not None and not _SAVED.fullmatch(saved):
         raise ValueError(f"{saved!r} is not where a value can lie")
-    if record["stride"] is not None:
+    if record.get("stride") is not None:
         record["stride"] = tuple(record["stride"])
-    record["stats"] = _stats(record["stats"])
-    record["sharding"] = _sharding(record["sharding"])
+    record["stats"] = _stats(record.get("stats"))
+    record["sharding"] = _sharding(record.get("sharding"))
     return Value(**record)
 
 
@@ -175,18 +180,19 @@ def call_row(call: Call) -> list[Any]:
         "returned": outputs_to_json,
         "error": failure_to_json,
     }
-    return [coders[name](getattr(call, name)) if name in coders else getattr(call, name) for name in _CALL]
+    row = [coders[name](getattr(call, name)) if name in coders else getattr(call, name) for name in _CALL]
+    return [list(cell) if type(cell) is tuple else cell for cell in row]
 
 
 def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
     """The call again."""
-    inputs = inputs_from_json(record["inputs"], values)  # without a tensor in them they count as empty
+    inputs = inputs_from_json(record.get("inputs"), values)  # without a tensor in them they count as empty
     record["inputs"] = Inputs() if inputs is None else inputs
-    record["given"] = inputs_from_json(record["given"], values)
-    record["outputs"] = _outputs_from_json(record["outputs"], values)
-    record["returned"] = _outputs_from_json(record["returned"], values)
-    record["error"] = None if record["error"] is None else Failure(*record["error"])
-    record["aliases"] = tuple(record["aliases"])
+    record["given"] = inputs_from_json(record.get("given"), values)
+    record["outputs"] = _outputs_from_json(record.get("outputs"), values)
+    record["returned"] = _outputs_from_json(record.get("returned"), values)
+    record["error"] = None if record.get("error") is None else Failure(*record["error"])
+    record["aliases"] = tuple(record.get("aliases", ()))
     return Call(**record)
 
 
@@ -204,8 +210,8 @@ def _parameter_row(parameter: Parameter) -> list[Any]:
 
 def _parameter(record: dict[str, Any]) -> Parameter:
     record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
-    record["before"], record["stats"] = _stats(record["before"]), _stats(record["stats"])
-    record["sharding"] = _sharding(record["sharding"])
+    record["before"], record["stats"] = _stats(record.get("before")), _stats(record.get("stats"))
+    record["sharding"] = _sharding(record.get("sharding"))
     return Parameter(**record)
 
 
@@ -220,40 +226,73 @@ def moved(saved: str | None, shards: Mapping[str, str]) -> str | None:
     return f"{shards.get(name, name)}#{key}"
 
 
-def write(trace: Trace, file: TextIO, shards: Mapping[str, str] | None = None) -> None:
-    """Write ``trace.json``: valid JSON, one record a line. ``shards``: new names of renamed tensor files."""
+def write(trace: Trace, file: TextIO, shards: Mapping[str, str] | None = None, *, lean: bool = False) -> None:
+    """Write ``trace.json``: valid JSON, one record a line.
+
+    ``shards``: new names of renamed tensor files. ``lean`` leaves out columns that say the same of every record, and
+    what they would say without being written.
+    """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     head |= {name: getattr(trace, name) for name in _PLAIN_TRACE}
     head["notes"] = [[note.what, note.where, note.call] for note in trace.notes]
     file.write("{\n")
     for key, content in head.items():
         file.write(f"{_dumps(key)}: {_dumps(content)},\n")
-    _write_table(file, "parameters", _PARAMETER, map(_parameter_row, trace.parameters))
-    file.write(",\n")
     values = trace.values
     if shards:
         values = tuple(replace(value, saved=moved(value.saved, shards)) for value in values)
-    _write_table(file, "values", _VALUE, map(value_row, values))
+    _write_table(file, "parameters", Parameter, _PARAMETER, map(_parameter_row, trace.parameters), lean)
     file.write(",\n")
-    _write_table(file, "calls", _CALL, map(call_row, trace.calls))
+    _write_table(file, "values", Value, _VALUE, map(value_row, values), lean)
+    file.write(",\n")
+    _write_table(file, "calls", Call, _CALL, map(call_row, trace.calls), lean)
     if trace.explanation is not None:
         rows = (graphs.body_row(body, item_to_json) for body in trace.explanation.bodies)
         file.write(",\n")
-        _write_table(file, "bodies", graphs.BODY, rows)
-        file.write(',\n"graphs": [')
-        for number, graph in enumerate(trace.graphs):
-            file.write(("," if number else "") + "\n" + _dumps(graphs.graph_to_json(graph, item_to_json)))
-        file.write("\n]")
+        _write_table(file, "bodies", Body, graphs.BODY, rows, lean)
+        coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
+        _write_list(file, "graphs", coded)
+    taken = getattr(trace.data, "samples", None)
+    if taken:
+        dtypes = {value.number: value.dtype for value in values}
+        _write_list(file, "samples", ([n, *samples.to_json(row, dtypes[n])] for n, row in sorted(taken.items())))
     file.write("\n}\n")
 
 
-def _write_table(file: TextIO, name: str, columns: tuple[str, ...], rows: Iterable[list[Any]]) -> None:
+def _write_table(
+    file: TextIO, name: str, kind: type, columns: tuple[str, ...], rows: Iterable[list[Any]], lean: bool
+) -> None:
+    if lean:
+        rows = [_short_stats(columns, row) for row in rows]
+        default: dict[str, Any] = {f.name: [] if f.default == () else f.default for f in fields(kind)}
+        kept = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
+        columns = tuple([columns[i] for i in kept])
+        rows = [[row[i] for i in kept] for row in rows]
     file.write(f'"{name}": {{"columns": {_dumps(columns)}, "rows": [')
     separator = "\n"
     for row in rows:
         file.write(separator + _dumps(row))
         separator = ",\n"
     file.write("\n]}")
+
+
+def _short_stats(columns: tuple[str, ...], row: list[Any]) -> list[Any]:
+    """Statistics end where only zeros would follow: counts of NaN, infinities and zeros."""
+    if "stats" not in columns or not row[columns.index("stats")]:
+        return row
+    stats = list(row[columns.index("stats")])
+    while len(stats) > _COUNTS and stats[-1] == 0:
+        stats.pop()
+    return [stats if column == "stats" else cell for column, cell in zip(columns, row)]
+
+
+def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
+    file.write(f',\n"{name}": [')
+    separator = "\n"
+    for row in rows:
+        file.write(separator + _dumps(row))
+        separator = ",\n"
+    file.write("\n]")
 
 
 def _dumps(content: Any) -> str:
@@ -274,9 +313,17 @@ def read(path: Path) -> Trace:
             notes=tuple([Note(*row) for row in content["notes"]]),
             explain=_explanation(content, values),
             folder=path.parent,
+            data=_data(content, values, path.parent),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _data(content: dict[str, Any], values: tuple[Value, ...], folder: Path) -> Saved:
+    if "samples" not in content:
+        return Saved(folder)
+    rows = {row[0]: samples.from_json(row[1:], values[row[0]].dtype) for row in content["samples"]}
+    return samples.SavedSamples(folder, rows)
 
 
 def _explanation(content: dict[str, Any], values: tuple[Value, ...]) -> Explanation | None:
@@ -287,9 +334,12 @@ def _explanation(content: dict[str, Any], values: tuple[Value, ...]) -> Explanat
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8")
     except UnicodeDecodeError as error:
         raise LoadError(f"{path} is not a trace: it is not text") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise LoadError(f"{path} is cut short or damaged: {error}") from error
     except OSError as error:
         raise LoadError(f"{path} cannot be read: {error.strerror or error}") from error
     try:

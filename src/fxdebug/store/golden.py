@@ -1,0 +1,185 @@
+"""Golden runs: one small file of a run that later ones are compared with, made to lie in a repository.
+
+It is a ``trace.json`` without what differs from time to time (when, how long, on which machine, in which line of
+which file) and without what can be made again: the same run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fxdebug.errors import SaveError
+from fxdebug.ops import Body, Explanation, Graph, Op
+from fxdebug.store import load
+from fxdebug.store.samples import Samples, sampled, shortest
+from fxdebug.trace import Call, Parameter, Trace
+from fxdebug.values import Group, Inputs, Outputs, Stats, Thing, Value
+
+LIBRARIES = ("torch", "transformers")  # whose versions may explain a difference
+NARROW = re.compile(r"float(32|16|8_\w+)|bfloat16|complex(64|32)")  # 9 digits of a mean are more than these have
+
+_TELLING = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without paths, or else the class must do
+_ADDRESS = re.compile(r"0x[0-9A-Fa-fX]+")
+
+
+def write(trace: Trace, path: Path) -> Path:
+    """Write the golden file of a run, gzipped if it ends in ``.gz``. Raises :class:`SaveError`."""
+    text = io.StringIO()
+    load.write(reduced(trace), text, lean=True)
+    data = text.getvalue().encode("utf-8", "surrogatepass")
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError as error:
+        raise SaveError(f"cannot write to {path}: {error.strerror or error}") from error
+    return path
+
+
+def reduced(trace: Trace) -> Trace:
+    """What of a trace stays the same from run to run, as long as the model does."""
+    values = [_value(value) for value in trace.values]
+    remade = _Remade(values)
+    explanation = trace.explanation
+    return Trace(
+        trace.model,
+        tuple([remade.call(call) for call in trace.calls]),
+        tuple(values),
+        tuple([_parameter(parameter) for parameter in trace.parameters]),
+        trace.modules,
+        versions={name: trace.versions[name] for name in LIBRARIES if name in trace.versions},
+        settings={**trace.settings, "values": "samples", "golden": True},
+        explain=None if explanation is None else remade.explanation(explanation),
+        data=_samples(trace),
+    )
+
+
+class _Remade:
+    """Calls, bodies and graphs of the values as they are in the golden file."""
+
+    def __init__(self, values: list[Value]) -> None:
+        self._values = values
+
+    def call(self, call: Call) -> Call:
+        """Without times, lines and threads."""
+        return replace(
+            call,
+            inputs=self._inputs(call.inputs),
+            outputs=self._outputs(call.outputs),
+            given=None if call.given is None else self._inputs(call.given),
+            returned=self._outputs(call.returned),
+            error=None if call.error is None else replace(call.error, traceback=None),
+            source=None,
+            duration=0.0,
+            aliases=() if call.aliases == (call.path,) else call.aliases,
+        )
+
+    def explanation(self, explanation: Explanation) -> Explanation:
+        """Without the text of the graphs, the lines they are from and the reasons, which name lines."""
+        return Explanation(
+            tuple([self._graph(graph) for graph in explanation.graphs]),
+            tuple([self._body(body) for body in explanation.bodies]),
+        )
+
+    def _body(self, body: Body) -> Body:
+        return replace(
+            body,
+            reason="",
+            guards=(),
+            results=tuple([self._item(item) for item in body.results]),
+            sources=(),
+            writes=tuple([(position, self._values[value.number]) for position, value in body.writes]),
+        )
+
+    def _graph(self, graph: Graph) -> Graph:
+        return Graph(tuple([self._op(op) for op in graph.ops]))
+
+    def _op(self, op: Op) -> Op:
+        args = tuple([self._item(arg) for arg in op.args])
+        return replace(op, args=args, kwargs={name: self._item(arg) for name, arg in op.kwargs.items()})
+
+    def _inputs(self, inputs: Inputs) -> Inputs:
+        return Inputs(
+            tuple([self._item(item) for item in inputs.args]),
+            {name: self._item(item) for name, item in inputs.kwargs.items()},
+        )
+
+    def _outputs(self, outputs: Outputs | None) -> Outputs | None:
+        return None if outputs is None else Outputs(self._item(outputs.item))
+
+    def _item(self, item: Any) -> Any:
+        if isinstance(item, Value):
+            return self._values[item.number]
+        if isinstance(item, Group):
+            return replace(item, items=tuple([self._item(inner) for inner in item.items]), text=None, number=None)
+        if isinstance(item, Thing):
+            return Thing(item.type, _text(item.text))
+        return item
+
+
+def _text(text: str) -> str:
+    """What an object shows, if it is short and the same on every machine."""
+    text = _ADDRESS.sub("0x…", text)
+    return text if _TELLING.fullmatch(text.replace("…", "")) else ""
+
+
+def _value(value: Value) -> Value:
+    stats = None if value.stats is None else _stats(value.stats, value.dtype)
+    return replace(
+        value, stride=None, offset=0, requires_grad=False, stats=stats, saved=None, digest=None,
+        type="Tensor" if value.type == "Parameter" else value.type,
+    )  # fmt: skip
+
+
+def _parameter(parameter: Parameter) -> Parameter:
+    stats = None if parameter.stats is None else _stats(parameter.stats, parameter.dtype)
+    return replace(parameter, before=None, stats=stats, storage=None)
+
+
+def _stats(stats: Stats, dtype: str) -> Stats:
+    """Means and deviations in more digits than the dtype has, extremes in as many as lead back to the same number."""
+    digits = 9 if NARROW.fullmatch(dtype) else 17
+    return replace(
+        stats,
+        mean=_rounded(stats.mean, digits),
+        std=_rounded(stats.std, digits),
+        min=_exact(stats.min, dtype),
+        max=_exact(stats.max, dtype),
+        absmax=_exact(stats.absmax, dtype),
+    )
+
+
+def _rounded(number: Any, digits: int) -> Any:
+    if isinstance(number, complex):
+        return complex(_rounded(number.real, digits), _rounded(number.imag, digits))
+    return float(f"{number:.{digits}g}") if isinstance(number, float) and math.isfinite(number) else number
+
+
+def _exact(number: Any, dtype: str) -> Any:
+    if not isinstance(number, float):
+        return number
+    short = shortest(number, dtype)
+    return int(short) if short.is_integer() and abs(short) < 1e9 and math.copysign(1, short) > 0 else short
+
+
+def _samples(trace: Trace) -> Samples:
+    """The samples the run took; where it kept whole tensors, from those."""
+    found, known = Samples(), getattr(trace.data, "samples", None)
+    if isinstance(known, Mapping):
+        found.samples = dict(known)
+    else:
+        for value in trace.values:
+            if value.saved is not None and (row := sampled(trace.tensor(value))) is not None:
+                found.samples[value.number] = row
+    return found
