@@ -21,6 +21,8 @@ with warnings.catch_warnings():
 
 torch.set_num_threads(1)
 
+pytest_plugins = ["pytester"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")

@@ -1,0 +1,181 @@
+"""The pytest plugin: a test holds a model against its golden trace, which lies beside the test.
+
+    def test_the_forward_pass(trace_regression):
+        trace_regression.check(model, inputs)
+
+``--fxdebug-update`` writes the golden traces anew. Nothing is loaded but pytest until a test uses the fixture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from fxdebug.trace import Trace
+
+FOLDER = "golden_traces"  # beside the test file; in it a folder for each test file
+SUFFIX = ".json.gz"
+LONGEST = 120  # letters of a file's name, so that it can be checked out anywhere
+
+_PROPERTY = "fxdebug golden trace"
+_STRANGE = re.compile(r"[^\w.,=+-]+")
+
+
+class TraceRegression:
+    """Holds runs of one test against their golden traces in ``folder``.
+
+    ``test`` names the files; ``written`` is told of each file that an update wrote.
+    """
+
+    def __init__(self, folder: Path, test: str, *, update: bool, root: Path, written: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._test = test
+        self._update = update
+        self._root = root
+        self._written = written
+        self._checks = 0
+
+    def check(
+        self,
+        model: Any,
+        inputs: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        tolerance: float | None = None,
+        ignore: str | Iterable[str] = (),
+        mapping: Mapping[str, str] | str | None = None,
+    ) -> Trace:
+        """Run the model once, as it is, and fail where the run parts from its golden trace; return the run's trace.
+
+        ``inputs`` and ``kwargs`` are those of :func:`fxdebug.fx_debug`, the rest those of :func:`fxdebug.compare`.
+        The golden file is named after the test, of a second check in it with ``-2`` and so on; ``name`` names it
+        instead: tests that give the same name share it. Nothing is seeded: a model that draws random numbers needs a
+        seed of yours. What the model raises is raised.
+        """
+        from fxdebug import api
+
+        self._checks += 1
+        path = self._path(name)
+        trace = api.fx_debug(model, inputs, kwargs, values="samples")
+        if self._update:
+            self._write(trace, path)
+        elif not path.exists():
+            pytest.fail(self._missing(path), pytrace=False)
+        else:
+            self._compare(path, trace, tolerance=tolerance, ignore=ignore, mapping=mapping)
+        return trace
+
+    def _path(self, name: str | None) -> Path:
+        if name is None:
+            name = self._test if self._checks == 1 else f"{self._test}-{self._checks}"
+        return self._folder / (file_name(name) + SUFFIX)
+
+    def _write(self, trace: Trace, path: Path) -> None:
+        from fxdebug import api
+
+        before = path.read_bytes() if path.exists() else None
+        api.save_golden(trace, path)
+        after = path.read_bytes()
+        what = "new" if before is None else "as it was" if before == after else "changed"
+        self._written(f"{self._shown(path)}  {len(trace.calls)} calls, {len(after) / 1024:.0f} KiB, {what}")
+
+    def _compare(self, path: Path, trace: Trace, **options: Any) -> None:
+        from fxdebug import api
+        from fxdebug.errors import LoadError
+
+        golden, damage = None, ""
+        try:
+            golden = api.load(path)
+        except LoadError as error:
+            damage = str(error)
+        if golden is None:
+            pytest.fail(f"{damage}\n{self._advice('write it anew')}", pytrace=False)
+        comparison = api.compare(golden, trace, **options)
+        if comparison.equal:
+            return
+        first = comparison.first
+        place = "" if first is None else f" in {first.where}"
+        lines = [f"the run parts from its golden trace{place}", "", str(comparison), ""]
+        other = [f"{name} {version}, now {trace.versions.get(name, 'not loaded')}" for name, version in
+                 golden.versions.items() if trace.versions.get(name) != version]  # fmt: skip
+        if other:
+            lines.append(f"the golden trace was made with {'; '.join(other)}")
+        lines += [f"golden trace (a): {self._shown(path)}", self._advice("if the change is meant")]
+        pytest.fail("\n".join(lines), pytrace=False)
+
+    def _missing(self, path: Path) -> str:
+        return (
+            f"there is no golden trace {self._shown(path)}\n{self._advice('write it')}\n"
+            f"look at it: fxdebug show {self._shown(path)}, and keep it with the test"
+        )
+
+    def _advice(self, why: str) -> str:
+        return f"{why}: pytest --fxdebug-update, with this test's name"
+
+    def _shown(self, path: Path) -> str:
+        return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+
+
+def file_name(name: str) -> str:
+    """A name for files of every system: letters it may not have are replaced, and a digest keeps names apart.
+
+    >>> file_name("test_forward[bert-2]"), file_name("test_forward")
+    ('test_forward_bert-2-c4d3a1', 'test_forward')
+    """
+    import hashlib
+
+    plain = _STRANGE.sub("_", name).strip("_.")
+    if plain == name and len(name) <= LONGEST:
+        return name
+    return f"{plain[: LONGEST - 7]}-{hashlib.blake2b(name.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
+
+
+# What pytest calls -------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--fxdebug-update``."""
+    group = parser.getgroup("fxdebug", "golden traces of models")
+    group.addoption(
+        "--fxdebug-update",
+        action="store_true",
+        help="write the golden traces of trace_regression anew, from what the models do now",
+    )
+
+
+@pytest.fixture
+def trace_regression(request: pytest.FixtureRequest) -> TraceRegression:
+    """``trace_regression.check(model, inputs)`` compares a run with the golden trace that lies beside the test."""
+    node, path = request.node, request.path
+    names = [part.name for part in node.listchain() if isinstance(part, (pytest.Class, pytest.Item))]
+    return TraceRegression(
+        path.parent / FOLDER / path.stem,
+        ".".join(names),  # not the node's id: pytest-xdist appends the name of a group to that
+        update=request.config.getoption("--fxdebug-update"),
+        root=request.config.rootpath,
+        written=lambda line: node.user_properties.append((_PROPERTY, line)),  # pytest-xdist brings these along
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """After an update: which files were written."""
+    if not terminalreporter.config.getoption("--fxdebug-update"):
+        return
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    lines = [
+        line
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, line in report.user_properties
+        if name == _PROPERTY
+    ]
+    if lines:
+        terminalreporter.section("golden traces written")
+        for line in sorted(lines):
+            terminalreporter.line(line)
