@@ -71,7 +71,8 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     return pytester
 
 
-OPTIONS = [*([] if INSTALLED else ["-p", PLUGIN]), "-p", "no:cacheprovider"]
+OTHERS = ("hypothesispytest", "anyio", "timeout", "cacheprovider")  # not ours, and slow to start
+OPTIONS = [*([] if INSTALLED else ["-p", PLUGIN]), *[word for name in OTHERS for word in ("-p", f"no:{name}")]]
 
 
 def run(inner: pytest.Pytester, *options: str) -> pytest.RunResult:
