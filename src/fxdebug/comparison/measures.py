@@ -74,6 +74,8 @@ class Meter:
         self._a, self._b = a, b
         self._tolerance = tolerance
         self._known: dict[tuple[int, int], Measures] = {}
+        digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
+        self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0  # read from print: what rounding there may hide
 
     def tolerance(self, a: Value, b: Value) -> float:
         """The error that counts as rounding between these two."""
@@ -89,6 +91,8 @@ class Meter:
         if a.digest is not None and a.digest == b.digest:
             return _equal(a)
         by_stats = error_between(a.stats, b.stats)
+        if by_stats is not None and by_stats <= self._printed:
+            by_stats = 0.0
         if math.prod(a.shape) != math.prod(b.shape) and not _repeated(a, b):
             return Measures(math.inf, what="shape")
         if a.shape == b.shape:

@@ -98,7 +98,7 @@ class _Remade:
             reason="",
             guards=(),
             results=tuple([self._item(item) for item in body.results]),
-            sources=(),
+            sources=(None,) * len(body.results),
             writes=tuple([(position, self._values[value.number]) for position, value in body.writes]),
         )
 

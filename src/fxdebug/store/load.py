@@ -263,7 +263,7 @@ def _write_table(
     file: TextIO, name: str, kind: type, columns: tuple[str, ...], rows: Iterable[list[Any]], lean: bool
 ) -> None:
     if lean:
-        rows = [_short_stats(columns, row) for row in rows]
+        rows = [_shortened(columns, row) for row in rows]
         default: dict[str, Any] = {f.name: [] if f.default == () else f.default for f in fields(kind)}
         kept = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
         columns = tuple([columns[i] for i in kept])
@@ -276,14 +276,17 @@ def _write_table(
     file.write("\n]}")
 
 
-def _short_stats(columns: tuple[str, ...], row: list[Any]) -> list[Any]:
-    """Statistics end where only zeros would follow: counts of NaN, infinities and zeros."""
-    if "stats" not in columns or not row[columns.index("stats")]:
-        return row
-    stats = list(row[columns.index("stats")])
-    while len(stats) > _COUNTS and stats[-1] == 0:
-        stats.pop()
-    return [stats if column == "stats" else cell for column, cell in zip(columns, row)]
+def _shortened(columns: tuple[str, ...], row: list[Any]) -> list[Any]:
+    """A row without the ends that are read the same: counts in statistics that are zero, lines that are not known."""
+    found = []
+    for column, cell in zip(columns, row):
+        if column == "stats" and cell is not None:
+            while len(cell) > _COUNTS and cell[-1] == 0:
+                cell = cell[:-1]
+        elif column == "sources" and not any(cell):
+            cell = []
+        found.append(cell)
+    return found
 
 
 def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
