@@ -380,3 +380,27 @@ def test_a_deep_tree_is_read(tmp_path):
     while item.items:
         item, depth = item.items[0], depth + 1
     assert depth == 4999
+
+
+# Compared with a run ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_repr", [True, False])
+@pytest.mark.parametrize("prune", [True, False])
+def test_a_run_is_equal_to_its_tree_as_far_as_print_goes_and_a_change_is_not(use_repr, prune, tmp_path):
+    (name,) = entries("hf/bert/")
+    folder = unpacked(reference.of_reference(build_of(name), prune=prune, use_repr=use_repr), tmp_path / "theirs")
+    model, inputs = build_of(name)()
+    with torch.no_grad():
+        run = fx_debug(model, inputs)
+        for path in sorted(folder.glob("*_debug_tree_*.json")):
+            for comparison in (fxdebug.compare(path, run), fxdebug.compare(run, path)):
+                assert (comparison.equal, len(comparison.findings)) == (True, 0)
+        layer = model.bert.encoder.layer[-1].output.dense
+        layer.weight.mul_(1.01)
+        changed = fx_debug(model, inputs)
+    for path in sorted(folder.glob("*_debug_tree_*.json")):
+        first = fxdebug.compare(path, changed).first
+        assert (
+            first is not None and first.path == f"bert.encoder.layer.{len(model.bert.encoder.layer) - 1}.output.dense"
+        )

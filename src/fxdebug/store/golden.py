@@ -25,6 +25,7 @@ from fxdebug.values import Group, Inputs, Outputs, Stats, Thing, Value
 
 LIBRARIES = ("torch", "transformers")  # whose versions may explain a difference
 NARROW = re.compile(r"float(32|16|8_\w+)|bfloat16|complex(64|32)")  # 9 digits of a mean are more than these have
+EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
 
 _TELLING = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without paths, or else the class must do
 _ADDRESS = re.compile(r"0x[0-9A-Fa-fX]+")
@@ -49,9 +50,10 @@ def write(trace: Trace, path: Path) -> Path:
 
 def reduced(trace: Trace) -> Trace:
     """What of a trace stays the same from run to run, as long as the model does."""
-    values = [_value(value) for value in trace.values]
-    remade = _Remade(values)
     explanation = trace.explanation
+    arbitrary = _uninitialised(trace, explanation)
+    values = [_value(value, value.number in arbitrary) for value in trace.values]
+    remade = _Remade(values)
     return Trace(
         trace.model,
         tuple([remade.call(call) for call in trace.calls]),
@@ -61,7 +63,7 @@ def reduced(trace: Trace) -> Trace:
         versions={name: trace.versions[name] for name in LIBRARIES if name in trace.versions},
         settings={**trace.settings, "values": "samples", "golden": True},
         explain=None if explanation is None else remade.explanation(explanation),
-        data=_samples(trace),
+        data=_samples(trace, arbitrary),
     )
 
 
@@ -134,8 +136,19 @@ def _text(text: str) -> str:
     return text if _TELLING.fullmatch(text.replace("…", "")) else ""
 
 
-def _value(value: Value) -> Value:
-    stats = None if value.stats is None else _stats(value.stats, value.dtype)
+def _uninitialised(trace: Trace, explanation: Explanation | None) -> set[int]:
+    """The numbers of values that hold what happened to be in memory: results of ``empty``, and those as they were."""
+    made = []
+    for body in () if explanation is None else explanation.bodies:
+        ops = () if explanation is None or body.graph is None else explanation.graphs[body.graph].ops
+        made += [item for op, item in zip(ops, body.results) if op.op in EMPTY and isinstance(item, Value)]
+    seen = {(value.storage, value.stats) for value in made if value.storage is not None}
+    numbers = {value.number for value in made}
+    return numbers | {value.number for value in trace.values if seen and (value.storage, value.stats) in seen}
+
+
+def _value(value: Value, arbitrary: bool) -> Value:
+    stats = None if value.stats is None or arbitrary else _stats(value.stats, value.dtype)
     return replace(
         value, stride=None, offset=0, requires_grad=False, stats=stats, saved=None, digest=None,
         type="Tensor" if value.type == "Parameter" else value.type,
@@ -173,13 +186,15 @@ def _exact(number: Any, dtype: str) -> Any:
     return int(short) if short.is_integer() and abs(short) < 1e9 and math.copysign(1, short) > 0 else short
 
 
-def _samples(trace: Trace) -> Samples:
+def _samples(trace: Trace, arbitrary: set[int]) -> Samples:
     """The samples the run took; where it kept whole tensors, from those."""
     found, known = Samples(), getattr(trace.data, "samples", None)
     if isinstance(known, Mapping):
-        found.samples = dict(known)
+        found.samples = {number: row for number, row in known.items() if number not in arbitrary}
     else:
         for value in trace.values:
-            if value.saved is not None and (row := sampled(trace.tensor(value))) is not None:
-                found.samples[value.number] = row
+            if value.saved is not None and value.number not in arbitrary:
+                row = sampled(trace.tensor(value))
+                if row is not None:
+                    found.samples[value.number] = row
     return found
