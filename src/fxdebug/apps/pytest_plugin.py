@@ -29,12 +29,16 @@ _STRANGE = re.compile(r"[^\w.,=+-]+")
 class TraceRegression:
     """Holds runs of one test against their golden traces in ``folder``.
 
-    ``test`` names the files; ``written`` is told of each file that an update wrote.
+    ``test`` names the files, ``id`` is the test as pytest takes it; ``written`` is told of each file that an update
+    wrote.
     """
 
-    def __init__(self, folder: Path, test: str, *, update: bool, root: Path, written: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, test: str, id: str, *, update: bool, root: Path, written: Callable[[str], None]
+    ) -> None:
         self._folder = folder
         self._test = test
+        self._id = id
         self._update = update
         self._root = root
         self._written = written
@@ -116,7 +120,7 @@ class TraceRegression:
         )
 
     def _advice(self, why: str) -> str:
-        return f"{why}: pytest --fxdebug-update, with this test's name"
+        return f'{why}: pytest --fxdebug-update "{self._id}"'
 
     def _shown(self, path: Path) -> str:
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
@@ -157,6 +161,7 @@ def trace_regression(request: pytest.FixtureRequest) -> TraceRegression:
     return TraceRegression(
         path.parent / FOLDER / path.stem,
         ".".join(names),  # not the node's id: pytest-xdist appends the name of a group to that
+        "::".join([node.nodeid.partition("::")[0], *names]),
         update=request.config.getoption("--fxdebug-update"),
         root=request.config.rootpath,
         written=lambda line: node.user_properties.append((_PROPERTY, line)),  # pytest-xdist brings these along
