@@ -23,7 +23,6 @@ from fxdebug.store.samples import Samples, sampled, shortest
 from fxdebug.trace import Call, Parameter, Trace
 from fxdebug.values import Group, Inputs, Outputs, Stats, Thing, Value
 
-LIBRARIES = ("torch", "transformers")  # whose versions may explain a difference
 NARROW = re.compile(r"float(32|16|8_\w+)|bfloat16|complex(64|32)")  # 9 digits of a mean are more than these have
 EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
 
@@ -60,11 +59,21 @@ def reduced(trace: Trace) -> Trace:
         tuple(values),
         tuple([_parameter(parameter) for parameter in trace.parameters]),
         trace.modules,
-        versions={name: trace.versions[name] for name in LIBRARIES if name in trace.versions},
+        versions=_versions(trace),
         settings={**trace.settings, "values": "samples", "golden": True},
         explain=None if explanation is None else remade.explanation(explanation),
         data=_samples(trace, arbitrary),
     )
+
+
+def _versions(trace: Trace) -> dict[str, str]:
+    """Those that may explain a difference: torch's, and transformers' where the model's code is from there.
+
+    Whether somebody else in the process has loaded it says nothing about the run.
+    """
+    lines = [(call.source or "").replace("\\", "/") for call in trace.calls]
+    used = {"torch": True, "transformers": any("/transformers/" in line for line in lines)}
+    return {name: trace.versions[name] for name, counts in used.items() if counts and name in trace.versions}
 
 
 class _Remade:
