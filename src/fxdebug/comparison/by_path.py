@@ -7,11 +7,14 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from fxdebug import query
+from fxdebug.comparison.opnames import called
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step, kindred
 from fxdebug.trace import Call
 from fxdebug.values import Value
+
+UNKNOWN = "Module"  # the class, where it was not written down
 
 
 def pair_by_path(pairs: Pairs) -> None:
@@ -31,6 +34,7 @@ def pair_by_path(pairs: Pairs) -> None:
     for call in b.trace.calls:
         found = pairs.calls.get(call.index)
         if found is not None:
+            _named_alike(pairs, a.trace.calls[found.a], call)
             _same_bodies(pairs, a.trace.calls[found.a], call, found.how)
 
 
@@ -84,6 +88,13 @@ class _Item(NamedTuple):
         return () if self.call is None else tuple(self.call.outputs or ())
 
 
+def _named_alike(pairs: Pairs, a: Call, b: Call) -> None:
+    """The reference debugger does not write classes: a call there does what the call of its name does."""
+    for run, call, type in ((pairs.a, a, b.type), (pairs.b, b, a.type)):
+        for step in run.inside.get(call.index, ()) if call.type == UNKNOWN else ():
+            step.name = called(type)
+
+
 def _same_bodies(pairs: Pairs, a: Call, b: Call, how: str) -> None:
     """Pair the operations of two bodies that do the same, one by one."""
     one, other = _items(pairs.a, a), _items(pairs.b, b)
@@ -111,7 +122,7 @@ def _items(run: Run, call: Call) -> list[_Item]:
     net = query.network(run.trace)
     body, own, found = net.bodies[call.index], net.call_id(call), []
     steps = net.steps(call)
-    if body is None or not steps:
+    if body is None or not steps or not run.graphs:
         if call.index in run.inside:
             return [_Item(step, None, step.name) for step in run.inside[call.index]]
         return []

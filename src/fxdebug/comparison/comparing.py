@@ -11,7 +11,6 @@ from fxdebug.comparison.blame import Blamer
 from fxdebug.comparison.by_flow import pair_by_flow, pair_forwards
 from fxdebug.comparison.by_path import pair_bodies, pair_by_path
 from fxdebug.comparison.by_value import pair_fused, pair_values, pair_weights
-from fxdebug.comparison.call_findings import by_calls
 from fxdebug.comparison.calls import pair_calls
 from fxdebug.comparison.judge import Judge
 from fxdebug.comparison.mapping import Mapped, ignored, read, renaming
@@ -71,10 +70,6 @@ def compare(
         counted = [rows.finding(blame) for blame in blamer.unexplained() if not ignored(blame.call.path, globs)]
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)
-    if a.explanation is None or b.explanation is None:
-        told = {(row.path, row.position): row for row in by_calls(every, counted)}
-        every = [told.get((row.path, row.position), row) if row.op is None else row for row in every]
-        counted = sorted([*counted, *told.values()], key=lambda row: row.position)
     return Comparison(
         a,
         b,
@@ -93,7 +88,8 @@ def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None =
     for trace in (a, b):
         if not isinstance(trace, Trace):
             raise UsageError(f"compare needs two traces or folders of saved runs, not {type(trace).__name__}")
-    one, other = run_of(a), run_of(b)
+    graphs = a.explanation is not None and b.explanation is not None  # calls are held against calls
+    one, other = run_of(a, graphs=graphs), run_of(b, graphs=graphs)
     one.renamed = dict(renaming(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
     pairs = Pairs(one, other)
     pair_by_path(pairs)

@@ -86,6 +86,7 @@ class Run:
     """One side of a comparison: a trace with its steps and who made and used which value."""
 
     trace: Trace
+    graphs: bool = True  # are its operations looked at, or its calls alone?
     steps: list[Step] = field(default_factory=list)
     made: dict[int, Step] = field(default_factory=dict)  # a value's number → the step that made it
     users: dict[int, list[Step]] = field(default_factory=dict)  # a value's number, as `same` has it → who uses it
@@ -104,11 +105,26 @@ class Run:
         return self.renamed.get(call.path, call.path)
 
 
-def run_of(trace: Trace) -> Run:
-    """The steps of a trace, in execution order."""
-    run = Run(trace)
+def run_of(trace: Trace, *, graphs: bool = True) -> Run:
+    """The steps of a trace, in execution order. Without ``graphs`` its calls are all that is looked at."""
+    run = Run(trace, graphs and trace.explanation is not None)
     run.values = {value.number: value for value in trace.values}
     net = query.network(trace)
+    found = _operations(run, net) if run.graphs else []
+    for call in trace.calls:
+        if run.graphs and net.steps(call):
+            continue
+        for piece in glue(net, call):
+            given = tuple([Given(slot, value) for slot, value in piece.given])
+            name = called(call.type)
+            found.append((piece.position, Step(0, piece.node, name, given, piece.made, loose=True)))
+    for _, step in sorted(found, key=lambda pair: pair[0]):
+        _add(run, step)
+    return run
+
+
+def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
+    """The operations of all graphs, each with its position."""
     made_by: dict[str, list[Value]] = {}
     for number, id in net.made.items():
         if number in run.values:
@@ -119,13 +135,7 @@ def run_of(trace: Trace) -> Run:
             step = Step(0, node, canonical(node.op), _inputs(run, net, node), tuple(made_by.get(node.id, ())))
             step.constants = () if node.step is None else tuple(_constants(node.step, _results(net, node.call)))
             found.append((node.position, step))
-        elif node.kind == "call_module" and not net.steps(node.call):
-            for piece in glue(net, node.call):
-                given = tuple([Given(slot, value) for slot, value in piece.given])
-                found.append((piece.position, Step(0, node, called(node.op), given, piece.made, loose=True)))
-    for _, step in sorted(found, key=lambda pair: pair[0]):
-        _add(run, step)
-    return run
+    return found
 
 
 def _add(run: Run, step: Step) -> None:
