@@ -1,0 +1,10 @@
+"""All faults and equal pairs: importing this module collects them."""
+
+from __future__ import annotations
+
+from . import equal_pairs, in_pairs, in_ports_pairs, in_ports_rotary, in_ports_text, in_real, in_rotary, in_text
+from .case import EQUAL, FAULTS
+
+__all__ = ["EQUAL", "FAULTS"]
+
+assert all((equal_pairs, in_pairs, in_ports_pairs, in_ports_rotary, in_ports_text, in_real, in_rotary, in_text))
