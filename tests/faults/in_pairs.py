@@ -91,7 +91,7 @@ def _() -> Pair:
 
 
 # The product is in one of the two only: it, or the head that gets another input.
-@fault("t5/head-without-its-scale", ".", "mul lm_head", "missing extra wiring")
+@fault("t5/head-without-its-scale", ".", "mul Linear", "missing extra wiring")
 def _() -> Pair:
     a, b, inputs = _of("t5")
     a.config.scale_decoder_outputs, b.config.scale_decoder_outputs = True, False
@@ -125,14 +125,14 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("vit/positions-rolled", "embeddings", "add position_embeddings", "weights values")
+@fault("vit/positions-rolled", "embeddings", "add get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = _of("vit")
     b.embeddings.position_embeddings = nn.Parameter(b.embeddings.position_embeddings.detach().roll(1, dims=1))
     return Pair(a, b, inputs)
 
 
-@fault("vit/norm-without-bias", "layers.1.layernorm_before", "layer_norm bias", "weights wiring missing")
+@fault("vit/norm-without-bias", "layers.1.layernorm_before", "layer_norm get_attr", "weights wiring missing")
 def _() -> Pair:
     a, b, inputs = _of("vit")
     b.layers[1].layernorm_before.bias = None
@@ -213,16 +213,14 @@ def looks_at_itself(self: Any, hidden_states: Tensor, key_value_states: Any = No
 
 
 # The keys' projection is the first to get the wrong sequence; it is the body that hands it over.
-@fault(
-    "whisper/cross-attention-to-itself", "model.decoder.layers.0.encoder_attn", "k_proj v_proj", "wiring values shape"
-)
+@fault("whisper/cross-attention-to-itself", "model.decoder.layers.0.encoder_attn", "Linear", "wiring values shape")
 def _() -> Pair:
     a, b, inputs = _of("whisper")
     plant(b.model.decoder.layers[0].encoder_attn, forward=looks_at_itself)
     return Pair(a, b, {**inputs, "use_cache": False})
 
 
-@fault("whisper/zeroed-bias", "model.decoder.layers.1.fc1", "linear bias", "weights")
+@fault("whisper/zeroed-bias", "model.decoder.layers.1.fc1", "linear get_attr", "weights")
 def _() -> Pair:
     a, b, inputs = _of("whisper")
     nn.init.zeros_(b.model.decoder.layers[1].fc1.bias)

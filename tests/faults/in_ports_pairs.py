@@ -48,7 +48,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-t5/head-without-its-scale", ".", "mul out", "constant wiring values extra")
+@fault("port-t5/head-without-its-scale", ".", "mul Linear", "constant wiring values extra")
 def _() -> Pair:
     a, b, inputs = ported("t5")
     b.scale = 1.0  # the configuration asks for the root of the width
@@ -69,7 +69,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-t5/norm-weights-of-the-neighbour", "reader", "rms_norm gains.1", "weights values wiring")
+@fault("port-t5/norm-weights-of-the-neighbour", "reader", "rms_norm get_attr", "weights values wiring")
 def _() -> Pair:
     a, b, inputs = ported("t5")
     with torch.no_grad():
@@ -98,7 +98,7 @@ def columns_first(self: Any, image: Tensor) -> Tensor:
 
 
 # The port cuts before it projects: what comes out of the projection is the first to have a counterpart.
-@fault("port-vit/patches-column-by-column", "patches", "permute flatten unfold project")
+@fault("port-vit/patches-column-by-column", "patches", "permute flatten unfold Linear")
 def _() -> Pair:
     a, b, inputs = ported("vit")
     plant(b.patches, cut=columns_first)
@@ -110,7 +110,7 @@ def channels_last(self: Any, image: Tensor) -> Tensor:
     return image.unfold(2, size, size).unfold(3, size, size).permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
 
 
-@fault("port-vit/channels-last-within-patches", "patches", "permute flatten unfold project")
+@fault("port-vit/channels-last-within-patches", "patches", "permute flatten unfold Linear")
 def _() -> Pair:
     a, b, inputs = ported("vit")
     plant(b.patches, cut=channels_last)
@@ -128,7 +128,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-vit/transposed-square-weight", "steps.1.look.join", "linear weight", "weights values")
+@fault("port-vit/transposed-square-weight", "steps.1.look.join", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = ported("vit")
     join = b.steps[1].look.join
@@ -136,7 +136,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-vit/one-corrupted-element", "steps.2.a", "linear weight", "weights values")
+@fault("port-vit/one-corrupted-element", "steps.2.a", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = ported("vit")
     with torch.no_grad():
@@ -231,7 +231,7 @@ def last_first(self: Any, sound: Tensor) -> Tensor:
 @fault(
     "port-whisper/layers-in-another-order",
     "ear ear.units.0 ear.units.1",
-    "units.0 units.1 -",
+    "Unit -",
     "wiring extra missing",
 )
 def _() -> Pair:
@@ -240,7 +240,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-whisper/zeroed-bias", "ear.units.0.own.hold", "linear bias", "weights values")
+@fault("port-whisper/zeroed-bias", "ear.units.0.own.hold", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = ported("whisper")
     nn.init.zeros_(b.ear.units[0].own.hold.bias)
@@ -258,7 +258,7 @@ def nothing_hidden(self: Any, x: Tensor, memory: Tensor) -> Tensor:
 @fault(
     "port-whisper/causal-mask-missing",
     "mouth.units.1 mouth.units.1.own",
-    "own add softmax full triu",
+    "Attend add softmax full triu",
     "wiring missing values input",
 )
 def _() -> Pair:

@@ -121,7 +121,7 @@ def without_adding(self: Any, x: Tensor, *others: Any) -> Tensor:
 
 
 # The sum is missing: it, or in the port the call whose result is returned in its place.
-@fault("port-llama/dropped-residual", "stages.1.look", "add inner output", "missing wiring values")
+@fault("port-llama/dropped-residual", "stages.1.look", "add GroupedAttention output", "missing wiring values")
 def _() -> Pair:
     a, b, inputs = ported("llama")
     plant(b.stages[1].look, forward=without_adding)
@@ -129,7 +129,7 @@ def _() -> Pair:
 
 
 # Only one of the fused projection's rows differs: the call is the fused one.
-@fault("port-llama/one-corrupted-element", "stages.1.look.inner.wqkv", "linear weight", "weights values")
+@fault("port-llama/one-corrupted-element", "stages.1.look.inner.wqkv", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = ported("llama")
     with torch.no_grad():
@@ -137,7 +137,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-llama/scrambled-output-weight", "stages.0.look.inner.wo", "linear weight", "weights values")
+@fault("port-llama/scrambled-output-weight", "stages.0.look.inner.wo", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = ported("llama")
     output = b.stages[0].look.inner.wo
@@ -172,7 +172,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-mixtral/router-transposed", "stages.0.think.inner.router", "linear weight", "weights values")
+@fault("port-mixtral/router-transposed", "stages.0.think.inner.router", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = ported("mixtral")
     router = b.stages[0].think.inner.router

@@ -78,7 +78,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-bert/zeroed-bias", "trunk.block_1.mixer.out", "linear bias", "weights")
+@fault("port-bert/zeroed-bias", "trunk.block_1.mixer.out", "linear get_attr", "weights")
 def _() -> Pair:
     a, b, inputs = ported("bert")
     nn.init.zeros_(b.trunk.block_1.mixer.out.bias)
@@ -94,7 +94,7 @@ def norm_before(self: Any, x: Tensor, keep: Tensor) -> Tensor:
 @fault(
     "port-bert/pre-norm",
     "trunk.block_1 trunk.block_1.mixer_norm",
-    "mixer_norm mixer add layer_norm -",
+    "LayerNorm FusedAttention add layer_norm -",
     "wiring extra missing",
 )
 def _() -> Pair:
@@ -108,7 +108,7 @@ def without_segments(self: Any, ids: Tensor, segments: Tensor) -> Tensor:
 
 
 # The table is not looked up at all: the lookup, the sum that misses it, or the norm that gets another sum.
-@fault("port-bert/segments-dropped", "words", "embedding add norm", "missing wiring values")
+@fault("port-bert/segments-dropped", "words", "embedding add LayerNorm", "missing wiring values")
 def _() -> Pair:
     a, b, inputs = ported("bert")
     plant(b.words, forward=without_segments)
@@ -116,9 +116,7 @@ def _() -> Pair:
 
 
 # By values the fused product's thirds changed places, by use the body takes them apart wrongly.
-@fault(
-    "port-bert/weights-in-another-order", "trunk.block_1.mixer.qkv trunk.block_1.mixer", "linear weight bias getitem"
-)
+@fault("port-bert/weights-in-another-order", "trunk.block_1.mixer.qkv trunk.block_1.mixer", "linear get_attr getitem")
 def _() -> Pair:
     a, b, inputs = ported("bert")
     qkv = b.trunk.block_1.mixer.qkv
@@ -133,7 +131,7 @@ def without_tanh(self: Any, x: Tensor) -> Tensor:
 
 
 # The call is missing: the reference's own, or the body of the port, whose result is another.
-@fault("port-bert/tanh-missing", ". pooler.activation", "tanh first output -", "missing wiring values")
+@fault("port-bert/tanh-missing", ". pooler.activation", "tanh Linear output -", "missing wiring values")
 def _() -> Pair:
     a, b, inputs = ported("bert")
     plant(b, pool=without_tanh)
@@ -162,7 +160,7 @@ def _() -> Pair:
 
 
 # The table of what is allowed, how it is used, or the choice made with it.
-@fault("port-gpt2/mask-off-by-one", "body.blocks.1.attention", "past getitem and __and__ where add")
+@fault("port-gpt2/mask-off-by-one", "body.blocks.1.attention", "get_attr getitem and __and__ where add")
 def _() -> Pair:
     a, b, inputs = ported("gpt2", "eager")
     b.body.blocks[1].attention.past.copy_(torch.ones(40, 40, dtype=torch.bool).tril(1))
@@ -227,7 +225,7 @@ def from_one(self: Any, ids: Tensor) -> Tensor:
     return torch.arange(1, ids.shape[1] + 1)
 
 
-@fault("port-gpt2/position-off-by-one", "body", "arange place", "constant values wiring")
+@fault("port-gpt2/position-off-by-one", "body", "arange Embedding", "constant values wiring")
 def _() -> Pair:
     a, b, inputs = ported("gpt2")
     plant(b.body, places=from_one)
@@ -256,7 +254,7 @@ def without_last(self: Any, ids: Tensor, keep: Tensor) -> Tensor:
 @fault(
     "port-gpt2/final-norm-missing",
     "body transformer.ln_f",
-    "layer_norm ln_f output blocks.2 -",
+    "layer_norm LayerNorm output PreNormBlock -",
     "missing wiring values",
 )
 def _() -> Pair:

@@ -47,7 +47,7 @@ def _() -> Pair:
 @fault(
     "real/roberta-places-without-their-offset",
     "embeddings embeddings.position_embeddings",
-    "embedding weight position_embeddings add cumsum getitem to",
+    "embedding get_attr Embedding add cumsum getitem to",
     "weights values wiring",
 )
 def _() -> Pair:
@@ -99,7 +99,7 @@ def _() -> Pair:
     return Pair(a, _mistral(a, sliding_window=4), inputs_of("llama"))
 
 
-@fault("real/mistral-with-another-rotary-base", "model.rotary_emb", "mul matmul inv_freq to", "weights values constant")
+@fault("real/mistral-with-another-rotary-base", "model.rotary_emb", "mul matmul get_attr to", "weights values constant")
 def _() -> Pair:
     a = original("llama")
     return Pair(a, _mistral(a, rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0}), inputs_of("llama"))

@@ -34,7 +34,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("llama/rotary-base", "model.rotary_emb", "mul matmul inv_freq to", "weights values constant")
+@fault("llama/rotary-base", "model.rotary_emb", "mul matmul get_attr to", "weights values constant")
 def _() -> Pair:
     a, b, inputs = _llama("sdpa")
     rates = 1.0 / (500_000.0 ** (torch.arange(0, 16, 2, dtype=torch.float32) / 16))
@@ -75,7 +75,7 @@ def activates_up(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(self.gate_proj(x) * self.act_fn(self.up_proj(x)))
 
 
-@fault("llama/swapped-gate-and-up", "model.layers.1.mlp", "act_fn mul", "wiring values")
+@fault("llama/swapped-gate-and-up", "model.layers.1.mlp", "SiLUActivation mul", "wiring values")
 def _() -> Pair:
     a, b, inputs = _llama("sdpa")
     plant(b.model.layers[1].mlp, forward=activates_up)
@@ -128,7 +128,7 @@ def forgets_the_first_residual(self: Any, hidden_states: Tensor, **options: Any)
     return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
 
 
-@fault("llama/dropped-residual", "model.layers.1", "add post_attention_layernorm", "missing wiring")
+@fault("llama/dropped-residual", "model.layers.1", "add LlamaRMSNorm", "missing wiring")
 def _() -> Pair:
     a, b, inputs = _llama("sdpa")
     plant(b.model.layers[1], forward=forgets_the_first_residual)
@@ -150,14 +150,14 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("llama/norm-weight-lost", "model.norm", "mul weight", "weights")
+@fault("llama/norm-weight-lost", "model.norm", "mul get_attr", "weights")
 def _() -> Pair:
     a, b, inputs = _llama("sdpa")
     nn.init.ones_(b.model.norm.weight)
     return Pair(a, b, inputs)
 
 
-@fault("llama/value-of-another-layer", "model.layers.2.self_attn.v_proj", "linear weight", "weights values")
+@fault("llama/value-of-another-layer", "model.layers.2.self_attn.v_proj", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = _llama("eager")
     with torch.no_grad():
@@ -207,7 +207,7 @@ def _() -> Pair:
 @fault(
     "mixtral/gate-and-up-halves-swapped",
     "model.layers.0.mlp.experts",
-    "gate_up_proj _grouped_mm linear transpose getitem to",
+    "get_attr _grouped_mm linear transpose getitem to",
     "weights values",
 )
 def _() -> Pair:
@@ -220,7 +220,7 @@ def _() -> Pair:
 @fault(
     "mixtral/one-corrupted-element-of-an-expert",
     "model.layers.1.mlp.experts",
-    "down_proj _grouped_mm linear transpose getitem to",
+    "get_attr _grouped_mm linear transpose getitem to",
     "weights values",
 )
 def _() -> Pair:
@@ -230,7 +230,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("mixtral/transposed-output", "model.layers.0.self_attn.o_proj", "linear weight", "weights values")
+@fault("mixtral/transposed-output", "model.layers.0.self_attn.o_proj", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = _mixtral()
     output = b.model.layers[0].self_attn.o_proj

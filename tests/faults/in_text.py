@@ -44,7 +44,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("bert/transposed-square-weight", "encoder.layer.1.attention.self.key", "linear weight", "weights values")
+@fault("bert/transposed-square-weight", "encoder.layer.1.attention.self.key", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = _bert("sdpa")
     key = b.encoder.layer[1].attention.self.key
@@ -56,7 +56,7 @@ def _() -> Pair:
 @fault(
     "bert/swapped-query-and-key",
     "encoder.layer.0.attention.self.query encoder.layer.0.attention.self",
-    "linear weight query key matmul view transpose",
+    "linear get_attr Linear matmul view transpose",
     "weights values wiring",
 )
 def _() -> Pair:
@@ -80,7 +80,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("bert/one-corrupted-element", "encoder.layer.2.intermediate.dense", "linear weight", "weights values")
+@fault("bert/one-corrupted-element", "encoder.layer.2.intermediate.dense", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = _bert("sdpa")
     with torch.no_grad():
@@ -88,7 +88,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("bert/zeroed-bias", "encoder.layer.1.attention.self.value", "linear bias", "weights")
+@fault("bert/zeroed-bias", "encoder.layer.1.attention.self.value", "linear get_attr", "weights")
 def _() -> Pair:
     a, b, inputs = _bert("sdpa")
     nn.init.zeros_(b.encoder.layer[1].attention.self.value.bias)
@@ -185,7 +185,7 @@ def one_place_further(self: Any, input_ids: Tensor, token_type_ids: Tensor, **op
     return self.dropout(self.LayerNorm(words + self.position_embeddings(places)))
 
 
-@fault("bert/position-off-by-one", "embeddings", "getitem position_embeddings", "constant wiring values")
+@fault("bert/position-off-by-one", "embeddings", "getitem Embedding", "constant wiring values")
 def _() -> Pair:
     a, b, inputs = _bert("sdpa")
     plant(b.embeddings, forward=one_place_further)
@@ -204,7 +204,7 @@ def in_order(*order: int) -> Any:
 
 
 # One may name the body that calls, or the call that is one too many.
-@fault("bert/layer-applied-twice", "encoder encoder.layer.1", "layer.1 layer.2 -", "extra wiring")
+@fault("bert/layer-applied-twice", "encoder encoder.layer.1", "BertLayer -", "extra wiring")
 def _() -> Pair:
     a, b, inputs = _bert("sdpa")
     plant(b.encoder, forward=in_order(0, 1, 1, 2))
@@ -212,7 +212,7 @@ def _() -> Pair:
 
 
 # The body, or the layer of the reference that nobody called.
-@fault("bert/layer-skipped", "encoder encoder.layer.1", "layer.1 layer.2 -", "missing wiring")
+@fault("bert/layer-skipped", "encoder encoder.layer.1", "BertLayer -", "missing wiring")
 def _() -> Pair:
     a, b, inputs = _bert("sdpa")
     plant(b.encoder, forward=in_order(0, 2))
@@ -223,7 +223,7 @@ def _() -> Pair:
 @fault(
     "bert/layers-called-in-another-order",
     "encoder encoder.layer.1 encoder.layer.2",
-    "layer.1 layer.2 -",
+    "BertLayer -",
     "wiring missing extra",
 )
 def _() -> Pair:
@@ -236,7 +236,7 @@ def _() -> Pair:
 @fault(
     "bert/layers-in-another-order",
     "encoder encoder.layer.1 encoder.layer.1.attention.self.query",
-    "linear weight layer.1 layer.2 -",
+    "linear get_attr BertLayer -",
     "weights wiring values",
 )
 def _() -> Pair:
@@ -296,7 +296,12 @@ def normed_afterwards(
 
 
 # The norm is not called before attention: the norm as missing there, or the body that wires it otherwise.
-@fault("gpt2/post-norm", "transformer.h.1 transformer.h.1.ln_1", "attn ln_1 layer_norm -", "wiring missing extra")
+@fault(
+    "gpt2/post-norm",
+    "transformer.h.1 transformer.h.1.ln_1",
+    "GPT2Attention LayerNorm layer_norm -",
+    "wiring missing extra",
+)
 def _() -> Pair:
     a, b, inputs = _gpt2("sdpa")
     plant(b.transformer.h[1], forward=normed_afterwards)
@@ -304,14 +309,14 @@ def _() -> Pair:
 
 
 # What stands in the norm's place has no operation.
-@fault("gpt2/final-norm-missing", "transformer.ln_f transformer", "layer_norm ln_f output -")
+@fault("gpt2/final-norm-missing", "transformer.ln_f transformer", "layer_norm LayerNorm output -")
 def _() -> Pair:
     a, b, inputs = _gpt2("sdpa")
     b.transformer.ln_f = nn.Identity()
     return Pair(a, b, inputs)
 
 
-@fault("gpt2/untied-head", "lm_head", "linear weight", "weights values")
+@fault("gpt2/untied-head", "lm_head", "linear get_attr", "weights values")
 def _() -> Pair:
     a, b, inputs = _gpt2("sdpa")
     torch.manual_seed(3)
@@ -351,9 +356,7 @@ def _() -> Pair:
 
 
 # What differs is what the model was given: the root, or the first call that is given it.
-@fault(
-    "gpt2/padded-at-the-left", ". transformer transformer.wte", "input_ids attention_mask input embedding -", "input"
-)
+@fault("gpt2/padded-at-the-left", ". transformer transformer.wte", "placeholder embedding -", "input")
 def _() -> Pair:
     a, b, inputs = _gpt2("sdpa")
     lengths = inputs["attention_mask"].sum(-1)
