@@ -4,13 +4,14 @@
 # make zoo     every zoo model: parity with transformers' debugger and the bars of the README
 # make check   formatting, lint and types
 # make bench   what tracing costs, against the plain forward and the peers; BENCH=--write puts it into docs/performance.md
+# make bench-compare   does compare name planted faults, and nothing in equal pairs; BENCH=--write puts it into the docs
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: setup demo test zoo check bench format
+.PHONY: setup demo test zoo check bench bench-compare format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -45,3 +46,6 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .bench torchlens==2.36.1 nnsight==0.8.1 \
 		greenlet cloudpickle websocket-client zstandard
 	$(BIN)/python tools/bench.py --peers .bench $(BENCH)
+
+bench-compare: $(READY)
+	$(BIN)/python tools/bench_compare.py $(BENCH)

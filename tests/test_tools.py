@@ -120,5 +120,5 @@ def test_zoo_fails_on_a_wrong_graph(
 def test_zoo_puts_its_summary_between_the_marks(tool: ModuleType, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("above\n<!-- zoo summary -->\nold\n<!-- /zoo summary -->\nbelow\n")
-    tool.write_into(page, "new \\1")
+    tool.put_between(page, "zoo summary", "new \\1")
     assert page.read_text() == "above\n<!-- zoo summary -->\n\nnew \\1\n\n<!-- /zoo summary -->\nbelow\n"

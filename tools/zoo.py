@@ -15,14 +15,11 @@ import contextlib
 import gc
 import json
 import logging
-import multiprocessing
 import os
-import re
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,11 +38,11 @@ import zoo_graphs  # noqa: E402
 import zoo_parity  # noqa: E402
 from parity import Report, compared  # noqa: E402
 from rich.console import Console  # noqa: E402
+from running import each, put_between  # noqa: E402
 from trust import DEFAULT, GRAD, NO_CACHE, Trust, trap_entries, trust  # noqa: E402
 
 PARTS = ("parity", "graphs")
 README = HERE.parent / "README.md"
-PER_PROCESS = 25  # entries: then a fresh process takes over, so that memory stays bounded
 
 _builds: dict[str, Any] = {}
 _parts: list[str] = []
@@ -74,7 +71,7 @@ def main(arguments: list[str]) -> int:
     names = [name for name in _builds if not options.names or any(part in name for part in options.names)]
     began = time.perf_counter()
     results: list[Found] = []
-    for done, found in enumerate(_run(names, options.jobs), 1):
+    for done, found in enumerate(each(_one, names, options.jobs, _prepare, (_parts,)), 1):
         results.append(found)
         print(f"{done:4}/{len(names)} {found.name:<60} {found.seconds:6.1f} s  {_verdict(found)}", flush=True)
         for what in found.problems[:5]:
@@ -117,16 +114,6 @@ def _prepare(parts: list[str]) -> None:
         _builds.update(trap_entries())
     gc.collect()
     gc.freeze()  # what the libraries hold is not looked through at each collection
-
-
-def _run(names: list[str], jobs: int) -> Iterator[Found]:
-    """Entries in processes of their own kind, each for a few of them."""
-    if jobs < 2 or len(names) < 2:
-        yield from map(_one, names)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(min(jobs, len(names)), _prepare, (_parts,), maxtasksperchild=PER_PROCESS) as pool:
-        yield from pool.imap(_one, names)
 
 
 def _one(name: str) -> Found:
@@ -173,16 +160,8 @@ def _tell(results: list[Found], seconds: float, *, whole: bool, write: bool) -> 
     text = "\n\n".join(lines if whole else lines[:1] if reports else [])
     print(f"\n{seconds:.0f} s\n{text}")
     if write:
-        write_into(README, text)
+        put_between(README, "zoo summary", text)
     return 0 if met else 1
-
-
-def write_into(path: Path, text: str) -> None:
-    """Put ``text`` between the markers of a Markdown file."""
-    marked = re.compile(r"(<!-- zoo summary -->\n).*?(<!-- /zoo summary -->)", re.DOTALL)
-    found = path.read_text()
-    assert marked.search(found), f"{path} has no place for the summary"
-    path.write_text(marked.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", found))
 
 
 if __name__ == "__main__":

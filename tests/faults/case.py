@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from . import ports_pairs, ports_rotary, ports_text, ports_vision
-from .originals import inputs_of, original
+from .originals import inputs_of, reference
 
 __all__ = ["EQUAL", "FAULTS", "PORTS", "Equal", "Fault", "Pair", "equal", "fault", "plant", "port", "ported"]
 
@@ -27,7 +27,7 @@ PORTS: dict[str, Callable[[Any], nn.Module]] = {
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models and what they are called with; ``inputs_b`` where the suspect gets other inputs."""
+    """Two models and what they are called with; ``inputs_b`` where the suspect gets other inputs. Only b is changed."""
 
     a: nn.Module
     b: nn.Module
@@ -102,10 +102,10 @@ def plant(module: nn.Module, **methods: Callable[..., Any]) -> None:
 
 def port(name: str, source: nn.Module | None = None) -> nn.Module:
     """The port of a model, with its weights."""
-    return PORTS[name](original(name) if source is None else source)
+    return PORTS[name](reference(name) if source is None else source)
 
 
 def ported(name: str, attention: str = "sdpa") -> tuple[nn.Module, nn.Module, dict[str, Any]]:
     """The original, its port and inputs."""
-    source = original(name, attention)
+    source = reference(name, attention)
     return source, port(name, source), inputs_of(name)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers.activations import GELUTanh
 
 from .case import Pair, equal, port, ported
-from .originals import NAMES, copies, inputs_of, original
+from .originals import NAMES, copies, inputs_of, original, reference
 
 WITH_CACHE = ("gpt2", "llama", "mixtral", "t5", "whisper")
 
@@ -49,14 +49,14 @@ def _(name: str) -> Pair:
 
 @_each("sdpa-and-eager")
 def _(name: str) -> Pair:
-    return Pair(original(name, "sdpa"), original(name, "eager"), inputs_of(name))
+    return Pair(reference(name, "sdpa"), reference(name, "eager"), inputs_of(name))
 
 
 @_each("float32-and-bfloat16")
 def _(name: str) -> Pair:
     inputs = inputs_of(name)
     low = {key: x.to(torch.bfloat16) if x.is_floating_point() else x for key, x in inputs.items()}
-    return Pair(original(name), original(name, dtype=torch.bfloat16), inputs, low)
+    return Pair(reference(name), original(name, dtype=torch.bfloat16), inputs, low)
 
 
 @_each("float64-and-float32")
@@ -66,7 +66,7 @@ def _(name: str) -> Pair:
     a = original(name, dtype=torch.float64)
     if name == "mixtral":
         a.set_experts_implementation("eager")  # the fused product takes no float64
-    return Pair(a, original(name), high, inputs)
+    return Pair(a, reference(name), high, inputs)
 
 
 @_each("with-and-without-cache", WITH_CACHE)
@@ -78,7 +78,7 @@ def _(name: str) -> Pair:
 @_each("the-same-row-three-times")  # values that repeat must not lead astray
 def _(name: str) -> Pair:
     inputs = {key: x[:1].expand(3, *x.shape[1:]).contiguous() for key, x in inputs_of(name).items()}
-    source = original(name)
+    source = reference(name)
     return Pair(source, port(name, source), inputs)
 
 

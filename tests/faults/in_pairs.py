@@ -11,11 +11,11 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.whisper.modeling_whisper import WhisperAttention
 
 from .case import Pair, fault, plant
-from .originals import copies, inputs_of
+from .originals import inputs_of, original, reference
 
 
 def _of(name: str, attention: str = "sdpa") -> tuple[Any, Any, dict[str, Any]]:
-    return (*copies(name, attention), inputs_of(name))
+    return reference(name, attention), original(name, attention), inputs_of(name)
 
 
 # T5 ------------------------------------------------------------------------------------------------
@@ -94,7 +94,8 @@ def _() -> Pair:
 @fault("t5/head-without-its-scale", ".", "mul Linear", "missing extra wiring")
 def _() -> Pair:
     a, b, inputs = _of("t5")
-    a.config.scale_decoder_outputs, b.config.scale_decoder_outputs = True, False
+    assert a.config.scale_decoder_outputs
+    b.config.scale_decoder_outputs = False
     return Pair(a, b, inputs)
 
 
@@ -132,7 +133,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("vit/norm-without-bias", "layers.1.layernorm_before", "layer_norm get_attr", "weights wiring missing")
+@fault("vit/norm-without-bias", "layers.1.layernorm_before", "layer_norm get_attr", "weights wiring missing constant")
 def _() -> Pair:
     a, b, inputs = _of("vit")
     b.layers[1].layernorm_before.bias = None

@@ -108,7 +108,7 @@ def without_segments(self: Any, ids: Tensor, segments: Tensor) -> Tensor:
 
 
 # The table is not looked up at all: the lookup, the sum that misses it, or the norm that gets another sum.
-@fault("port-bert/segments-dropped", "words", "embedding add LayerNorm", "missing wiring values")
+@fault("port-bert/segments-dropped", "words", "embedding Embedding add LayerNorm", "missing wiring values")
 def _() -> Pair:
     a, b, inputs = ported("bert")
     plant(b.words, forward=without_segments)

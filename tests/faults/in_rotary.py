@@ -10,14 +10,16 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb, repeat_kv
 
 from .case import Pair, fault, plant
-from .originals import copies, inputs_of
+from .originals import copies, inputs_of, original, reference
 
 
 def _llama(attention: str = "eager") -> tuple[Any, Any, dict[str, Any]]:
-    return (*copies("llama", attention), {**inputs_of("llama"), "use_cache": False})
+    return reference("llama", attention), original("llama", attention), {**inputs_of("llama"), "use_cache": False}
 
 
 def _mixtral(experts: str = "grouped_mm") -> tuple[Any, Any, dict[str, Any]]:
+    if experts == "grouped_mm":  # which is the default
+        return reference("mixtral"), original("mixtral"), inputs_of("mixtral")
     a, b = copies("mixtral")
     for model in (a, b):
         model.set_experts_implementation(experts)
@@ -203,11 +205,12 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-# The weight, or the product it goes into, however experts are run.
+# The weight, or the product it goes into, however experts are run; or the one that takes the halves apart, which has
+# to do it the other way round for these weights.
 @fault(
     "mixtral/gate-and-up-halves-swapped",
     "model.layers.0.mlp.experts",
-    "get_attr _grouped_mm linear transpose getitem to",
+    "get_attr _grouped_mm linear transpose getitem to chunk",
     "weights values",
 )
 def _() -> Pair:

@@ -12,15 +12,15 @@ from transformers.models.bert.modeling_bert import BertSelfAttention
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 from .case import Pair, fault, plant
-from .originals import copies, inputs_of
+from .originals import copies, inputs_of, original, reference
 
 
 def _bert(attention: str = "eager") -> tuple[Any, Any, dict[str, Any]]:
-    return (*copies("bert", attention), inputs_of("bert"))
+    return reference("bert", attention), original("bert", attention), inputs_of("bert")
 
 
 def _gpt2(attention: str = "eager") -> tuple[Any, Any, dict[str, Any]]:
-    return (*copies("gpt2", attention), inputs_of("gpt2"))
+    return reference("gpt2", attention), original("gpt2", attention), inputs_of("gpt2")
 
 
 # BERT: numbers and weights -------------------------------------------------------------------------
@@ -35,13 +35,13 @@ def _() -> Pair:
 
 @fault("bert/norm-epsilon-1e-5-on-small-values", "embeddings.LayerNorm", "layer_norm", "constant")
 def _() -> Pair:
-    a, b, inputs = _bert()
+    a, b = copies("bert")
     with torch.no_grad():
         for model in (a, b):
             for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
                 getattr(model.embeddings, table).weight.mul_(0.02)
     b.embeddings.LayerNorm.eps = 1e-5  # what TensorFlow ports have in place of 1e-12
-    return Pair(a, b, inputs)
+    return Pair(a, b, inputs_of("bert"))
 
 
 @fault("bert/transposed-square-weight", "encoder.layer.1.attention.self.key", "linear get_attr", "weights values")
@@ -333,7 +333,9 @@ def heads_left_apart(self: Any, hidden_states: Tensor, attention_mask: Any = Non
     return self.resid_dropout(self.c_proj(mixed)), None
 
 
-@fault("gpt2/heads-merged-without-transpose", "transformer.h.0.attn", "reshape transpose", "missing wiring values")
+@fault(
+    "gpt2/heads-merged-without-transpose", "transformer.h.0.attn", "reshape transpose", "missing wiring values constant"
+)
 def _() -> Pair:
     a, b, inputs = _gpt2("eager")
     plant(b.transformer.h[0].attn, forward=heads_left_apart)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import time
 import warnings
@@ -22,7 +21,7 @@ from fxdebug import Trace, fx_debug, last_failed
 
 from .case import Equal, Fault, Pair
 
-__all__ = ["MODES", "Answer", "answer", "compared", "false_alarms", "traced"]
+__all__ = ["MODES", "Answer", "answer", "compared", "false_alarms", "told", "traced"]
 
 MODES = ("statistics", "tensors")
 
@@ -51,7 +50,8 @@ class Answer:
 
     def __str__(self) -> str:
         named = "nothing" if self.path is None else f"{self.path or '(root)'} {self.op} ({self.kind}, {self.source})"
-        wanted = f"{' or '.join(sorted(self.calls)) or '(root)'}, operation {' or '.join(sorted(self.ops))}"
+        calls = " or ".join(path or "(root)" for path in sorted(self.calls))
+        wanted = f"{calls}, operation {' or '.join(sorted(self.ops))}"
         return f"{self.name} [{self.mode}]: named {named}, wanted {wanted}"
 
 
@@ -67,15 +67,34 @@ def traced(model: nn.Module, inputs: dict[str, Any], mode: str, save: Path | Non
             return partial
 
 
+_traces: dict[tuple[Any, ...], Trace] = {}
+
+
+def _reference(pair: Pair, mode: str) -> Trace:
+    """The trace of the reference, made once where many pairs share it."""
+    from .originals import NAMES, reference
+
+    shared = {id(reference(name, attention)) for name in NAMES for attention in ("sdpa", "eager")}
+    if id(pair.a) not in shared:
+        return traced(pair.a, _fresh(pair.inputs), mode)
+    given = tuple((name, str(x.tolist()) if isinstance(x, torch.Tensor) else x) for name, x in pair.inputs.items())
+    key = (id(pair.a), mode, given)
+    if key not in _traces:
+        _traces[key] = traced(pair.a, _fresh(pair.inputs), mode)
+    return _traces[key]
+
+
 def compared(pair: Pair, mode: str, saved: bool = False) -> Any:
     """The comparison of a pair; ``saved``: the reference is written to a folder and given as its path."""
     with contextlib.ExitStack() as stack:
-        folder = None
+        a: Trace | str
         if saved:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fxdebug-faults-")))
-        a: Trace | str = traced(pair.a, _fresh(pair.inputs), mode, folder)
+            a = stack.enter_context(tempfile.TemporaryDirectory(prefix="fxdebug-faults-"))
+            traced(pair.a, _fresh(pair.inputs), mode, Path(a))
+        else:
+            a = _reference(pair, mode)
         b = traced(pair.b, _fresh(pair.inputs if pair.inputs_b is None else pair.inputs_b), mode)
-        found = fxdebug.compare(a if folder is None else os.fspath(folder), b)
+        found = fxdebug.compare(a, b)
         str(found)  # the screen must come, and while the files are there
         return found
 
@@ -83,7 +102,7 @@ def compared(pair: Pair, mode: str, saved: bool = False) -> Any:
 def answer(fault: Fault, mode: str) -> Answer:
     """What ``compare`` says about a planted fault."""
     pair = fault.build()
-    a = traced(pair.a, _fresh(pair.inputs), mode)
+    a = _reference(pair, mode)
     b = traced(pair.b, _fresh(pair.inputs if pair.inputs_b is None else pair.inputs_b), mode)
     began = time.perf_counter()
     first = fxdebug.compare(a, b).first
@@ -97,7 +116,7 @@ def answer(fault: Fault, mode: str) -> Answer:
         kind,
         source,
         call_right=path in fault.calls,
-        op_right=path in fault.calls and (op in fault.ops or (op is None and "-" in fault.ops)),
+        op_right=path in fault.calls and plain(op) in {plain(name) for name in fault.ops},
         kind_right=not fault.kinds or kind in fault.kinds,
         calls=fault.calls,
         ops=fault.ops,
@@ -105,13 +124,31 @@ def answer(fault: Fault, mode: str) -> Answer:
     )
 
 
+# The same operation under another name: operators, in place, with its operands exchanged.
+_SAME = {"truediv": "div", "rpow": "pow", "rsub": "sub", "remainder": "mod", "invert": "bitwise_not"}
+
+
+def plain(op: str | None) -> str:
+    """The name of an operation without what says how it was written: ``add_`` and ``__iadd__`` are ``add``."""
+    if op is None:
+        return "-"
+    name = op.strip("_")
+    name = name[1:] if name in ("iadd", "isub", "imul", "itruediv") else name
+    return _SAME.get(name, name)
+
+
 def false_alarms(pair: Equal, mode: str, saved: bool = False) -> list[str]:
     """What is found in an equal pair, and must not be."""
     found = compared(pair.build(), mode, saved)
-    return [
-        f"{pair.name} [{mode}]: {row.path or '(root)'} {row.op}: {row.kind}, error {row.error}, {row.source}"
-        for row in found.findings or ([] if found.first is None else [found.first])
-    ] or ([] if found.equal else [f"{pair.name} [{mode}]: not equal, and no finding says why"])
+    return [told(row) for row in found.findings or ([] if found.first is None else [found.first])] or (
+        [] if found.equal else ["not equal, and no finding says why"]
+    )
+
+
+def told(row: Any) -> str:
+    """A finding in a few words."""
+    source = (row.source or "").rpartition("/")[2]  # the line, without where this machine has the file
+    return f"{row.path or '(root)'} {row.op}: {row.kind}, error {row.error}, {source}"
 
 
 def _fresh(inputs: dict[str, Any]) -> dict[str, Any]:

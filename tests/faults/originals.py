@@ -17,7 +17,7 @@ import torch
 import transformers
 from torch import nn
 
-__all__ = ["NAMES", "configuration", "copies", "inputs_of", "original"]
+__all__ = ["NAMES", "configuration", "copies", "inputs_of", "original", "reference"]
 
 NAMES = ("bert", "gpt2", "llama", "mixtral", "t5", "vit", "whisper")
 VOCABULARY = 99
@@ -137,7 +137,7 @@ def configuration(name: str, **options: Any) -> Any:
 
 def original(name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32) -> nn.Module:
     """A fresh model in evaluation mode, its weights always the same."""
-    return copy.deepcopy(_built(name, attention)).to(dtype)
+    return copy.deepcopy(reference(name, attention)).to(dtype)
 
 
 def copies(name: str, attention: str = "sdpa") -> tuple[nn.Module, nn.Module]:
@@ -146,7 +146,8 @@ def copies(name: str, attention: str = "sdpa") -> tuple[nn.Module, nn.Module]:
 
 
 @functools.cache
-def _built(name: str, attention: str) -> nn.Module:
+def reference(name: str, attention: str = "sdpa") -> nn.Module:
+    """The model that all share: nobody may change it, so that its trace need be made once only."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)

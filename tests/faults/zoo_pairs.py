@@ -1,0 +1,96 @@
+"""Equal pairs made of any zoo model: the same twice, a saved run against a live one, sdpa against eager.
+
+A pair counts only where the two models really return the same: what a model draws from memory or a clock is no pair.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from same import difference
+
+import fxdebug
+from fxdebug import Trace
+
+from .judge import told, traced
+
+__all__ = ["KINDS", "ZooPair", "zoo_pairs"]
+
+KINDS = ("twice", "saved", "sdpa-and-eager")
+SAME = 1e-3  # relative: by so much may outputs of sdpa and eager attention differ in models of random weights
+
+
+@dataclass(frozen=True)
+class ZooPair:
+    """What came out for one pair; ``skipped`` says why there is none."""
+
+    name: str
+    kind: str
+    alarms: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+def zoo_pairs(name: str, build: Callable[[], tuple[Any, Any]], mode: str = "statistics") -> Iterator[ZooPair]:
+    """Every kind of pair that can be made of a zoo entry."""
+    with tempfile.TemporaryDirectory(prefix="fxdebug-faults-") as folder:
+        (model, inputs), (other, same_inputs) = build(), build()
+        a, b = _run(model, inputs, mode, Path(folder) / "a"), _run(other, same_inputs, mode)
+        unequal = difference(a.output, b.output)
+        for kind, reference in (("twice", a), ("saved", os.fspath(Path(folder) / "a"))):
+            yield (
+                ZooPair(name, kind, skipped=f"its outputs differ: {unequal}")
+                if unequal
+                else ZooPair(name, kind, _alarms(reference, b))
+            )
+        del a, model
+        if getattr(getattr(other, "config", None), "_attn_implementation", None) == "sdpa":
+            yield _eager(name, b, build, mode)
+
+
+def _eager(name: str, b: Trace, build: Callable[[], tuple[Any, Any]], mode: str) -> ZooPair:
+    model, inputs = build()
+    kind = KINDS[2]
+    try:
+        model.set_attn_implementation("eager")
+        a = _run(model, inputs, mode)
+    except Exception as error:
+        return ZooPair(name, kind, skipped=f"no eager attention: {type(error).__name__}")
+    apart = _apart(a.output, b.output)
+    if apart > SAME:
+        return ZooPair(name, kind, skipped=f"sdpa and eager return values that are {apart:.1g} apart")
+    return ZooPair(name, kind, _alarms(a, b))
+
+
+def _run(model: Any, inputs: Any, mode: str, save: Path | None = None) -> Trace:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return traced(model, inputs, mode, save)
+
+
+def _alarms(a: Trace | str, b: Trace) -> tuple[str, ...]:
+    found = fxdebug.compare(a, b)
+    str(found)
+    texts = [told(row) for row in found.findings]
+    return tuple(texts) if texts or found.equal else ("not equal, and no finding says why",)
+
+
+def _apart(a: Any, b: Any) -> float:
+    """The largest relative difference of the floating tensors in two results."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if not a.is_floating_point() or a.is_nested or a.layout is not torch.strided or not a.numel():
+            return 0.0
+        if a.shape != b.shape:
+            return float("inf")
+        gap, size = (a.double() - b.double()).norm(), a.double().norm()
+        return float(gap / size) if float(size) else float(gap)
+    if isinstance(a, dict):
+        return max((_apart(x, b.get(key)) for key, x in a.items()), default=0.0)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return max((_apart(x, y) for x, y in zip(a, b)), default=0.0)
+    return 0.0
