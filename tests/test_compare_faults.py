@@ -19,7 +19,7 @@ from faults.case import Pair
 from faults.judge import answer, compared, false_alarms
 from faults.known import ALARMS, MISSES
 from faults.originals import NAMES, reference
-from faults.zoo_pairs import zoo_pairs
+from faults.zoo_pairs import KINDS, zoo_pairs
 from zoo_sample import quietly
 
 KINDS_OF_PAIRS = ("port/", "sdpa-and-eager/", "float32-and-bfloat16/", "renamed/", "real/")
@@ -43,13 +43,13 @@ def _pairs() -> Iterator[Any]:
         yield pytest.param(name, "tensors" if i % 3 == 0 else "statistics", marks=marks)
 
 
-@pytest.mark.parametrize(("name", "mode"), _faults())
+@pytest.mark.parametrize(("name", "mode"), list(_faults()))
 def test_compare_names_a_planted_fault(name, mode):
     found = answer(FAULTS[name], mode)
     assert found.right, str(found)
 
 
-@pytest.mark.parametrize(("name", "mode"), _pairs())
+@pytest.mark.parametrize(("name", "mode"), list(_pairs()))
 def test_compare_finds_nothing_in_an_equal_pair(name, mode):
     assert false_alarms(EQUAL[name], mode) == []
 
@@ -75,10 +75,10 @@ def test_compare_names_the_line_of_a_planted_fault(name, text):
     assert text in linecache.getline(file, int(line))
 
 
-@pytest.mark.parametrize("name", ["flow/early-exit", "hf/t5/T5ForConditionalGeneration"])
+@pytest.mark.parametrize("name", ["hf/t5/T5ForConditionalGeneration"])
 def test_compare_finds_nothing_in_equal_runs_of_a_zoo_model(name):
-    pairs = list(zoo_pairs(name, quietly(dict(zoo.zoo(["flow", "hf"]))[name])))
-    assert [pair.kind for pair in pairs] == ["twice", "saved", "sdpa-and-eager"][: len(pairs)]
+    pairs = list(zoo_pairs(name, quietly(dict(zoo.zoo(["hf"]))[name])))
+    assert [pair.kind for pair in pairs] == list(KINDS)
     assert [pair for pair in pairs if pair.alarms or pair.skipped] == []
 
 

@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     for done, found in enumerate(each(_one, tasks, options.jobs, _prepare), 1):
         results += found
         print(f"{done:4}/{len(tasks)} {told.line(found)}", flush=True)
-        for what in [text for checked in found for text in checked.problems][:5]:
+        for what in [text for checked in found for text in (*checked.problems, checked.skipped) if text][:5]:
             print(f"          {what[:300]}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(results, default=told.as_json, indent=1))
@@ -160,7 +160,7 @@ def _pairs(name: str) -> list[Checked]:
     from faults.zoo_pairs import zoo_pairs
 
     return [
-        Checked("zoo", name, pair.kind, alarms=pair.alarms, skipped=pair.skipped)
+        Checked("zoo", name, pair.kind, alarms=pair.alarms, skipped=pair.skipped or pair.explained)
         for pair in zoo_pairs(name, _zoo[name])
     ]
 

@@ -26,7 +26,7 @@ class Checked:
     def problems(self) -> list[str]:
         """What must not be."""
         wrong = [] if self.answer is None or self.answer.right else [str(self.answer)]
-        return [*wrong, *self.alarms]
+        return [*wrong, *(() if self.skipped else self.alarms)]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _wrong(results: list[Checked]) -> str:
     for checked in results:
         if checked.answer is not None and not checked.answer.right:
             modes.setdefault((checked.name, _said(checked.answer)), []).append(checked.mode)
-        elif checked.alarms:
+        elif checked.alarms and not checked.skipped:
             said = f"{len(checked.alarms)} found, first {checked.alarms[0].splitlines()[0][:200]}"
             modes.setdefault((checked.name, said), []).append(checked.mode)
     lines = [f"- {name}, {' and '.join(of)}: {said}" for (name, said), of in modes.items()]

@@ -119,7 +119,9 @@ def column_by_column(self: Any, pixel_values: Tensor) -> Tensor:
     return self.projection(pixel_values).transpose(2, 3).flatten(2).transpose(1, 2)
 
 
-@fault("vit/patches-column-by-column", "embeddings.patch_embeddings", "transpose flatten", "extra wiring values")
+@fault(
+    "vit/patches-column-by-column", "embeddings.patch_embeddings", "transpose flatten", "extra wiring values constant"
+)
 def _() -> Pair:
     a, b, inputs = _of("vit")
     plant(b.embeddings.patch_embeddings, forward=column_by_column)
@@ -165,7 +167,10 @@ def _() -> Pair:
 
 
 @fault(
-    "vit/attention-in-half-as-many-heads", "layers.2.attention", "view scaled_dot_product_attention", "constant shape"
+    "vit/attention-in-half-as-many-heads",
+    "layers.2.attention",
+    "view scaled_dot_product_attention",
+    "constant shape values",
 )
 def _() -> Pair:
     a, b, inputs = _of("vit")

@@ -33,7 +33,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-t5/scores-scaled", "writer.steps.4", "mul matmul", "constant values")
+@fault("port-t5/scores-scaled", "writer.steps.4", "mul matmul", "constant values extra")
 def _() -> Pair:
     a, b, inputs = ported("t5", "eager")
     b.writer.steps[4].scale = 8**-0.5
