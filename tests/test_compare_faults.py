@@ -127,12 +127,11 @@ def test_an_equal_pair_returns_the_same(name):
 
 def test_nobody_changes_the_models_that_all_pairs_share():
     def state() -> list[str]:
-        models = [reference(name, attention) for name in NAMES for attention in ("sdpa", "eager")]
-        return [
-            hashlib.sha256(b"".join(bytes(x.contiguous().view(torch.uint8).numpy()) for x in model.state_dict().values()))
-            .hexdigest() + str(model) + str(model.config)
-            for model in models
-        ]  # fmt: skip
+        found = []
+        for model in (reference(name, attention) for name in NAMES for attention in ("sdpa", "eager")):
+            weights = b"".join(bytes(x.contiguous().view(torch.uint8).numpy()) for x in model.state_dict().values())
+            found.append(f"{hashlib.sha256(weights).hexdigest()} {model} {model.config}")
+        return found
 
     before = state()
     for case in (*FAULTS.values(), *EQUAL.values()):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +20,9 @@ TOOLS = Path(__file__).parent.parent / "tools"
 
 @pytest.fixture
 def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The tool that the test's first word names, as a module under a name of its own."""
-    name = request.function.__name__.split("_")[1]
+    """The tool that the test's first words name, as a module under a name of its own."""
+    names = sorted((path.stem for path in TOOLS.glob("*.py")), key=len, reverse=True)
+    name = next(name for name in names if request.function.__name__.startswith(f"test_{name}_"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     spec = importlib.util.spec_from_file_location(f"{name}_tool", TOOLS / f"{name}.py")
     assert spec is not None and spec.loader is not None
@@ -122,3 +125,48 @@ def test_zoo_puts_its_summary_between_the_marks(tool: ModuleType, tmp_path: Path
     page.write_text("above\n<!-- zoo summary -->\nold\n<!-- /zoo summary -->\nbelow\n")
     tool.put_between(page, "zoo summary", "new \\1")
     assert page.read_text() == "above\n<!-- zoo summary -->\n\nnew \\1\n\n<!-- /zoo summary -->\nbelow\n"
+
+
+def test_bench_compare_counts_what_is_named_and_what_is_quiet(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "found.json"
+    only = ["--only", "faults", "--only", "equal", "--jobs", "1", "--json", str(path)]
+    assert tool.main(["vit/pooled-at-the-last-token", "twice/vit", *only]) == 0
+    shown = capsys.readouterr().out
+    assert "statistics: right; tensors: right" in shown
+    assert "| **all** | 1 | 1 | 1 | 1 | 1 |" in shown
+    assert "| the same; the reference saved | 1 | 1 | 0 |" in shown
+    assert "met     planted faults whose call is named: 2 of 2" in shown
+    assert "Misses" not in shown
+    assert [found["part"] for found in json.loads(path.read_text())] == ["faults"] * 2 + ["equal"] * 3
+
+
+def test_bench_compare_fails_on_misses_and_false_alarms(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faults.bench import EQUAL, FAULTS
+
+    name, faulty = "vit/pooled-at-the-last-token", FAULTS["vit/norm-without-bias"].build
+    monkeypatch.setitem(FAULTS, name, dataclasses.replace(FAULTS[name], calls=frozenset(["layernorm"])))
+    monkeypatch.setitem(EQUAL, "twice/vit", dataclasses.replace(EQUAL["twice/vit"], build=faulty))
+    assert tool.main([name, "twice/vit", "--only", "faults", "--only", "equal", "--jobs", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert f"- {name}, statistics and tensors: named `pooler` `getitem`" in shown
+    assert re.search(
+        r"- twice/vit, statistics and tensors and saved: \d+ found, first layers\.1\.layernorm_before", shown
+    )
+    assert "MISSED  planted faults whose call is named: 0 of 2" in shown
+    assert "MISSED  pairs and models in which nothing is found: 0 of 3" in shown
+
+
+def test_bench_compare_counts_only_pairs_that_are_equal(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faults import zoo_pairs
+
+    monkeypatch.setattr(zoo_pairs, "difference", lambda a, b: "bits")
+    assert tool.main(["flow/early-exit", "--only", "zoo", "--jobs", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "twice: no pair; saved: no pair" in shown
+    assert "its outputs differ: bits" in shown

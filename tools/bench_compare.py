@@ -45,8 +45,6 @@ from running import each, put_between  # noqa: E402
 PARTS = ("faults", "equal", "zoo", "numbers")
 PAGE = HERE.parent / "docs" / "comparing.md"
 
-_zoo: dict[str, Callable[[], Any]] = {}
-
 
 def main(arguments: list[str]) -> int:
     """Run what was asked for, print lines, tables and bars; return the exit status."""
@@ -99,11 +97,15 @@ def _prepare() -> None:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        _zoo.update(zoo.zoo())
     gc.collect()
     gc.freeze()  # what the libraries hold is not looked through at each collection
+
+
+@functools.cache
+def _zoo() -> dict[str, Callable[[], Any]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return dict(zoo.zoo())
 
 
 def _tasks(part: str) -> list[tuple[str, str]]:
@@ -111,8 +113,8 @@ def _tasks(part: str) -> list[tuple[str, str]]:
 
     if part == "numbers":
         cases = _numbers()
-        return [] if cases is None else [(part, case.name) for case in cases.CASES] + [(part, name) for name in _zoo]
-    return [(part, name) for name in {"faults": FAULTS, "equal": EQUAL, "zoo": _zoo}[part]]
+        return [] if cases is None else [(part, case.name) for case in cases.CASES] + [(part, name) for name in _zoo()]
+    return [(part, name) for name in (_zoo() if part == "zoo" else FAULTS if part == "faults" else EQUAL)]
 
 
 def _numbers() -> Any:
@@ -161,7 +163,7 @@ def _pairs(name: str) -> list[Checked]:
 
     return [
         Checked("zoo", name, pair.kind, alarms=pair.alarms, skipped=pair.skipped or pair.explained)
-        for pair in zoo_pairs(name, _zoo[name])
+        for pair in zoo_pairs(name, _zoo()[name])
     ]
 
 
@@ -171,7 +173,7 @@ def _checked_numbers(name: str) -> list[Checked]:
     cases = _numbers()
     case = next((case for case in cases.CASES if case.name == name), None)
     if case is None:
-        model, inputs = _zoo[name]()
+        model, inputs = _zoo()[name]()
         return [
             Checked("numbers", name, "healthy", alarms=tuple(cases.false_alarms(traced(model, inputs, "statistics"))))
         ]
