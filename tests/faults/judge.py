@@ -148,7 +148,7 @@ def false_alarms(pair: Equal, mode: str, saved: bool = False) -> list[str]:
 def told(row: Any) -> str:
     """A finding in a few words."""
     source = (row.source or "").rpartition("/")[2]  # the line, without where this machine has the file
-    return f"{row.path or '(root)'} {row.op}: {row.kind}, error {row.error}, {source}"
+    return f"{row.path or '(root)'} {row.op}: {row.kind}, {source}, error {row.error:.2g}"
 
 
 def _fresh(inputs: dict[str, Any]) -> dict[str, Any]:
