@@ -121,7 +121,7 @@ def started_at_the_end(self: Any, x: Tensor) -> Tensor:
     return torch.cat([x, self.start.expand(len(x), 1, -1)], dim=1)
 
 
-@fault("port-vit/class-token-last", "patches", "cat", "wiring values")
+@fault("port-vit/class-token-last", "patches", "cat", "wiring values constant")
 def _() -> Pair:
     a, b, inputs = ported("vit")
     plant(b.patches, started=started_at_the_end)

@@ -29,7 +29,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-bert/missing-scale-against-sdpa", "trunk.block_1.mixer", "div truediv " + AFTER_SCORES)
+@fault("port-bert/missing-scale-against-sdpa", "trunk.block_1.mixer", "mul div truediv " + AFTER_SCORES)
 def _() -> Pair:
     a, b, inputs = ported("bert", "sdpa")
     plant(b.trunk.block_1.mixer, scores=unscaled)
@@ -131,7 +131,7 @@ def without_tanh(self: Any, x: Tensor) -> Tensor:
 
 
 # The call is missing: the reference's own, or the body of the port, whose result is another.
-@fault("port-bert/tanh-missing", ". pooler.activation", "tanh Linear output -", "missing wiring values")
+@fault("port-bert/tanh-missing", ". pooler.activation", "tanh Tanh Linear output -", "missing wiring values")
 def _() -> Pair:
     a, b, inputs = ported("bert")
     plant(b, pool=without_tanh)
@@ -250,10 +250,11 @@ def without_last(self: Any, ids: Tensor, keep: Tensor) -> Tensor:
     )
 
 
-# The call is missing: the reference's own, or the body that does without.
+# The call is missing: the reference's own, or the body that does without, or the root: the norm stands between the last
+# block and the head, which is the root's, and a port could have it on either side.
 @fault(
     "port-gpt2/final-norm-missing",
-    "body transformer.ln_f",
+    "body . transformer.ln_f",
     "layer_norm LayerNorm output PreNormBlock -",
     "missing wiring values",
 )

@@ -49,7 +49,7 @@ def _() -> Pair:
     "real/roberta-places-without-their-offset",
     "embeddings embeddings.position_embeddings",
     "embedding get_attr Embedding ne int cumsum type_as mul long add getitem to",
-    "weights values wiring",
+    "weights values wiring extra missing",
 )
 def _() -> Pair:
     a = reference("bert")
