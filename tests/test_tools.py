@@ -168,5 +168,5 @@ def test_bench_compare_counts_only_pairs_that_are_equal(
     monkeypatch.setattr(zoo_pairs, "difference", lambda a, b: "bits")
     assert tool.main(["flow/early-exit", "--only", "zoo", "--jobs", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "twice: no pair; saved: no pair" in shown
+    assert "twice: none; saved: none" in shown
     assert "its outputs differ: bits" in shown

@@ -4,6 +4,8 @@
 
 faults    models with one planted fault against the right ones: is the guilty call named, and in it the operation?
 equal     pairs that compute the same in another way: ports, renamed copies, other dtypes, with and without cache
+sweep     one weight, bias or epsilon changed in every module of the ports, and one of each in each transformers model
+          of the zoo, also under other names: is the module named?
 zoo       every zoo model twice, saved against live, and sdpa against eager attention where it has both
 numbers   planted producers of NaN and infinity for ``fxdebug.check``, and healthy zoo models
 
@@ -42,7 +44,7 @@ import zoo  # noqa: E402
 from bench_compare_told import Checked  # noqa: E402
 from running import each, put_between  # noqa: E402
 
-PARTS = ("faults", "equal", "zoo", "numbers")
+PARTS = ("faults", "equal", "sweep", "zoo", "numbers")
 PAGE = HERE.parent / "docs" / "comparing.md"
 
 
@@ -111,6 +113,10 @@ def _zoo() -> dict[str, Callable[[], Any]]:
 def _tasks(part: str) -> list[tuple[str, str]]:
     from faults.bench import EQUAL, FAULTS
 
+    if part == "sweep":
+        from faults.originals import NAMES
+
+        return [(part, f"port-{name}") for name in NAMES] + [(part, name) for name in _zoo() if name.startswith("hf/")]
     if part == "numbers":
         cases = _numbers()
         return [] if cases is None else [(part, case.name) for case in cases.CASES] + [(part, name) for name in _zoo()]
@@ -167,6 +173,20 @@ def _pairs(name: str) -> list[Checked]:
     ]
 
 
+def _sweep(name: str) -> list[Checked]:
+    from faults.zoo_faults import Planted, port_faults, zoo_faults
+
+    def checked(found: Planted) -> Checked:
+        wrong = () if found.right or found.skipped else (f"changed {found.wanted}, named {found.said}",)
+        return Checked(
+            "sweep", name, f"{'ports' if port else 'zoo'}: {found.sort}", alarms=wrong, skipped=found.skipped
+        )
+
+    port = name.startswith("port-")
+    faults = port_faults(name.removeprefix("port-")) if port else zoo_faults(name, _zoo()[name])
+    return [checked(found) for found in faults]
+
+
 def _checked_numbers(name: str) -> list[Checked]:
     from faults.judge import traced
 
@@ -185,6 +205,7 @@ def _checked_numbers(name: str) -> list[Checked]:
 _CHECKS: dict[str, Callable[[str], list[Checked]]] = {
     "faults": _faults,
     "equal": _equal,
+    "sweep": _sweep,
     "zoo": _pairs,
     "numbers": _checked_numbers,
 }

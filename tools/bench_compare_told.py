@@ -59,10 +59,12 @@ def bars(results: Iterable[Checked]) -> list[Bar]:
     answers = [checked.answer for checked in results if checked.answer is not None]
     quiet = [checked for checked in results if checked.answer is None and not checked.skipped]
     producers = [checked for checked in quiet if checked.mode == "producer"]
-    others = [checked for checked in quiet if checked.mode != "producer"]
+    swept = [checked for checked in quiet if checked.part == "sweep"]
+    others = [checked for checked in quiet if checked.mode != "producer" and checked.part != "sweep"]
     return [
         Bar("planted faults whose call is named", sum(a.call_right for a in answers), len(answers), 0.95),
         Bar("planted faults whose operation is named", sum(a.op_right for a in answers), len(answers), 0.9),
+        Bar("modules changed by rule that are named", _quiet(swept), len(swept), 0.95),
         Bar("pairs and models in which nothing is found", _quiet(others), len(others), 1.0),
         Bar("producers of NaN and infinity that are named", _quiet(producers), len(producers), 1.0),
     ]
@@ -75,13 +77,18 @@ def _quiet(results: list[Checked]) -> int:
 def line(found: list[Checked]) -> str:
     """The line of an entry: what it is, and how each mode went."""
     words = [f"{checked.mode}: {_word(checked)}" for checked in found]
+    if len(found) > 6:
+        counted = [checked for checked in found if not checked.skipped]
+        words = [f"{_quiet(counted)} of {len(counted)} right"]
     seconds = sum(checked.seconds for checked in found)
     return f"{found[0].name if found else '':<58} {'; '.join(words)}  {seconds:.1f} s"
 
 
 def _word(checked: Checked) -> str:
     if checked.skipped:
-        return "no pair"
+        return "none"
+    if checked.part == "sweep":
+        return "MISSED" if checked.alarms else "right"
     if checked.answer is None:
         return "FALSE ALARM" if checked.alarms else "quiet"
     if not checked.answer.call_right:
@@ -130,6 +137,11 @@ WORDS = {
         "tensors": "the same; tensors",
         "saved": "the same; the reference saved",
     },
+    "sweep": {
+        f"{place}: {sort}": f"{words}: {sort}"
+        for place, words in (("ports", "every module of the ports"), ("zoo", "transformers models of the zoo"))
+        for sort in ("weight", "bias", "epsilon", "weight, renamed")
+    },
     "zoo": {
         "twice": "zoo models run twice",
         "saved": "zoo models, saved against live",
@@ -140,7 +152,7 @@ WORDS = {
 
 
 def _silence(results: list[Checked]) -> str:
-    rows = ["| pairs | | as they should be | false |", "|---|---:|---:|---:|"]
+    rows = ["| what | number | as it should be | wrong |", "|---|---:|---:|---:|"]
     for part, modes in WORDS.items():
         for mode, words in modes.items():
             found = [checked for checked in results if (checked.part, checked.mode) == (part, mode)]

@@ -13,6 +13,8 @@ from transformers.activations import GELUTanh
 from .case import Pair, equal, port, ported
 from .originals import NAMES, copies, inputs_of, original, reference
 
+__all__ = ["renamed"]
+
 WITH_CACHE = ("gpt2", "llama", "mixtral", "t5", "whisper")
 
 
@@ -85,7 +87,7 @@ def _(name: str) -> Pair:
 # Renamed, wrapped, with more steps that change nothing ----------------------------------------------
 
 
-def _renamed(module: nn.Module, name: str = "x") -> nn.Module:
+def renamed(module: nn.Module, name: str = "x") -> nn.Module:
     """Other names for all modules below; code that asks for the old ones finds them."""
     children = {child: f"{child[0]}{name}{i}" for i, child in enumerate(module._modules) if not child.isdigit()}
     if children and type(module) is not nn.ModuleList:
@@ -95,14 +97,14 @@ def _renamed(module: nn.Module, name: str = "x") -> nn.Module:
             module._modules[new] = module._modules.pop(old)
     for child in module._modules.values():
         if child is not None:
-            _renamed(child, name + "x")
+            renamed(child, name + "x")
     return module
 
 
 @_each("renamed", ("bert", "llama", "t5", "vit", "whisper"))
 def _(name: str) -> Pair:
     a, b = copies(name, "sdpa")
-    return Pair(a, _renamed(b), inputs_of(name))
+    return Pair(a, renamed(b), inputs_of(name))
 
 
 class Wrapper(nn.Module):

@@ -20,7 +20,7 @@ from fxdebug import Trace
 
 from .judge import told, traced
 
-__all__ = ["EXPLAINED", "KINDS", "ZooPair", "zoo_pairs"]
+__all__ = ["EXPLAINED", "KINDS", "ZooPair", "apart", "output", "zoo_pairs"]
 
 KINDS = ("twice", "saved", "sdpa-and-eager")
 # What is found in these is really there, though the outputs are the same.
@@ -54,7 +54,7 @@ def zoo_pairs(name: str, build: Callable[[], tuple[Any, Any]], mode: str = "stat
     with tempfile.TemporaryDirectory(prefix="fxdebug-faults-") as folder:
         (model, inputs), (other, same_inputs) = build(), build()
         a, b = _run(model, inputs, mode, Path(folder) / "a"), _run(other, same_inputs, mode)
-        unequal = difference(_output(a), _output(b))
+        unequal = difference(output(a), output(b))
         for kind, reference in (("twice", a), ("saved", os.fspath(Path(folder) / "a"))):
             yield (
                 ZooPair(name, kind, skipped=f"its outputs differ: {unequal}")
@@ -76,13 +76,13 @@ def _eager(name: str, b: Trace, build: Callable[[], tuple[Any, Any]], mode: str)
         return ZooPair(name, kind, skipped=f"no eager attention: {type(error).__name__}")
     if a.error is not None and b.error is None:
         return ZooPair(name, kind, skipped=f"with eager attention it raises {a.error.type}")
-    apart = _apart(_output(a), _output(b))
-    if apart > SAME:
-        return ZooPair(name, kind, skipped=f"sdpa and eager return values that are {apart:.1g} apart")
+    gap = apart(output(a), output(b))
+    if gap > SAME:
+        return ZooPair(name, kind, skipped=f"sdpa and eager return values that are {gap:.1g} apart")
     return ZooPair(name, kind, _alarms(a, b))
 
 
-def _output(trace: Trace) -> Any:
+def output(trace: Trace) -> Any:
     """What the model returned; how it failed where it did."""
     return trace.output if trace.root.error is None else str(trace.root.error)
 
@@ -100,7 +100,7 @@ def _alarms(a: Trace | str, b: Trace) -> tuple[str, ...]:
     return tuple(texts) if texts or found.equal else ("not equal, and no finding says why",)
 
 
-def _apart(a: Any, b: Any) -> float:
+def apart(a: Any, b: Any) -> float:
     """The largest relative difference of the floating tensors in two results."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if not a.is_floating_point() or a.is_nested or a.layout is not torch.strided or not a.numel():
@@ -110,7 +110,7 @@ def _apart(a: Any, b: Any) -> float:
         gap, size = (a.double() - b.double()).norm(), a.double().norm()
         return float(gap / size) if float(size) else float(gap)
     if isinstance(a, dict):
-        return max((_apart(x, b.get(key)) for key, x in a.items()), default=0.0)
+        return max((apart(x, b.get(key)) for key, x in a.items()), default=0.0)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return max((_apart(x, y) for x, y in zip(a, b)), default=0.0)
+        return max((apart(x, y) for x, y in zip(a, b)), default=0.0)
     return 0.0
