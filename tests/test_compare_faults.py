@@ -26,11 +26,11 @@ KINDS_OF_PAIRS = ("port/", "sdpa-and-eager/", "float32-and-bfloat16/", "renamed/
 
 
 def _faults() -> Iterator[Any]:
-    """Every fault by its numbers, every fourth by its data as well."""
+    """Every fault by its numbers, every sixth by its data as well."""
     for i, name in enumerate(FAULTS):
         marks = [pytest.mark.xfail(reason=MISSES[name], strict=True)] if name in MISSES else []
         yield pytest.param(name, "statistics", marks=marks)
-        if i % 4 == 0:
+        if i % 6 == 0:
             yield pytest.param(name, "tensors", marks=marks)
 
 
@@ -65,7 +65,7 @@ def test_compare_finds_nothing_between_a_saved_run_and_a_live_one(name):
         ("bert/nan", "hidden_states.sqrt() ** 2"),
         ("bert/through-bfloat16", "self.dense(hidden_states).to(torch.bfloat16)"),
         ("gpt2/softmax-over-queries", "torch.softmax(scores, dim=-2)"),
-        ("llama/mask-off-by-one", "attention_mask.roll(-1, dims=-2)"),
+        ("llama/swapped-gate-and-up", "self.act_fn(self.up_proj(x))"),
         ("port-bert/tanh-gelu", "self.network(x)"),
         ("port-gpt2/erf-gelu", "F.gelu(self.up(x))"),
     ],
@@ -75,7 +75,7 @@ def test_compare_names_the_line_of_a_planted_fault(name, text):
     assert text in linecache.getline(file, int(line))
 
 
-@pytest.mark.parametrize("name", ["hf/t5/T5ForConditionalGeneration"])
+@pytest.mark.parametrize("name", ["hf/bart/BartForConditionalGeneration"])
 def test_compare_finds_nothing_in_equal_runs_of_a_zoo_model(name):
     pairs = list(zoo_pairs(name, quietly(dict(zoo.zoo(["hf"]))[name])))
     assert [pair.kind for pair in pairs] == list(KINDS)
