@@ -10,7 +10,7 @@ __all__ = ["ALARMS", "MISSES"]
 MISSES: dict[str, str] = {
     "port-t5/relative-position-backwards": "names the product that the distances are added to, not the distances",
     "port-t5/relative-position-buckets": "the right call; of its steps the last one, not the division",
-    "port-vit/patches-column-by-column": "the right call; names the step that joins the patches, not the one that turns them",
+    "port-vit/patches-column-by-column": "the right call; names where patches are joined, not where they are turned",
     "port-vit/channels-last-within-patches": "names the projection: elements in another order count as the same input",
     "port-llama/rotary-base": "the right call; names where the rotation ends, not the power it begins with",
     "port-mixtral/wrong-expert": "the right call; names the weights of the experts, not how they are taken",
