@@ -26,12 +26,10 @@ KINDS_OF_PAIRS = ("port/", "sdpa-and-eager/", "float32-and-bfloat16/", "renamed/
 
 
 def _faults() -> Iterator[Any]:
-    """Every fault by its numbers, every sixth by its data as well."""
+    """Every fault by its numbers, every fifth by its data instead: the bench runs both, and they have the same answers."""
     for i, name in enumerate(FAULTS):
         marks = [pytest.mark.xfail(reason=MISSES[name], strict=True)] if name in MISSES else []
-        yield pytest.param(name, "statistics", marks=marks)
-        if i % 6 == 0:
-            yield pytest.param(name, "tensors", marks=marks)
+        yield pytest.param(name, "tensors" if i % 5 == 4 else "statistics", marks=marks)
 
 
 def _pairs() -> Iterator[Any]:
@@ -54,7 +52,7 @@ def test_compare_finds_nothing_in_an_equal_pair(name, mode):
     assert false_alarms(EQUAL[name], mode) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["gpt2", "t5", "vit"])
 def test_compare_finds_nothing_between_a_saved_run_and_a_live_one(name):
     assert false_alarms(EQUAL[f"twice/{name}"], "tensors", saved=True) == []
 
