@@ -26,7 +26,7 @@ KINDS_OF_PAIRS = ("port/", "sdpa-and-eager/", "float32-and-bfloat16/", "renamed/
 
 
 def _faults() -> Iterator[Any]:
-    """Every fault by its numbers, every fifth by its data instead: the bench runs both, and they have the same answers."""
+    """Every fault by its numbers, every fifth by its data instead; the bench runs both."""
     for i, name in enumerate(FAULTS):
         marks = [pytest.mark.xfail(reason=MISSES[name], strict=True)] if name in MISSES else []
         yield pytest.param(name, "tensors" if i % 5 == 4 else "statistics", marks=marks)
