@@ -55,12 +55,12 @@ class Answer:
         return f"{self.name} [{self.mode}]: named {named}, wanted {wanted}"
 
 
-def traced(model: nn.Module, inputs: dict[str, Any], mode: str, save: Path | None = None) -> Trace:
+def traced(model: nn.Module, inputs: Any, mode: str, save: Path | None = None) -> Trace:
     """The trace of one run; the partial one where the model raises."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return fx_debug(model, dict(inputs), values="stats" if mode == "statistics" else mode, save=save)
+            return fx_debug(model, inputs, values="stats" if mode == "statistics" else mode, save=save)
         except Exception:
             partial = last_failed()
             assert partial is not None
