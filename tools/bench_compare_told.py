@@ -170,7 +170,9 @@ def _wrong(results: list[Checked]) -> str:
         if checked.answer is not None and not checked.answer.right:
             modes.setdefault((checked.name, _said(checked.answer)), []).append(checked.mode)
         elif checked.alarms and not checked.skipped:
-            said = f"{len(checked.alarms)} found, first {checked.alarms[0].partition(', error ')[0].splitlines()[0][:200]}"
+            said = (
+                f"{len(checked.alarms)} found, first {checked.alarms[0].partition(', error ')[0].splitlines()[0][:200]}"
+            )
             modes.setdefault((checked.name, said), []).append(checked.mode)
     lines = [f"- {name}, {' and '.join(of)}: {said}" for (name, said), of in modes.items()]
     return "Misses and false alarms:\n\n" + "\n".join(lines) if lines else ""
