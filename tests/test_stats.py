@@ -78,7 +78,7 @@ def assert_close(ours: Stats, true: Stats, eps: float) -> None:
 
     - Counts and extremes are exact.
     - A sum of n numbers made in blocks, each summed pairwise, is off by at most log2(n) eps times the sum of
-      magnitudes; 16 covers the blocks of 65536 in use.
+      magnitudes; 16 covers the blocks in use.
     - Squares are added up by a dot product, in some 64 running sums of 1024 numbers: 512 eps where every
       addition rounds the same way, half of that in the root. The shift taken off where the mean is large is a
       number of that precision, so that a spread far below one unit in the last place (a single element that

@@ -7,22 +7,17 @@ where the mean is large against the spread: a sum of squares alone would give st
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fxdebug.stats import elsewhere
+from fxdebug.stats.sums import REAL, Sums, array_of, blocks, centred, sums_of
 from fxdebug.values import Stats, quick
 
-BLOCK = 65536  # elements: 256 KiB of float32, which stays in the second-level cache between passes
-
-_REAL = (torch.float32, torch.float64)
 _INTEGER = frozenset(
     dtype
     for dtype in (
@@ -58,7 +53,7 @@ def measure(tensor: Tensor) -> Stats:
     if tensor.layout is not torch.strided:
         return _sparse(tensor)
     dtype = tensor.dtype
-    if dtype in _REAL:
+    if dtype in REAL:
         return _dense(tensor)
     if dtype in _INTEGER:
         return _integers(tensor)
@@ -73,15 +68,12 @@ def measure(tensor: Tensor) -> Stats:
 
 
 def _dense(tensor: Tensor) -> Stats:
-    flat, repeats = _flat(tensor)
+    flat, repeats = flat_of(tensor)
     if flat.numel() == 0:
         return Stats(0, None, None, None, None, None)
-    return finished(flat, repeats, _summed(flat))
-
-
-def _summed(flat: Tensor) -> Sums:
-    sums = _sums(flat) if flat.device.type == "cpu" else _sums_elsewhere(flat)
-    return sums[0] if len(sums) == 1 else _merged(sums)
+    if elsewhere.is_elsewhere(flat):
+        return elsewhere.measured(flat, repeats)
+    return finished(flat, repeats, sums_of(flat))
 
 
 def finished(flat: Tensor, repeats: int, sums: Sums) -> Stats:
@@ -90,7 +82,7 @@ def finished(flat: Tensor, repeats: int, sums: Sums) -> Stats:
     return _with_holes(flat, repeats) if plain is None else _stats(flat.numel(), repeats, *plain)
 
 
-def _flat(tensor: Tensor) -> tuple[Tensor, int]:
+def flat_of(tensor: Tensor) -> tuple[Tensor, int]:
     """One-dimensional elements in any order, and how often each occurs (expanded dimensions are not walked)."""
     repeats = 1
     if tensor.requires_grad:
@@ -121,18 +113,6 @@ def _gathered(tensor: Tensor) -> tuple[Tensor, int]:
     return tensor.contiguous(), repeats
 
 
-def _blocks(flat: Tensor) -> Iterator[Tensor]:
-    """Pieces that stay in the cache between passes, as float32 or float64."""
-    count = flat.numel()
-    real = flat.dtype in _REAL
-    if count <= BLOCK:
-        yield flat if real else flat.to(torch.float32)
-        return
-    converted = None if real else torch.empty(BLOCK, dtype=torch.float32, device=flat.device)
-    for block in flat.split(BLOCK):
-        yield block if converted is None else converted[: len(block)].copy_(block)
-
-
 _Plain = tuple[float, float, float, float, float, int]
 
 
@@ -153,105 +133,36 @@ def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
         if max(-low, high) < 1e-11:  # the spread may be 1e-7 of that, and its square no float32
             return _wide(flat, low, high, zeros)
         shift = total / count
-        drift, squares = _centred(flat, shift)
+        drift, squares = centred(flat, shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
     return total / count, math.sqrt(deviation), 1.0, low, high, zeros
-
-
-Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
-_least, _greatest = np.minimum.reduce, np.maximum.reduce
-
-
-@functools.cache
-def _kind(dtype: torch.dtype) -> np.dtype:
-    return np.dtype(str(dtype)[6:])
-
-
-def array_of(flat: Tensor) -> np.ndarray:
-    """The memory of a flat tensor on a CPU.
-
-    Not by ``numpy()``: it would forbid the program to resize its own tensor from then on, as sharded modules do.
-    """
-    if type(flat) is not Tensor or not flat.is_contiguous():  # a subclass may have no memory, or be on its way
-        copied: np.ndarray = flat.clone(memory_format=torch.contiguous_format).numpy()
-        return copied
-    count = flat.numel()
-    if count == 0:
-        return np.empty(0, str(flat.dtype)[6:])
-    memory: Any = (ctypes.c_char * (count * flat.element_size())).from_address(flat.data_ptr())
-    memory.tensor = flat  # it lives as long as the array
-    return np.frombuffer(memory, _kind(flat.dtype))
-
-
-@np.errstate(all="ignore")  # a sum that overflows is taken again, in float64: nobody need be warned
-def _sums(flat: Tensor) -> list[Sums]:
-    """numpy's reductions are the fastest there are for the extremes, and start in half the time of torch's."""
-    found: list[Sums] = []
-    for block in _blocks(flat):
-        array = array_of(block)
-        low, high = float(_least(array)), float(_greatest(array))
-        zeros = 0
-        if low <= 0.0 <= high:
-            zeros = int(np.count_nonzero(array == 0))  # booleans are counted eight times as fast as floats
-        found.append((float(block.sum()), float(array.dot(array)), low, high, zeros))
-    return found
-
-
-def _sums_elsewhere(flat: Tensor) -> list[Sums]:
-    found: list[Sums] = []
-    for block in _blocks(flat):
-        low, high = torch.stack(torch.aminmax(block)).tolist()
-        zeros = int((block == 0).sum()) if low <= 0.0 <= high else 0
-        found.append((float(block.sum()), float(torch.dot(block, block)), low, high, zeros))
-    return found
-
-
-def _centred(flat: Tensor, shift: float) -> tuple[float, float]:
-    """The sums of the distances from ``shift`` and of their squares."""
-    found = []
-    for block in _blocks(flat):
-        centred = block - shift
-        found.append((float(centred.sum()), float(torch.dot(centred, centred))))
-    return math.fsum([drift for drift, _ in found]), sum([square for _, square in found])
-
-
-def _merged(sums: list[Sums]) -> Sums:
-    totals, squares, lows, highs, zeros = zip(*sums)
-    nan = next((low for low in lows if low != low), None)
-    low = min(lows) if nan is None else nan
-    return math.fsum(totals) if _all_finite(totals) else math.nan, sum(squares), low, max(highs), sum(zeros)
-
-
-def _all_finite(numbers: tuple[float, ...]) -> bool:
-    return all(map(math.isfinite, numbers))
 
 
 def _wide(flat: Tensor, low: float, high: float, zeros: int) -> _Plain:
     """The sums in float64, scaled by the largest magnitude: for 1e30 and 1e-30 alike."""
     scale = max(-low, high)
     count = flat.numel()
+    mean = sum([float((block.to(torch.float64) / scale).sum()) for block in blocks(flat)]) / count
     drift = squares = 0.0
-    scaled = [block.to(torch.float64) / scale for block in _blocks(flat)]
-    mean = sum(float(block.sum()) for block in scaled) / count
-    for block in scaled:
-        centred = block - mean
-        drift += float(centred.sum())
-        squares += float(torch.dot(centred, centred))
+    for block in blocks(flat):
+        distances = block.to(torch.float64) / scale - mean
+        drift += float(distances.sum())
+        squares += float(torch.dot(distances, distances))
     deviation = max(squares - drift * drift / count, 0.0)
     return (mean + drift / count) * scale, math.sqrt(deviation), scale, low, high, zeros
 
 
 def _with_holes(flat: Tensor, repeats: int) -> Stats:
     """NaN and infinities are counted; the rest is measured as if they were not there."""
-    if flat.dtype not in _REAL:
+    if flat.dtype not in REAL:
         flat = flat.to(torch.float32)
     finite = flat[torch.isfinite(flat)]
     nan = int(torch.isnan(flat).sum())
     posinf = int((flat == math.inf).sum())
     neginf = int((flat == -math.inf).sum())
     counts = nan * repeats, posinf * repeats, neginf * repeats
-    plain = _finite(finite, _summed(finite)) if len(finite) else None
+    plain = _finite(finite, sums_of(finite)) if len(finite) else None
     if plain is None:
         return Stats(flat.numel() * repeats, None, None, None, None, None, *counts)
     rest = _stats(len(finite), repeats, *plain)
@@ -275,12 +186,11 @@ _quick_stats = quick(Stats)
 
 
 def _integers(tensor: Tensor) -> Stats:
-    flat, repeats = _flat(tensor)
+    flat, repeats = flat_of(tensor)
     count = flat.numel()
     if count == 0:
         return Stats(0, None, None, None, None, None)
-    flat = flat if flat.device.type == "cpu" else flat.cpu()
-    array = array_of(flat)
+    array = array_of(flat.cpu() if elsewhere.is_elsewhere(flat) else flat)
     low, high = int(array.min()), int(array.max())
     zeros = count - int(np.count_nonzero(array))
     base = low if max(-low, high) > 2**53 else 0  # float64 would round these: their distances from the least are exact
@@ -305,7 +215,9 @@ def _sum(array: np.ndarray, largest: int) -> int:
 
 
 def _complex(tensor: Tensor) -> Stats:
-    flat, repeats = _flat(tensor.resolve_conj())
+    flat, repeats = flat_of(tensor.resolve_conj())
+    if elsewhere.is_elsewhere(flat):
+        flat = flat.cpu()
     if flat.dtype is torch.complex32:
         flat = flat.to(torch.complex64)
     nan = torch.isnan(flat)
