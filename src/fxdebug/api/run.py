@@ -115,7 +115,7 @@ class _Run:
             self.place = Workplace(folder)
         if values == "tensors":
             self.shards = Shards(self.place.path, budget=budget, first=next_shard(folder))
-            self.kept = Kept(self.place, bodies=self.shards)
+            self.kept = Kept(self.place, words=False, bodies=self.shards)
         elif values == "repr":
             self.kept = Kept(Workplace(), text=True)
         elif values == "samples":

@@ -21,6 +21,8 @@ from torch import Tensor
 BLOCK = 262144  # elements: 1 MiB of float32, which stays in the second-level cache (or third) between passes
 REAL = (torch.float32, torch.float64)
 _DOT = 65536  # elements whose squares are added up in float32
+_FINE_DOT = 8192  # ... where five digits must be right: 128 of them in each running sum
+_WIDE_DOT = 8192  # in float64: for more of them numpy's library starts threads of its own, and waits for them
 _FEW = 8192  # elements up to which numpy's sum is done before torch's has begun; beyond, torch's takes a third
 
 Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
@@ -133,11 +135,12 @@ def total_of(block: Tensor, array: np.ndarray) -> float:
 def squares_of(array: np.ndarray) -> float:
     """A dot product adds up in some 64 running sums: of few enough numbers that float32 holds them."""
     count = len(array)
-    if count <= _DOT:
+    most = _DOT if array.itemsize == 4 else _WIDE_DOT
+    if count <= most:
         return float(array.dot(array))
     squares = 0.0
-    for start in range(0, count, _DOT):
-        part = array[start : start + _DOT]
+    for start in range(0, count, most):
+        part = array[start : start + most]
         squares += float(part.dot(part))
     return squares
 
@@ -196,6 +199,20 @@ def centred(flat: Tensor, shift: float) -> tuple[float, float]:
         drifts.append(float(distances.sum()))
         squares += squares_of(array_of(distances))
     return math.fsum(drifts), squares
+
+
+@np.errstate(all="ignore")
+def fine_sums(flat: Tensor) -> Sums:
+    """The sums of flat float32 elements, those of squares to five digits; zeros are not counted."""
+    found: list[Sums] = []
+    for block in flat.split(_DOT):
+        array = array_of(block)
+        squares = 0.0
+        for start in range(0, len(array), _FINE_DOT):
+            part = array[start : start + _FINE_DOT]
+            squares += float(part.dot(part))
+        found.append((total_of(block, array), squares, float(_least(array)), float(_greatest(array)), 0))
+    return _merged(found)
 
 
 def _merged(sums: list[Sums]) -> Sums:

@@ -25,11 +25,19 @@ class Kept:
 
     ``text``: its printed form (for ``use_repr=True``); ``bodies``: where its data goes; ``words``: its
     four statistics as the reference prints them. All of it lies in ``place`` until it is published.
+    ``measures``: those are all the statistics that are wanted, as far as the reference has any.
     """
 
     def __init__(
-        self, place: Workplace, *, text: bool = False, words: bool = True, bodies: _Bodies | None = None
+        self,
+        place: Workplace,
+        *,
+        text: bool = False,
+        words: bool = True,
+        bodies: _Bodies | None = None,
+        measures: bool = False,
     ) -> None:
+        self.measures = measures
         self.place = place
         self.bodies = bodies
         self.printer = Printer(120 if text else None)

@@ -17,10 +17,13 @@ import torch
 import torch._tensor_str as tensor_str
 from torch import Tensor
 
+from fxdebug.stats import printed_numbers
+
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
 _WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
+_NEAR = 2.0**-19  # what 128 additions to each running sum of squares can be off, all rounded one way, and the root
 _MEASURED = frozenset((torch.float16, torch.float32, torch.bfloat16))  # the dtypes the reference has statistics for
 
 
@@ -63,12 +66,39 @@ class Printer:
         if tensor.numel() == 0:  # the reference stops here: the minimum of nothing
             empty = self._statistic(tensor.new_full((), math.nan), kind)
             return empty, empty, empty, empty
+        if tensor.dtype is torch.float32 and tensor.numel() > 1 and tensor.device.type == "cpu":
+            options = {**_options_now(), **self._changed}
+            if _is_common(tensor, options):
+                return self._in_our_arithmetic(tensor.detach(), options)
         std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
         mean, low, high = tensor.mean(), tensor.min(), tensor.max()
         return (
             self._statistic(mean, kind), self._statistic(std, kind),
             self._statistic(low, kind), self._statistic(high, kind),
         )  # fmt: skip
+
+    def _in_our_arithmetic(self, tensor: Tensor, options: dict[str, Any]) -> tuple[str, str, str, str]:
+        """The same text of a float32 tensor, faster.
+
+        Extremes are exact in any arithmetic. Its std torch has rounded once, from float64, but it takes several
+        times as long to get it; where the last digit that is printed could hang on ours, torch does it. The mean
+        is torch's own: near zero, that is all rounding.
+        """
+        form = f".{options['precision']}e"
+        low, high, std = printed_numbers(tensor)
+        if std is None or format(std * (1 - _NEAR), form) != format(std * (1 + _NEAR), form):
+            std = float(tensor.std())
+        if not low or not high:  # which of 0.0 and -0.0 is the lesser depends on the order
+            low, high = float(tensor.min()), float(tensor.max())
+        suffixes = _suffixes(tensor, requires_grad=False)
+        mean, std, low, high = (
+            _with_suffixes(
+                f"tensor({format(number, form) if number and math.isfinite(number) else _zero_or_so(number)}",
+                suffixes, options["linewidth"],
+            )
+            for number in (float(tensor.mean()), std, low, high)
+        )  # fmt: skip
+        return mean, std, low, high
 
     def _statistic(self, number: Tensor, kind: type[Tensor]) -> str:
         """A statistic of a tensor of class ``kind``, which the class's ``__torch_function__`` would pass on to it.
@@ -212,11 +242,15 @@ def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
         return [word.rjust(width) for word in words], width
     ordinary = [number for number in numbers if number and math.isfinite(number)]
     if not ordinary:  # nothing to size the columns by: torch falls back to whole numbers in columns of one
-        return [f"{number:.0f}." if math.isfinite(number) else str(number) for number in numbers], 1
+        return [_zero_or_so(number) for number in numbers], 1
     form = f"%.{precision}e\n"
     width = max(map(len, ((form * len(ordinary)) % tuple(ordinary)).split()))
     form = f"%{width}.{precision}e\n"
     return ((form * len(numbers)) % tuple(numbers)).split("\n")[:-1], width
+
+
+def _zero_or_so(number: float) -> str:
+    return f"{number:.0f}." if math.isfinite(number) else str(number)
 
 
 def _brackets(
