@@ -209,8 +209,8 @@ def test_after_a_disk_that_fails(tool: str, tmp_path: Path) -> None:
             run(tool, model, tmp_path / "file")
         full = OSError(28, "No space left on device")
         with (
-            mock.patch("fxdebug.store.tensors.save_file", side_effect=full),
-            mock.patch("fxdebug.store.json_tree.json.dump", side_effect=full),
+            mock.patch("fxdebug.store.writer._write", side_effect=full),
+            mock.patch("fxdebug.store.json_tree._write", side_effect=full),
             pytest.raises(fxdebug.SaveError, match="No space left"),
         ):
             run(tool, model, tmp_path / "full")

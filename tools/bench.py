@@ -136,7 +136,8 @@ def _peak(mode: Mode, model: Any, inputs: Inputs) -> tuple[float | None, int]:
         result = mode(model, inputs, folder)
         after = _resident()
         del result
-        written = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+        files = [path.stat() for path in Path(folder).rglob("*") if path.is_file()]
+        written = sum({(file.st_dev, file.st_ino): file.st_size for file in files}.values())  # hard links take none
     return (None if before is None or after is None else (after[1] - before[0]) / 1024), written
 
 

@@ -91,14 +91,10 @@ class Printer:
         if not low or not high:  # which of 0.0 and -0.0 is the lesser depends on the order
             low, high = float(tensor.min()), float(tensor.max())
         suffixes = _suffixes(tensor, requires_grad=False)
-        mean, std, low, high = (
-            _with_suffixes(
-                f"tensor({format(number, form) if number and math.isfinite(number) else _zero_or_so(number)}",
-                suffixes, options["linewidth"],
-            )
-            for number in (float(tensor.mean()), std, low, high)
-        )  # fmt: skip
-        return mean, std, low, high
+        numbers = [float(tensor.mean()), std, low, high]
+        words = [format(n, form) if n and math.isfinite(n) else _zero_or_so(n) for n in numbers]
+        mean, *others = [_with_suffixes("tensor(" + word, suffixes, options["linewidth"]) for word in words]
+        return mean, others[0], others[1], others[2]
 
     def _statistic(self, number: Tensor, kind: type[Tensor]) -> str:
         """A statistic of a tensor of class ``kind``, which the class's ``__torch_function__`` would pass on to it.

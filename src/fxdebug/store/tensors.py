@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import queue
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fxdebug.errors import LoadError, SaveError
+from fxdebug.store.writer import STREAMED, Copies, Safetensors, Writer, bytes_of, write_one
 from fxdebug.values import Value
 
+BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
 BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
-SHARD = 64 * 1024 * 1024  # bytes after which a shard is written
+SHARD = 64 * 1024 * 1024  # bytes after which a shard is full
 
 _FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -37,8 +37,8 @@ _STORED = frozenset(
 )  # fmt: skip
 
 
-def encoded(tensor: Tensor) -> dict[str, Tensor]:
-    """The dense, real, contiguous tensors that make up any tensor, by part; the part ``""`` is a plain one.
+def encoded(tensor: Tensor, copies: Copies | None = None) -> dict[str, Tensor]:
+    """Copies of the dense, real, contiguous tensors that make up any tensor, by part; the part ``""`` is a plain one.
 
     Lazy conjugation and negation are carried out; dimensions that are only expanded are kept at
     size 1; complex numbers become pairs; packed 4-bit floats bytes.
@@ -67,10 +67,10 @@ def encoded(tensor: Tensor) -> dict[str, Tensor]:
         }
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    return {"": _plain(tensor)}
+    return {"": _plain(tensor, copies or Copies())}
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _plain(tensor: Tensor, copies: Copies) -> Tensor:
     tensor = tensor.detach()
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
@@ -79,7 +79,7 @@ def _plain(tensor: Tensor) -> Tensor:
     if tensor.dtype.is_complex:
         tensor = torch.view_as_real(tensor)
     tensor = _carried(tensor)
-    copy = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
+    copy = copies.of(tensor)
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
 
 
@@ -144,15 +144,11 @@ def _numbers(stored: Tensor, dtype: torch.dtype) -> Tensor:
 
 def digest_of(value: Value, parts: dict[str, Tensor]) -> str:
     """A fingerprint of dtype, shape and every bit of the data."""
-    digest = hashlib.blake2b(f"{value.dtype}{value.shape}{value.layout}".encode(), digest_size=16)
+    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # processors have it built in
     for part, tensor in parts.items():
         digest.update(part.encode())
-        digest.update(_bytes(tensor))
-    return digest.hexdigest()
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(bytes_of(tensor))
+    return digest.hexdigest()[:32]
 
 
 class Shards:
@@ -166,84 +162,86 @@ class Shards:
         self.files: list[Path] = []
         self._folder = folder
         self._next = first
-        self._budget = budget
-        self._shard = min(SHARD, max(1, budget // 4))
-        self._waiting = 0
-        self._room = threading.Condition()
-        self._queue: queue.Queue[tuple[Value, dict[str, Tensor]] | None] = queue.Queue()
-        self._buffer: dict[str, Tensor] = {}
-        self._buffered = 0
+        self._most = min(BATCH, max(1, budget // 4))
+        self._writer = Writer(max(budget - self._most, self._most))
+        self._copies = Copies()
+        self._batch: list[tuple[Value, dict[str, Tensor]]] = []
+        self._batched = 0
+        self._shard: Safetensors | None = None
         self._written: dict[str, str] = {}
-        self._error: BaseException | None = None
         self.facts: dict[int, tuple[str, str]] = {}  # value number → (saved, digest)
-        self._thread = threading.Thread(target=self._work, name="fxdebug-writer", daemon=True)
-        self._thread.start()
 
     def keep(self, value: Value, body: Tensor) -> None:
         """Take a copy of the data now, to be written soon; waits while more than the budget is waiting."""
-        if self._error is not None:
+        if self._writer.error is not None:
             return
-        parts = encoded(body)
-        with self._room:
-            self._waiting += _size(parts)
-        self._queue.put((value, parts))
-        with self._room:
-            while self._waiting > self._budget and self._error is None:
-                self._room.wait()
+        parts = encoded(body, self._copies)
+        self._batch.append((value, parts))
+        self._batched += _size(parts)
+        if self._batched >= self._most:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        batch, size, self._batch, self._batched = self._batch, self._batched, [], 0
+        self._writer.put(size, self._add_all, batch)
 
     def finish(self) -> dict[int, tuple[str, str]]:
         """Write what is left; return where each value is, and its digest. Raises what the disk raised."""
-        self._queue.put(None)
-        self._thread.join()
-        if self._error is not None:
-            raise SaveError(f"the tensors could not be written to {self._folder}: {self._error}") from self._error
+        self._hand_over()
+        self._writer.put(0, self._close)
+        self._writer.finish()
+        error = self._writer.error
+        if error is not None:
+            if self._shard is not None:
+                self._shard.abandon()
+            raise SaveError(f"the tensors could not be written to {self._folder}: {error}") from error
         return self.facts
 
-    def _work(self) -> None:
-        while (entry := self._queue.get()) is not None:
-            self._guarded(self._add, *entry)
-        self._guarded(self._flush)
-
-    def _guarded(self, step: Callable[..., None], *args: Any) -> None:
-        """Nothing the disk does may reach the model: the first error is kept, and nobody waits any more."""
-        try:
-            if self._error is None:
-                step(*args)
-        except BaseException as error:
-            self._error = error
-            self._release(0)
+    def _add_all(self, batch: list[tuple[Value, dict[str, Tensor]]]) -> None:
+        for value, parts in batch:
+            self._add(value, parts)
+            if self._shard is not None and self._shard.waiting > self._most:  # or all would wait for its end
+                self._close()
 
     def _add(self, value: Value, parts: dict[str, Tensor]) -> None:
         digest = digest_of(value, parts)
         saved = self._written.get(digest)
         if saved is None:
-            saved = self._written[digest] = f"tensors-{self._next:04d}.safetensors#v{value.number}"
-            self._buffer.update({f"v{value.number}{part}": tensor for part, tensor in parts.items()})
-            self._buffered += _size(parts)
+            parts = {f"v{value.number}{part}": tensor for part, tensor in parts.items()}
+            shard = self._open(parts)
+            saved = self._written[digest] = f"{shard.path.name}#v{value.number}"
+            for name, tensor in parts.items():
+                self._release(shard.add(name, tensor))
         else:
-            self._release(_size(parts))
+            self._release(parts.values())
         self.facts[value.number] = (saved, digest)
-        if self._buffered >= self._shard:
-            self._flush()
 
-    def _flush(self) -> None:
-        if self._buffer:
+    def _open(self, parts: dict[str, Tensor]) -> Safetensors:
+        """The shard that has room for these."""
+        shard = self._shard
+        if shard is not None and (shard.end >= SHARD or not shard.has_room(parts)):
+            self._close()
+        if self._shard is None:
             path = self._folder / f"tensors-{self._next:04d}.safetensors"
-            save_file(self._buffer, path, metadata={"format": "fxdebug"})
+            self._shard = Safetensors(path, {"format": "fxdebug"}, min(STREAMED, self._most))
             self.files.append(path)
             self._next += 1
-            self._buffer = {}
-            self._release(self._buffered)
-            self._buffered = 0
+        return self._shard
 
-    def _release(self, size: int) -> None:
-        with self._room:
-            self._waiting -= size
-            self._room.notify_all()
+    def _close(self) -> None:
+        if self._shard is not None:
+            self._release(self._shard.close())
+            self._shard = None
+
+    def _release(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            size = tensor.nbytes
+            self._copies.back(tensor)
+            self._writer.release(size)
 
 
 def _size(parts: dict[str, Tensor]) -> int:
-    return sum(part.nbytes for part in parts.values())
+    return sum([part.nbytes for part in parts.values()])
 
 
 class Files:
@@ -251,39 +249,48 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._error: BaseException | None = None
+        self._writer = Writer(BUDGET)
+        self._copies = Copies()
 
     def keep(self, value: Value, body: Tensor) -> None:
-        """Write the value now, under its number."""
-        if self._error is not None:
+        """Take a copy of the data now, to be written under the value's number soon."""
+        if self._writer.error is not None:
             return
         data = body.detach()
         if type(data) is not Tensor and data.layout is torch.strided:
             data = data.to("cpu", copy=True)  # a class that only stands for its data has no memory to write
         if data.is_quantized:
             data = data.dequantize()
+        path = self.path(value)
         if data.layout is not torch.strided or data.is_nested:
             parts = {("data" + part): tensor for part, tensor in encoded(data).items()}
-        else:
-            data = data.resolve_conj().resolve_neg()
-            if data.dtype in (torch.complex128, torch.complex32):
-                data = torch.view_as_real(data)  # safetensors knows complex64 only
-            if data.dtype is not _FLOAT4:  # safetensors has a name for that one, which the reference uses
-                data = _carried(data)
-            parts = {"data": data.contiguous().cpu()}
-        try:
-            save_file(parts, self.path(value))
-        except OSError as error:
-            self._error = error
+            self._writer.put(0, save_file, parts, path)
+            return
+        data = data.resolve_conj().resolve_neg()
+        if data.dtype in (torch.complex128, torch.complex32):
+            data = torch.view_as_real(data)  # safetensors knows complex64 only
+        if data.dtype is _FLOAT4:  # safetensors has a name for that one, which the reference uses
+            self._writer.put(0, save_file, {"data": data.contiguous().cpu().clone()}, path)
+            return
+        copy = self._copies.of(_carried(data))
+        self._writer.put(copy.nbytes, self._write, path, copy)
+
+    def _write(self, path: Path, copy: Tensor) -> None:
+        write_one(path, copy)
+        size = copy.nbytes
+        self._copies.back(copy)
+        self._writer.release(size)
 
     def path(self, value: Value) -> Path:
         """Where the value lies until it gets its name."""
         return self._folder / f"v{value.number}.safetensors"
 
     def finish(self) -> None:
-        """Raises what the disk raised."""
-        if self._error is not None:
-            raise SaveError(f"the tensors could not be written to {self._folder}: {self._error}") from self._error
+        """Return when all is written. Raises what the disk raised."""
+        self._writer.finish()
+        error = self._writer.error
+        if error is not None:
+            raise SaveError(f"the tensors could not be written to {self._folder}: {error}") from error
 
 
 def read(folder: Path, value: Value) -> Tensor:
