@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fxdebug.stats import BLOCK, finished
+from fxdebug.stats import finished, is_elsewhere
 from fxdebug.values import Stats, Value
 
 ROOM = 1 << 20  # elements that wait at most: 4 MB of float32
-LARGEST = BLOCK  # elements of a tensor that is worth it
+LARGEST = 1 << 16  # elements of a tensor that is worth it
 
 _copy = ctypes.memmove
 _SIZES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
@@ -33,6 +33,13 @@ class Measured:
     def __init__(self) -> None:
         self.stats: Stats | None = None
         self.values: list[Value] | None = None
+
+    def of(self, value: Value) -> None:
+        """They are this value's, too."""
+        if self.values is not None:
+            self.values.append(value)
+        else:
+            object.__setattr__(value, "stats", self.stats)
 
     def settle(self, stats: Stats | None) -> None:
         """They are known now."""
@@ -54,7 +61,7 @@ class Staging:
         ``dims``: (stride, size) of where it lies in memory, the finest first.
         """
         size = _SIZES.get(tensor.dtype)
-        if size is None or not 0 < count <= LARGEST or tensor.device.type != "cpu":
+        if size is None or not 0 < count <= LARGEST or is_elsewhere(tensor):
             return False
         waiting = self._waiting.get(tensor.dtype)
         if waiting is None:
@@ -124,7 +131,10 @@ _free: dict[Any, list[Tensor]] = {}
 def _memory(dtype: torch.dtype) -> Tensor:
     with _lock:
         free = _free.get(dtype)
-        return free.pop() if free else torch.empty(ROOM, dtype=dtype)
+        if free:
+            return free.pop()
+    with torch.inference_mode(False):  # or it could not be written to outside that mode, in a later run
+        return torch.empty(ROOM, dtype=dtype)
 
 
 def _give_back(memory: Tensor) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, is_ordinary, looks, name_of
 from fxdebug.capture.staging import Measured, Staging
-from fxdebug.stats import Unmeasurable, measure
+from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, measure, measure_later
 from fxdebug.values import Stats, Value, quick
 
 _quick_value = quick(Value)
@@ -120,6 +120,7 @@ class Values:
         self._seen: dict[int, _Seen] = {}
         self._unchanged_weight = unchanged
         self._staging = Staging() if staged else None
+        self._elsewhere: dict[Any, Elsewhere] = {}  # by device
         self._storages: dict[int, _Memory] = {}
         self._storage_count = 0
         self._said: set[str] = set()
@@ -156,7 +157,8 @@ class Values:
                 if weights and entry.skipped:
                     entry.skipped = False
                     body = looks(tensor).body
-                    complete(value, stats=None if body is None else self._measured(body))
+                    if body is not None:
+                        self._begin(body).of(value)
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
@@ -247,7 +249,8 @@ class Values:
     def _special(self, tensor: Tensor, weights: bool) -> Value:
         seen = looks(tensor)
         body = seen.body
-        return Value(
+        measured = self._statistics(tensor, body, weights) if self._measuring else Measured()
+        value = Value(
             number=len(self.all),
             shape=seen.shape,
             dtype=seen.dtype,
@@ -259,10 +262,12 @@ class Values:
             requires_grad=seen.requires_grad,
             storage=None if body is None else self.storage(body),
             name=self._names.get(id(tensor)),
-            stats=self._statistics(tensor, body, weights) if self._measuring else None,
+            stats=measured.stats,
             sharding=seen.sharding,
             detail=seen.detail,
         )
+        measured.of(value)
+        return value
 
     def distrust(self, tensor: Tensor) -> None:
         """A weight was written to and its version did not tell: which numbers a value of it had is not known."""
@@ -289,36 +294,58 @@ class Values:
 
     def _of_memory(self, tensor: Tensor, memory: _Memory) -> Measured:
         """The statistics of an ordinary tensor: those of another one, if that had all of these elements."""
-        measured = Measured()
         count = tensor.numel()
         dims: Dims | None = ((1, count),) if tensor.is_contiguous() else _dims(tensor)
         if dims is None or tensor.is_inference() or tensor.is_neg() or tensor.is_conj():
-            measured.stats = self._measured(tensor)
-            return measured
+            return self._begin(tensor)
         view, version = (tensor.data_ptr(), dims, tensor.dtype), tensor._version
         known = memory.measured.get(view)
         if known is not None and known[0] == version:
             return known[1]
+        measured = Measured()
         if self._staging is None or not self._staging.take(tensor, count, dims, measured):
-            measured.stats = self._measured(tensor)
+            measured = self._begin(tensor)
         memory.measured[view] = version, measured
+        return measured
+
+    def _begin(self, body: Tensor) -> Measured:
+        """The statistics of a tensor: at once, or, on an accelerator, when the run is over: see ``stats.elsewhere``.
+
+        Whether an inference tensor is still what it was only its numbers tell: they are fetched each time.
+        """
+        measured = Measured()
+        if is_elsewhere(body) and not body.is_inference():
+            measured.values = []
+            where = self._elsewhere.setdefault(body.device, Elsewhere())
+            try:
+                if measure_later(body, where, measured.settle):
+                    return measured
+            except Exception as error:
+                self._failed(body, error)
+                measured.values = None
+                return measured
+            measured.values = None
+        measured.stats = self._measured(body)
         return measured
 
     def settle(self) -> None:
         """The run is over: what was not measured yet is measured now."""
-        if self._staging is not None:
-            with self._lock:
+        with self._lock:
+            if self._staging is not None:
                 self._staging.close()
+            where, self._elsewhere = self._elsewhere, {}
+        with aside():
+            for device, tensors in where.items():
+                try:
+                    tensors.settle()
+                except Exception as error:  # the device is lost, or full
+                    self._say(f"no statistics of what is on {device}: {type(error).__name__}: {first_line(error)}")
 
-    def _statistics(self, tensor: Tensor, body: Tensor | None, weights: bool) -> Stats | None:
-        if body is None:
-            self._without_data("fake")
-            return None
-        if body.is_meta:
-            self._without_data("meta")
-            return None
-        weight = self._of_weight(tensor, weights)
-        return self._measured(body) if weight is None else weight.stats
+    def _statistics(self, tensor: Tensor, body: Tensor | None, weights: bool) -> Measured:
+        if body is None or body.is_meta:
+            self._without_data("fake" if body is None else "meta")
+            return Measured()
+        return self._of_weight(tensor, weights) or self._begin(body)
 
     def _without_data(self, kind: str) -> None:
         """Said once a run: where one tensor has no data, it may be all of them."""
@@ -332,9 +359,12 @@ class Values:
         except Unmeasurable as error:
             self._say(f"no statistics: {error}")
         except Exception as error:  # the debugger never breaks the debugged
-            dtype = str(body.dtype)[6:]
-            self._say(f"no statistics of {dtype} ({type(body).__name__}): {type(error).__name__}: {first_line(error)}")
+            self._failed(body, error)
         return None
+
+    def _failed(self, body: Tensor, error: Exception) -> None:
+        dtype = str(body.dtype)[6:]
+        self._say(f"no statistics of {dtype} ({type(body).__name__}): {type(error).__name__}: {first_line(error)}")
 
     def _keep(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
         assert self._keeper is not None

@@ -1,6 +1,17 @@
 """A tensor → :class:`~fxdebug.trace.Stats`, near the speed of reading it."""
 
-from fxdebug.stats.measure import Unmeasurable, finished, measure, printed_numbers
+from fxdebug.stats.elsewhere import Elsewhere, is_elsewhere
+from fxdebug.stats.measure import Unmeasurable, finished, measure, measure_later, printed_numbers
 from fxdebug.stats.sums import BLOCK, array_of
 
-__all__ = ["BLOCK", "Unmeasurable", "array_of", "finished", "measure", "printed_numbers"]
+__all__ = [
+    "BLOCK",
+    "Elsewhere",
+    "Unmeasurable",
+    "array_of",
+    "finished",
+    "is_elsewhere",
+    "measure",
+    "measure_later",
+    "printed_numbers",
+]

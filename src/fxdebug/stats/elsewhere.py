@@ -23,7 +23,9 @@ from fxdebug.values import Stats, pooled
 ROW = 1 << 20  # elements of one row at most: a larger tensor has several
 ROOM = 1 << 22  # elements that wait to be measured at most, and that are measured at once: 16 MB of float32
 
+COLUMNS = 11  # numbers of a row of results
 Done = Callable[[Stats], None]
+Other = Callable[[Tensor, int], None]
 
 
 def is_elsewhere(tensor: Tensor) -> bool:
@@ -41,6 +43,7 @@ class Elsewhere:
         self._waiting: dict[tuple[int, torch.dtype, Any], list[tuple[Tensor, _Part]]] = {}
         self._used = 0
         self._rows: list[tuple[Tensor, list[_Part], Any]] = []
+        self._others: list[tuple[Tensor, int, Other]] = []
 
     def take(self, flat: Tensor, repeats: int, done: Done) -> None:
         """Take real floating-point elements; ``done`` is told their statistics when :meth:`settle` has them.
@@ -62,17 +65,29 @@ class Elsewhere:
             if self._used > ROOM:
                 self._measure()
 
+    def take_other(self, flat: Tensor, repeats: int, done: Other) -> None:
+        """Take elements of another dtype: they are few in most models, and come over themselves, as a copy."""
+        self._others.append((flat.clone(), repeats, done))
+
     def settle(self) -> None:
-        """Fetch all results, and tell them."""
+        """Fetch all results in one copy, and tell them."""
         self._measure()
-        rows, self._rows = self._rows, []
-        if not rows:
-            return
+        rows, others, self._rows, self._others = self._rows, self._others, [], []
         for _, _, stream in rows:
             if stream is not None:  # what was computed there is read here
                 torch.accelerator.current_stream(stream.device).wait_stream(stream)
-        table = torch.cat([found for found, _, _ in rows]).tolist()  # the one copy
-        parts = [part for _, those, _ in rows for part in those]
+        tables = [torch.cat([found for found, _, _ in rows])] if rows else []
+        pieces = [*tables, *[copy for copy, _, _ in others]]
+        if not pieces:
+            return
+        fetched = torch.cat([_bytes(piece) for piece in pieces]).cpu().split([piece.nbytes for piece in pieces])
+        host = [_numbers(data, piece.dtype) for data, piece in zip(fetched, pieces)]
+        if tables:
+            self._tell([part for _, those, _ in rows for part in those], host.pop(0).view(-1, COLUMNS).tolist())
+        for flat, (_, repeats, other) in zip(host, others):
+            other(flat, repeats)
+
+    def _tell(self, parts: list[_Part], table: list[list[float]]) -> None:
         for part, row in zip(parts, table):
             part.whole.found.append(_stats(part.count, row))
         for whole in {id(part.whole): part.whole for part in parts}.values():
@@ -111,6 +126,17 @@ class _Part:
         self.count = count
 
 
+def _bytes(tensor: Tensor) -> Tensor:
+    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return real.as_strided((real.numel(),), (1,)).view(torch.uint8)  # a single one may have any stride
+
+
+def _numbers(data: Tensor, dtype: torch.dtype) -> Tensor:
+    """The bytes as numbers again; where they were among the others suits not every dtype."""
+    data = data.clone()
+    return torch.view_as_complex(data.view(dtype.to_real()).view(-1, 2)) if dtype.is_complex else data.view(dtype)
+
+
 def measured(flat: Tensor, repeats: int = 1) -> Stats:
     """The statistics of flat elements at once, waiting for them."""
     found: list[Stats] = []
@@ -128,13 +154,13 @@ def _stream(device: torch.device) -> Any:
 # Arithmetic --------------------------------------------------------------------------------------
 
 
-def measured_rows(matrix: Tensor) -> Tensor:
+def measured_rows(matrix: Tensor, wide: torch.dtype | None = None) -> Tensor:
     """For each row of float32 or float64: eleven numbers from which :func:`_stats` makes its statistics.
 
-    They are float64, or float32 on a device without it (MPS): the elements are scaled and centred before they
+    They are ``wide``: float64, or float32 on a device without it (MPS): the elements are scaled and centred before they
     are squared, so that there is nothing that could overflow or cancel.
     """
-    wide = torch.float64 if matrix.device.type != "mps" else torch.float32
+    wide = wide or (torch.float64 if matrix.device.type != "mps" else torch.float32)
     ok = torch.isfinite(matrix)
     low = torch.where(ok, matrix, math.inf).amin(1)
     high = torch.where(ok, matrix, -math.inf).amax(1)

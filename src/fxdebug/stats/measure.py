@@ -64,6 +64,24 @@ def measure(tensor: Tensor) -> Stats:
     raise Unmeasurable(f"{dtype} has no arithmetic")
 
 
+def measure_later(tensor: Tensor, where: elsewhere.Elsewhere, done: elsewhere.Done) -> bool:
+    """Have a dense tensor on an accelerator measured there; ``done`` is told when its results are fetched.
+
+    ``False``, and nothing is done, for those that are not dense, and for dtypes without arithmetic.
+    """
+    dtype = tensor.dtype
+    if tensor.is_quantized or tensor.is_nested or tensor.is_meta or tensor.layout is not torch.strided:
+        return False
+    if dtype.is_floating_point and tensor.numel():
+        where.take(*flat_of(tensor), done)
+        return True
+    if dtype not in _INTEGER and not dtype.is_complex:
+        return False
+    flat, repeats = flat_of(tensor.resolve_conj())
+    where.take_other(flat, repeats, lambda host, many: done(measure(host.expand(many, -1) if many > 1 else host)))
+    return True
+
+
 # Dense real tensors ------------------------------------------------------------------------------
 
 
