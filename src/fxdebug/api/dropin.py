@@ -77,7 +77,7 @@ class _StandardWriter:
 
         place, self._spare = self._spare or Workplace(self._target), None
         files = None if self._use_repr else Files(place.path)
-        kept = Kept(place, text=self._use_repr, bodies=files, measures=True)
+        kept = Kept(place, text=self._use_repr, bodies=files)
         journals: list[Any] = []
 
         def watching(name: str, values: list[Value]) -> tuple[Any, ...]:

@@ -25,12 +25,7 @@ _quick_value = quick(Value)
 
 
 class Keeper(Protocol):
-    """Takes the data of each new value while it is at hand: a store of tensors or of printed text.
-
-    One that ``measures`` takes what numbers of ordinary tensors it needs itself.
-    """
-
-    measures: bool
+    """Takes the data of each new value while it is at hand: a store of tensors or of printed text."""
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None: ...
 
@@ -114,7 +109,6 @@ class Values:
         self._keep_all = getattr(keeper, "everything", False)  # of operations too, not of calls alone
         self._say = say
         self._measuring = measuring
-        self._measured_by_keeper = keeper is not None and keeper.measures
         self._kept: set[int] = set()
         self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
         self._seen: dict[int, _Seen] = {}
@@ -227,8 +221,9 @@ class Values:
     def _ordinary(self, tensor: Tensor, weights: bool) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
         memory = self._memory(tensor.untyped_storage())
-        measuring = self._measuring and (not self._measured_by_keeper or tensor.is_inference())
-        measured = (self._of_weight(tensor, weights) or self._of_memory(tensor, memory)) if measuring else Measured()
+        measured = (
+            self._of_weight(tensor, weights) or self._of_memory(tensor, memory) if self._measuring else Measured()
+        )
         value = _quick_value(
             number=len(self.all),
             shape=tuple(tensor.shape),

@@ -1,7 +1,7 @@
 """A tensor → :class:`~fxdebug.trace.Stats`, near the speed of reading it."""
 
 from fxdebug.stats.elsewhere import Elsewhere, is_elsewhere
-from fxdebug.stats.measure import Unmeasurable, finished, measure, measure_later, printed_numbers
+from fxdebug.stats.measure import Unmeasurable, fine_std, finished, measure, measure_later
 from fxdebug.stats.sums import BLOCK, array_of
 
 __all__ = [
@@ -9,9 +9,9 @@ __all__ = [
     "Elsewhere",
     "Unmeasurable",
     "array_of",
+    "fine_std",
     "finished",
     "is_elsewhere",
     "measure",
     "measure_later",
-    "printed_numbers",
 ]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.stats import elsewhere
-from fxdebug.stats.sums import REAL, Sums, array_of, blocks, centred, fine_sums, sums_of
+from fxdebug.stats.sums import REAL, Sums, array_of, blocks, centred, fine_squares, sums_of
 from fxdebug.values import Stats, quick
 
 _INTEGER = frozenset(
@@ -200,25 +200,25 @@ def _stats(
 _quick_stats = quick(Stats)
 
 
-def printed_numbers(tensor: Tensor) -> tuple[float, float, float | None]:
-    """Min and max of a float32 tensor on the CPU as torch has them, and its std to five digits.
+def fine_std(tensor: Tensor, known: Stats) -> float | None:
+    """The std of a float32 tensor on the CPU to five digits; ``known`` are its statistics, of finite numbers only.
 
-    The std is ``None`` where it matters how one goes about it: with elements that are not finite, a mean larger
-    than the spread, and magnitudes whose square is no float32. Min and max are NaN if any element is.
+    ``None`` where it matters how one goes about it: with a mean larger than the spread, and with magnitudes whose
+    square is no float32.
 
-    >>> printed_numbers(torch.tensor([-1.0, 1.0]))
-    (-1.0, 1.0, 1.4142135623730951)
+    >>> x = torch.tensor([-1.0, 1.0])
+    >>> fine_std(x, measure(x))
+    1.4142135623730951
     """
     flat, repeats = flat_of(tensor)
     count = flat.numel()
-    total, squares, low, high, _ = fine_sums(flat)
-    if low != low or high != high:
-        return math.nan, math.nan, None
-    deviation = squares - total * total / count
-    plain = count > 1 and repeats == 1 and 1e-30 < squares / count < 1e30
-    if not plain or not deviation > 0.5 * squares:
-        return low, high, None
-    return low, high, math.sqrt(deviation / (count - 1))
+    if count < 2 or repeats != 1 or not isinstance(known.mean, float):
+        return None
+    squares = fine_squares(flat)
+    deviation = squares - known.mean * known.mean * count
+    if not 1e-30 < squares / count < 1e30 or not deviation > 0.5 * squares:
+        return None
+    return math.sqrt(deviation / (count - 1))
 
 
 # The other kinds ---------------------------------------------------------------------------------

@@ -202,17 +202,13 @@ def centred(flat: Tensor, shift: float) -> tuple[float, float]:
 
 
 @np.errstate(all="ignore")
-def fine_sums(flat: Tensor) -> Sums:
-    """The sums of flat float32 elements, those of squares to five digits; zeros are not counted."""
-    found: list[Sums] = []
-    for block in flat.split(_DOT):
-        array = array_of(block)
-        squares = 0.0
-        for start in range(0, len(array), _FINE_DOT):
-            part = array[start : start + _FINE_DOT]
-            squares += float(part.dot(part))
-        found.append((total_of(block, array), squares, float(_least(array)), float(_greatest(array)), 0))
-    return _merged(found)
+def fine_squares(flat: Tensor) -> float:
+    """The sum of the squares of flat float32 elements, to five digits."""
+    array, squares = array_of(flat), 0.0
+    for start in range(0, len(array), _FINE_DOT):
+        part = array[start : start + _FINE_DOT]
+        squares += float(part.dot(part))
+    return squares
 
 
 def _merged(sums: list[Sums]) -> Sums:

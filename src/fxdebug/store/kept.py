@@ -25,7 +25,6 @@ class Kept:
 
     ``text``: its printed form (for ``use_repr=True``); ``bodies``: where its data goes; ``words``: its
     four statistics as the reference prints them. All of it lies in ``place`` until it is published.
-    ``measures``: those are all the statistics that are wanted, as far as the reference has any.
     """
 
     def __init__(
@@ -35,9 +34,7 @@ class Kept:
         text: bool = False,
         words: bool = True,
         bodies: _Bodies | None = None,
-        measures: bool = False,
     ) -> None:
-        self.measures = measures
         self.place = place
         self.bodies = bodies
         self.printer = Printer(120 if text else None)
@@ -54,7 +51,7 @@ class Kept:
         local = getattr(tensor, "_local_tensor", tensor)
         if self._with_words:
             with contextlib.suppress(Exception):  # sparse, nested: the tree then has our own numbers
-                words = self.printer.statistics(local)
+                words = self.printer.statistics(local, value.stats)
                 if words is not None:
                     self.words[value.number] = words
         if self._spool is not None:

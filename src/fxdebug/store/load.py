@@ -8,6 +8,8 @@ the model and runs no code: unknown or damaged content is a :class:`~fxdebug.err
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import gzip
 import json
 import math
@@ -24,7 +26,7 @@ from fxdebug.store import graphs, samples
 from fxdebug.store.json_tree import deeply
 from fxdebug.store.saved import Saved
 from fxdebug.trace import Call, Failure, Note, Parameter, Trace
-from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, settled
+from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
 
 FORMAT = "fxdebug-trace"
 VERSION = 1
@@ -32,6 +34,7 @@ FILE = "trace.json"
 _GZIP = b"\x1f\x8b"
 _SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
 
+_quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call)
 _VALUE = tuple(f.name for f in fields(Value))
 _CALL = tuple(f.name for f in fields(Call) if f.init)
 _PARAMETER = tuple(f.name for f in fields(Parameter))
@@ -105,7 +108,9 @@ def _stats_row(stats: Stats | None) -> list[Any] | None:
 
 
 def _stats(row: list[Any] | None) -> Stats | None:
-    return None if row is None else Stats(*[item_from_json(number, ()) for number in row])  # type: ignore[arg-type]
+    if row is None:
+        return None
+    return _quick_stats(*[item_from_json(n, ()) if type(n) is dict else n for n in row])  # type: ignore[arg-type]
 
 
 def _sharding(row: list[Any] | None) -> Sharding | None:
@@ -135,7 +140,7 @@ def value_from_row(record: dict[str, Any]) -> Value:
         record["stride"] = tuple(record["stride"])
     record["stats"] = _stats(record.get("stats"))
     record["sharding"] = _sharding(record.get("sharding"))
-    return Value(**record)
+    return _quick_value(**record)
 
 
 def inputs_to_json(inputs: Inputs | None) -> Any:
@@ -193,7 +198,7 @@ def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
     record["returned"] = _outputs_from_json(record.get("returned"), values)
     record["error"] = None if record.get("error") is None else Failure(*record["error"])
     record["aliases"] = tuple(record.get("aliases", ()))
-    return Call(**record)
+    return _quick_call(**record)
 
 
 def _parameter_row(parameter: Parameter) -> list[Any]:
@@ -305,6 +310,23 @@ def _dumps(content: Any) -> str:
 
 def read(path: Path) -> Trace:
     """The trace in ``path``. Raises :class:`LoadError` for what is not one, damaged, or newer than this version."""
+    with _without_collection():
+        return _read(path)
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Millions of records are made and none is garbage: to look for some again and again takes half the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read(path: Path) -> Trace:
     content = _parsed(path)
     try:
         values = tuple([value_from_row(record) for record in _table(content, "values")])

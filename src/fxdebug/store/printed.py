@@ -17,7 +17,8 @@ import torch
 import torch._tensor_str as tensor_str
 from torch import Tensor
 
-from fxdebug.stats import printed_numbers
+from fxdebug.stats import fine_std
+from fxdebug.values import Stats
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
@@ -57,8 +58,11 @@ class Printer:
         with options_of_this_thread(self._changed):
             return str(tensor)
 
-    def statistics(self, tensor: Tensor) -> tuple[str, str, str, str] | None:
-        """``repr`` of mean, std, min and max in the reference's own arithmetic; ``None`` for other dtypes."""
+    def statistics(self, tensor: Tensor, known: Stats | None = None) -> tuple[str, str, str, str] | None:
+        """``repr`` of mean, std, min and max in the reference's own arithmetic; ``None`` for other dtypes.
+
+        ``known``: our statistics of the tensor, which save a good part of the work.
+        """
         self.begin()
         if tensor.dtype not in _MEASURED:
             return None
@@ -66,10 +70,10 @@ class Printer:
         if tensor.numel() == 0:  # the reference stops here: the minimum of nothing
             empty = self._statistic(tensor.new_full((), math.nan), kind)
             return empty, empty, empty, empty
-        if tensor.dtype is torch.float32 and tensor.numel() > 1 and tensor.device.type == "cpu":
+        if known is not None and tensor.dtype is torch.float32 and known.finite == tensor.numel() > 1:
             options = {**_options_now(), **self._changed}
-            if _is_common(tensor, options):
-                return self._in_our_arithmetic(tensor.detach(), options)
+            if _is_common(tensor, options) and tensor.device.type == "cpu":
+                return self._from_ours(tensor.detach(), known, options)
         std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
         mean, low, high = tensor.mean(), tensor.min(), tensor.max()
         return (
@@ -77,18 +81,20 @@ class Printer:
             self._statistic(low, kind), self._statistic(high, kind),
         )  # fmt: skip
 
-    def _in_our_arithmetic(self, tensor: Tensor, options: dict[str, Any]) -> tuple[str, str, str, str]:
-        """The same text of a float32 tensor, faster.
+    def _from_ours(self, tensor: Tensor, known: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
+        """The same text of a float32 tensor without NaN or infinities, faster.
 
         Extremes are exact in any arithmetic. Its std torch has rounded once, from float64, but it takes several
         times as long to get it; where the last digit that is printed could hang on ours, torch does it. The mean
         is torch's own: near zero, that is all rounding.
         """
         form = f".{options['precision']}e"
-        low, high, std = printed_numbers(tensor)
+        std = fine_std(tensor, known)
         if std is None or format(std * (1 - _NEAR), form) != format(std * (1 + _NEAR), form):
             std = float(tensor.std())
-        if not low or not high:  # which of 0.0 and -0.0 is the lesser depends on the order
+        if known.min and known.max:
+            low, high = float(known.min), float(known.max)
+        else:  # which of 0.0 and -0.0 is the lesser depends on the order
             low, high = float(tensor.min()), float(tensor.max())
         suffixes = _suffixes(tensor, requires_grad=False)
         numbers = [float(tensor.mean()), std, low, high]
