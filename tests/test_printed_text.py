@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fxdebug.capture.aside import aside
+from fxdebug.stats import measure
 from fxdebug.store.printed import Printer, options_of_this_thread
 
 STANDARD = {"sci_mode": True, "linewidth": 120}
@@ -104,6 +105,7 @@ def test_statistics_are_the_text_of_what_torch_computes(tensor) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of the deviation of one element
         found = Printer(120).statistics(tensor)
+        assert Printer(120).statistics(tensor, measure(tensor)) == found
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             assert found is None
         elif tensor.numel() == 0:
@@ -112,6 +114,32 @@ def test_statistics_are_the_text_of_what_torch_computes(tensor) -> None:
             assert found == tuple(
                 torchs(number) for number in (tensor.mean(), tensor.std(), tensor.min(), tensor.max())
             )
+
+
+DATA = {
+    "normal": lambda n, r: torch.randn(n, generator=r),
+    "ReLU": lambda n, r: torch.relu(torch.randn(n, generator=r)),
+    "uniform": lambda n, r: torch.rand(n, generator=r),
+    "two numbers": lambda n, r: torch.where(torch.arange(n) < n * 0.9, 0.1, 0.7),
+    "hardly a spread": lambda n, r: 0.3 + 1e-5 * torch.randn(n, generator=r),
+    "a mean and a spread": lambda n, r: 1 + torch.randn(n, generator=r),
+    "zeros of both signs": lambda n, r: torch.where(torch.rand(n, generator=r) < 0.5, 0.0, -0.0),
+    "a mask": lambda n, r: torch.where(torch.rand(n, generator=r) < 0.5, 0.0, torch.finfo().min),
+    "holes": lambda n, r: torch.where(torch.rand(n, generator=r) < 0.5, math.nan, 1.0),
+    "expanded": lambda n, r: torch.randn(1, generator=r).expand(n),
+    "turned": lambda n, r: torch.randn(n, 2, generator=r).t(),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_statistics_that_are_known_are_printed_as_those_that_torch_computes(kind) -> None:
+    r = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for size in (2, 3, 64, 1000, 8193, 65_537, 150_000):
+            for _ in range(8):
+                tensor = DATA[kind](size, r)
+                true = tuple(torchs(x) for x in (tensor.mean(), tensor.std(), tensor.min(), tensor.max()))
+                assert Printer(120).statistics(tensor, measure(tensor)) == true
 
 
 def test_without_a_width_of_its_own_the_text_has_the_users() -> None:

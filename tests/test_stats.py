@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fxdebug.stats import BLOCK, Unmeasurable, measure
+from fxdebug.stats import BLOCK, Unmeasurable, measure, sums
 from fxdebug.values import Stats, pooled
 
 FLOATS = [
@@ -295,6 +295,52 @@ def test_one_element_that_is_not_finite_is_found_in_any_block_and_hides_nothing(
     found = measure(tensor)
     counts = (int(number != number), int(number == math.inf), int(number == -math.inf))
     assert found == Stats(2 * BLOCK, 1.0, 0.0, 1.0, 1.0, 1.0, *counts)
+
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_extremes_of_many_16_bit_floats_are_right_whatever_their_signs(dtype, sign) -> None:
+    r = torch.Generator().manual_seed(2)
+    for size in (BLOCK // 4, BLOCK + 3):
+        numbers = torch.rand(size, generator=r) + 0.25
+        mixed, zero = numbers.clone(), numbers.clone()
+        mixed[::2] *= -1
+        zero[7:9] = torch.tensor([0.0, -0.0])
+        for kind in (numbers, mixed, zero):
+            tensor = (sign * kind).to(dtype)
+            ours, wide = measure(tensor), tensor.double()
+            assert (ours.min, ours.max) == (float(wide.min()), float(wide.max()))
+            assert ours.absmax == float(wide.abs().max())
+            assert ours.zeros == int((tensor == 0).sum())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("number", [math.nan, -math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_found_among_many_16_bit_floats(dtype, number) -> None:
+    tensor = torch.full((BLOCK + 9,), -2.0, dtype=dtype)
+    tensor[BLOCK + 1] = number
+    if math.copysign(1.0, number) < 0:  # a NaN's sign is not kept on every way from Python
+        tensor.view(torch.int16)[BLOCK + 1] |= -(2**15)
+    counts = (int(number != number), int(number == math.inf), int(number == -math.inf))
+    assert measure(tensor) == Stats(BLOCK + 9, -2.0, 0.0, -2.0, -2.0, 2.0, *counts)
+
+
+def test_zeros_of_both_signs_are_counted_in_any_block() -> None:
+    tensor = torch.randn(2 * BLOCK + 11, generator=torch.Generator().manual_seed(3)) + 20
+    tensor[torch.tensor([0, BLOCK - 1, BLOCK, 2 * BLOCK + 10])] = torch.tensor([0.0, -0.0, -0.0, 0.0])
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        assert measure(tensor.to(dtype)).zeros == 4
+
+
+def test_what_was_measured_in_inference_mode_first_does_not_hinder_later_ones() -> None:
+    """Memory that is used again must not be an inference tensor: nothing else may write to it."""
+    sums.room.__init__()
+    with torch.inference_mode():
+        measure(torch.ones(BLOCK, dtype=torch.bfloat16))
+    assert measure(torch.ones(BLOCK, dtype=torch.bfloat16)).mean == 1.0
 
 
 @pytest.mark.parametrize("dtype", FLOATS[:5])

@@ -9,7 +9,6 @@ treated as the worst one: what is not finite is masked, the rest scaled to ±1 a
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +74,7 @@ class Elsewhere:
         rows, others, self._rows, self._others = self._rows, self._others, [], []
         for _, _, stream in rows:
             if stream is not None:  # what was computed there is read here
-                torch.accelerator.current_stream(stream.device).wait_stream(stream)
+                torch.cuda.current_stream(stream.device).wait_stream(stream)
         tables = [torch.cat([found for found, _, _ in rows])] if rows else []
         pieces = [*tables, *[copy for copy, _, _ in others]]
         if not pieces:
@@ -96,7 +95,7 @@ class Elsewhere:
     def _measure(self) -> None:
         waiting, self._waiting, self._used = self._waiting, {}, 0
         for (_, _, stream), entries in waiting.items():
-            with stream if stream is not None else contextlib.nullcontext():
+            with torch.cuda.stream(stream):  # of ``None`` nothing comes
                 rows = measured_rows(torch.stack([copy for copy, _ in entries]))
             self._rows.append((rows, [part for _, part in entries], stream))
 
@@ -148,7 +147,7 @@ def measured(flat: Tensor, repeats: int = 1) -> Stats:
 
 def _stream(device: torch.device) -> Any:
     """The queue in which the device works off what this thread gives it; ``None`` where there is but one."""
-    return torch.accelerator.current_stream(device) if device.type == "cuda" else None
+    return torch.cuda.current_stream(device) if device.type == "cuda" else None
 
 
 # Arithmetic --------------------------------------------------------------------------------------

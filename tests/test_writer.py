@@ -1,0 +1,102 @@
+"""Files written while a model runs: the very bytes of safetensors, and data that stays what it was."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from fxdebug.store import writer
+from fxdebug.store.json_tree import write_full
+from fxdebug.store.writer import NAMES, Copies, Safetensors, Writer, write_one
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_a_file_of_one_tensor_is_byte_for_byte_that_of_safetensors(dtype: torch.dtype, tmp_path: Path) -> None:
+    for shape in ((), (3,), (0, 4), (2, 5, 7), (200, 200, 3)):
+        tensor = torch.randint(0, 2, shape).to(torch.float32).to(dtype)
+        save_file({"data": tensor}, tmp_path / "theirs")
+        write_one(tmp_path / "ours", tensor)
+        assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+@pytest.mark.parametrize("streamed", [1, 5_000, writer.STREAMED])
+def test_tensors_of_odd_sizes_are_read_back_from_a_file_that_was_written_as_they_came(
+    streamed: int, tmp_path: Path
+) -> None:
+    file = Safetensors(tmp_path / "file.safetensors", {"format": "fxdebug"}, streamed)
+    given: dict[str, torch.Tensor] = {}
+    written: list[int] = []
+    for number in range(120):
+        for dtype in (torch.float32, torch.uint8, torch.float16, torch.float64, torch.bool, torch.int64):
+            tensor = (torch.rand(number % 5, 7) * 9).to(dtype)
+            if file.has_room({f"{number}/{dtype}": tensor}):
+                given[f"{number}/{dtype}"] = tensor
+                written += map(id, file.add(f"{number}/{dtype}", tensor))
+    assert len(given) > 100
+    assert (len(written) > 0) == (streamed < writer.STREAMED)
+    written += map(id, file.close())
+    assert sorted(written) == sorted(map(id, given.values()))  # each is given back once
+    read = load_file(tmp_path / "file.safetensors")
+    assert {name: (t.dtype, t.tolist()) for name, t in read.items()} == {
+        name: (t.dtype, t.tolist()) for name, t in given.items()
+    }
+
+
+def test_a_copy_is_not_used_again_before_it_is_given_back() -> None:
+    copies = Copies()
+    first, second = copies.of(torch.zeros(1 << 15)), copies.of(torch.ones(1 << 15))
+    place = first.data_ptr()
+    assert place != second.data_ptr()
+    copies.back(first)
+    third = copies.of(torch.full((2, 1 << 13), 2, dtype=torch.int64))
+    assert third.data_ptr() == place and third.tolist() == [[2] * (1 << 13)] * 2
+    assert second.tolist() == [1.0] * (1 << 15)
+
+
+def test_memory_that_was_first_used_in_inference_mode_can_be_used_outside_it() -> None:
+    copies = Copies()
+    with torch.inference_mode():
+        copies.back(copies.of(torch.zeros(1 << 15)))
+    assert copies.of(torch.ones(1 << 15)).sum() == 1 << 15
+
+
+def test_after_an_error_nothing_more_is_written_and_nobody_waits() -> None:
+    done: list[int] = []
+
+    def fails() -> None:
+        raise OSError(28, "No space left on device")
+
+    one = Writer(budget=10)
+    one.put(4, done.append, 1)
+    one.put(8, fails)  # 12 bytes wait, and nobody releases any
+    one.put(8, done.append, 2)
+    one.finish()
+    assert done == [1]
+    assert isinstance(one.error, OSError)
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.lists(st.text(max_size=3), max_size=3),
+        st.dictionaries(st.one_of(st.text(max_size=3), st.integers(0, 9), st.booleans(), st.none()), inner, max_size=4),
+    ),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(max_size=3), JSON, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_the_standard_tree_is_written_as_json_writes_it(tree: dict[str, Any]) -> None:
+    ours, theirs = io.StringIO(), io.StringIO()
+    write_full(tree, ours)
+    json.dump(tree, theirs, indent=2)
+    assert ours.getvalue() == theirs.getvalue()
