@@ -135,7 +135,7 @@ def _numbers() -> Any:
 
 
 def _healthy() -> list[str]:
-    """Zoo models without NaN, infinity and advice of their own; tests/test_numerics.py has what is said of the others."""
+    """Zoo models without NaN, infinity and advice of their own; tests/test_numerics.py has the others."""
     from test_numerics import ADVISED, NOT_HEALTHY
 
     return [name for name in _zoo() if name not in {*NOT_HEALTHY, *ADVISED} and not name.startswith("scale/")]
