@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxdebug.api.files import load
+from fxdebug.comparison import Comparison
 from fxdebug.trace import Trace
-
-if TYPE_CHECKING:
-    from fxdebug.comparison import Comparison
 
 
 def compare(

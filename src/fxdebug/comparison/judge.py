@@ -46,6 +46,7 @@ class Judged:
 
     @property
     def error(self) -> float:
+        """How far apart what came out is."""
         return self.measures.error
 
     @property
