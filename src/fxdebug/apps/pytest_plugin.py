@@ -130,7 +130,7 @@ def file_name(name: str) -> str:
     """A name for files of every system: letters it may not have are replaced, and a digest keeps names apart.
 
     >>> file_name("test_forward[bert-2]"), file_name("test_forward")
-    ('test_forward_bert-2-c4d3a1', 'test_forward')
+    ('test_forward_bert-2-44c82b', 'test_forward')
     """
     import hashlib
 
