@@ -13,7 +13,7 @@ from fxdebug.comparison.closeness import EPS, size_of, visible
 from fxdebug.comparison.judge import Judge, Judged
 from fxdebug.comparison.opnames import ACTIVATIONS, STEPS_OF
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.comparison.regions import Region, common, parts, place_of, products, region, unlike
+from fxdebug.comparison.regions import Region, common, origin, parts, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
 from fxdebug.values import Stats, Value
@@ -119,14 +119,16 @@ class Between:
     def _crossed(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         """A product of the right two values in the wrong order, or of one right value and another one's."""
         pairs = self.judge.pairs
-        wanted = [[pairs.a.root(value).number for value in factors] for step in one.doing for factors in products(step)]
+        wanted = [
+            [origin(pairs.a, value).number for value in factors] for step in one.doing for factors in products(step)
+        ]
         for step in other.doing:
             for factors in products(step):
-                partners = [pairs.of_value(value) for value in factors]
+                partners = [pairs.of_value(origin(pairs.b, value)) for value in factors]
                 numbers = [value.number for value in partners if value is not None]
                 if len(numbers) != 2 or not wanted or any(numbers == order for order in wanted):
                     continue
-                known = {pairs.a.root(given.value).number for maker in one.doing for given in maker.data}
+                known = {origin(pairs.a, given.value).number for maker in one.doing for given in maker.data}
                 if set(numbers) <= known:
                     because = f"{step.op} is given {_names(pairs, factors)} in an order or a pair that a does not have"
                     return blame(self.judge, "wiring", step.call, step.op, because, judged, a=a, b=b, step=step)

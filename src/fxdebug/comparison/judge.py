@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fxdebug.comparison.by_flow import facing
-from fxdebug.comparison.closeness import EPS, eps_of, masked, size_of, tolerance_of
+from fxdebug.comparison.closeness import EPS, eps_of, masked, size_of, spread, tolerance_of
 from fxdebug.comparison.measures import Measures, Meter
-from fxdebug.comparison.opnames import RANDOM, SUMS, UNINITIALISED, family, settings
+from fxdebug.comparison.opnames import NORMS, RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Value
@@ -17,9 +17,8 @@ from fxdebug.values import Value
 # How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with
 # outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.
 GROWTH = 30.0
-NARROW_GROWTH = 10.0
 SHARP_EPS = 16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
-FEW = 0.02  # share of integers that may differ where the scores behind them do not agree exactly
+FEW, NARROW_FEW = 0.02, 0.1  # share of integers that may differ where the scores behind them do not agree exactly
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Judge:
         widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
         self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")  # what inputs may be off by
         narrow = eps_of(*widest) > EPS["float32"]
-        self.growth = NARROW_GROWTH if narrow else GROWTH
+        self.few = NARROW_FEW if narrow else FEW
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.judged: dict[int, Judged] = {}
@@ -118,8 +117,8 @@ class Judge:
         if sides and exact and self._given_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._sharp(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
-            tolerance = 0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else FEW
-        handed_on = self.growth * error_in
+            tolerance = 0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else self.few
+        handed_on = GROWTH * error_in * self._enlarged(step, sides)
         if step.name in SUMS:
             rounding, handed = self._cancelled(sides, a)
             tolerance, handed_on = max(tolerance, rounding), max(handed_on, handed)
@@ -127,6 +126,13 @@ class Judge:
         if not weights and error_in > max(self.clean, tolerance):
             adds = False
         return Judged(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
+
+    def _enlarged(self, step: Step, sides: list[tuple[Given, Given]]) -> float:
+        """How much more a norm enlarges errors: what it subtracts is larger than what it leaves."""
+        if step.name not in NORMS or not sides or sides[0][0].value.stats is None:
+            return 1.0
+        stats = sides[0][0].value.stats
+        return max(1.0, size_of(stats) / spread(stats)) if spread(stats) else 1.0
 
     def between(self, one: Given, other: Given) -> float:
         """The error of an input; 0.0 where the two cannot be compared (a mask of booleans and one of numbers)."""

@@ -33,9 +33,10 @@ class Measures:
     """How far ``b`` is from ``a``. ``None`` is what cannot be known without the elements.
 
     ``error`` is what verdicts go by: the larger of the root mean square of the differences, relative to that of
-    ``a``, and of the largest difference relative to the largest element; with ``basis="statistics"`` a lower bound
-    from mean, deviation and extremes. ``relative`` is the former alone, ``sqnr`` the same in decibels (signal to
-    quantisation noise, 20·log10 of its inverse). ``beyond`` is the share of elements that differ by more than the
+    ``a``, and of the largest difference relative to the largest element; of integers and booleans the share that
+    differs; with ``basis="statistics"`` a lower bound from mean, deviation and extremes. ``relative`` is the
+    first of these alone, ``sqnr`` the same in decibels (signal to quantisation noise, 20·log10 of its inverse).
+    ``beyond`` is the share of elements that differ by more than the
     dtype's tolerance of the largest element. ``ulp`` is the largest distance in representable numbers of the
     dtype, for equal dtypes. ``what`` says what cannot be compared: ``shape``, ``dtype``, ``nonfinite``.
     """
@@ -218,6 +219,8 @@ def _elementwise(one: Any, other: Any, tolerance: float, a: Value, b: Value) -> 
         count += int(gap.numel())
     relative = math.sqrt(squares / ones) if ones else (math.inf if squares else 0.0)
     error = max(relative, worst / top) if top else relative
+    if a.dtype not in EPS:  # of indices and masks it counts how many are others, not by how much
+        error = beyond / count if count else 0.0
     what = ""
     if nonfinite:
         if like_a_mask(a.stats) and like_a_mask(b.stats):

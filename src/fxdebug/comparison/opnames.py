@@ -29,6 +29,8 @@ TRANSPARENT = frozenset(
     cpu cuda ensure_contiguous rearrange checkpoint_name lift_fresh""".split()
 )
 
+NORMS = frozenset(["layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm", "normalize"])
+
 # Where the order of the operands does not matter.
 COMMUTATIVE = frozenset(["add", "mul", "and", "or", "eq", "ne", "maximum", "minimum"])
 

@@ -76,6 +76,17 @@ def products(step: Step) -> list[tuple[Value, ...]]:
     return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
 
 
+def origin(run: Run, value: Value) -> Value:
+    """What a value repeats: heads of keys are repeated for several queries here and shared there."""
+    at = run.root(value)
+    for _ in range(4):
+        maker = run.made.get(at.number)
+        if maker is None or maker.name not in REPEATING or not maker.data:
+            break
+        at = run.root(maker.data[0].value)
+    return at
+
+
 def parts(run: Run, step: Step) -> list[Value]:
     """What is taken out of a step's result piece by piece (a fused projection), the result itself included."""
     found = list(step.outputs)
