@@ -41,14 +41,19 @@ def comparison_text(comparison: Comparison, **options: Any) -> str:
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """A comparison as a piece of HTML."""
-    from html import escape
+    """A comparison as a piece of HTML: see :func:`fxdebug.exports.comparison_text.html`."""
+    from fxdebug.exports import comparison_text as as_text
 
-    return f"<pre>{escape(comparison_text(comparison, width=100, color=False))}</pre>"
+    return as_text.html(comparison)
 
 
 def export_comparison(comparison: Comparison, path: str | os.PathLike[str], **options: Any) -> Path:
-    """Write a comparison by suffix: see :data:`fxdebug.exports.comparisons.EXPORTERS`."""
-    from fxdebug.exports import comparisons
+    """Write a comparison for other programs and for eyes, by suffix; return the path.
 
-    return comparisons.export(comparison, Path(path), **options)
+    ``.svg .png .pdf .dot .gv``: the graph of b with the findings marked (``fold``, ``rankdir``); ``.csv``: every row;
+    ``.json``: everything; ``.txt`` and ``.html``: the screen (``width``, ``fold``). Raises ``UsageError`` for another
+    suffix, ``MissingExtra`` where a picture cannot be drawn here.
+    """
+    from fxdebug.exports import comparisons, registry
+
+    return registry.export(comparison, Path(path), table=comparisons.EXPORTERS, **options)

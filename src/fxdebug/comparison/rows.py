@@ -134,8 +134,9 @@ class Rows:
             side = self._side(self._b, call, value)
             return Row(call.path, None, None, call.source, None, side, "only_b", position=position)
         found = self._pairs.calls[call.index]
-        error_in, _, _, _ = self._between(partner.inputs, call.inputs)
-        error, measures, a, b = self._between(partner.outputs or (), call.outputs or ())
+        named = found.how in ("path", "mapping")
+        error_in, _, _, _ = self._between(partner.inputs, call.inputs, named)
+        error, measures, a, b = self._between(partner.outputs or (), call.outputs or (), named)
         tolerance = self._judge.clean if a is None or b is None else self._judge.meter.tolerance(a, b)
         verdict = "unknown" if measures.what == "unknown" else "equal"
         if ignored(call.path, self._globs):
@@ -159,8 +160,13 @@ class Rows:
         id = query.network(run.trace).call_id(call)
         return Side(call.path, call, call.type, None, call.source, value, id)
 
-    def _between(self, a: Iterable[Value], b: Iterable[Value]) -> tuple[float, Measures, Value | None, Value | None]:
-        """The worst of what two calls were given or returned: paired values with each other, the rest in order."""
+    def _between(
+        self, a: Iterable[Value], b: Iterable[Value], named: bool
+    ) -> tuple[float, Measures, Value | None, Value | None]:
+        """The worst of what two calls were given or returned: paired values with each other, the rest in order.
+
+        Calls of one name (``named``) return the same in the same place; others only where the sizes agree.
+        """
         one, other = list(a), list(b)
         sides: list[tuple[Value, Value]] = []
         for right in list(other):
@@ -170,7 +176,7 @@ class Rows:
                 one.remove(left)
                 other.remove(right)
         if len(one) == len(other):
-            sides += zip(one, other)
+            sides += [(x, y) for x, y in zip(one, other) if named or x.numel == y.numel]
         measured = [(self._judge.meter(x, y), x, y) for x, y in sides if comparable(x, y)]
         measured = [found for found in measured if found[0].what != "unknown"]
         if not measured:
