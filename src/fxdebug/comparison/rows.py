@@ -180,7 +180,8 @@ class Rows:
         measured = [(self._judge.meter(x, y), x, y) for x, y in sides if comparable(x, y)]
         measured = [found for found in measured if found[0].what != "unknown"]
         if not measured:
-            return 0.0, Measures(0.0, what="unknown") if sides else EQUAL, None, None
+            nothing = not sides and not one and not other
+            return 0.0, EQUAL if nothing else Measures(0.0, what="unknown"), None, None
         measures, x, y = max(measured, key=lambda found: found[0].error)
         return measures.error, measures, x, y
 
