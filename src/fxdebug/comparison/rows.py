@@ -103,8 +103,8 @@ class Rows:
         adding = _around(row.b.call for row in findings if row.b is not None)
         rows += [self._of_call(call, adding) for call in self._b.trace.calls]
         rows += [self._only_a(call) for call in self._a.trace.calls if call.index not in self._pairs.calls_of_a]
-        told = {(row.path, row.op, row.position) for row in rows}
-        rows += [row for row in findings if (row.path, row.op, row.position) not in told]
+        told = {id(row) for row in rows}
+        rows += [row for row in findings if id(row) not in told]
         return sorted(rows, key=_in_order)
 
     def _of_judged(self, judged: Judged, guilty: dict[int, Row], absorbed: dict[int, Blame]) -> Row:
