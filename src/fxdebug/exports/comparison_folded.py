@@ -79,14 +79,18 @@ def between(paths: Sequence[str]) -> str:
 
 
 def patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
-    """Calls as (paths, class), those alike as one, and without those inside of others; in the order they began."""
-    given = list(calls)
-    known = {call.index for call in given}
-    found: dict[tuple[str, str], list[str]] = {}
-    for call in given:
+    """Calls as (paths, class), those alike as one, without those inside of others; in the order they began."""
+    known = {call.index: call for call in calls}
+    found: dict[tuple[str, str], list[Call]] = {}
+    for call in known.values():
         if call.parent_index not in known:
-            found.setdefault((_NUMBER.sub("#", call.path), call.type), []).append(call.path)
-    return [(between(paths) if paths[0] else kind, kind if paths[0] else "") for (_, kind), paths in found.items()]
+            found.setdefault((_NUMBER.sub("#", call.path), call.type), []).append(call)
+    lines = []
+    for (_, kind), alike in found.items():
+        inside = sum(inner.index in known for call in alike for inner in call.walk()) - len(alike)
+        held = f", with {inside} call{'s' * (inside != 1)} inside" if inside else ""
+        lines.append((between([call.path for call in alike]) if alike[0].path else kind, kind + held))
+    return lines
 
 
 def cut(text: str, room: int) -> str:
