@@ -12,6 +12,7 @@ from fxdebug import query
 from fxdebug.comparison.judge import Judge, comparable
 from fxdebug.comparison.mapping import ignored
 from fxdebug.comparison.measures import Measures, Meter
+from fxdebug.comparison.replaced import is_other
 from fxdebug.comparison.steps import Run
 from fxdebug.comparison.verdict import Row, Side
 from fxdebug.trace import Call, Trace
@@ -37,7 +38,7 @@ def handed(judge: Judge, findings: Sequence[Row], globs: Sequence[str]) -> Itera
             wrong = dict(before.named())
             for slot, right in after.named():
                 other = wrong.get(slot)
-                if other is None or other.number == right.number or not comparable(right, other):
+                if other is None or not is_other(other, right) or not comparable(right, other):
                     continue
                 measures = meter(right, other)
                 limit = max(judge.clean, meter.tolerance(right, other))

@@ -20,8 +20,13 @@ def replacements(trace: Trace) -> Iterator[tuple[Value, Value]]:
                 continue
             old = dict(before.named())
             for slot, value in after.named():
-                if slot in old and old[slot].number != value.number and old[slot].numel == value.numel:
+                if slot in old and is_other(old[slot], value) and old[slot].numel == value.numel:
                     yield old[slot], value
+
+
+def is_other(old: Value, new: Value) -> bool:
+    """Is it another tensor, and not the same one after it was written to?"""
+    return old.number != new.number and (old.storage is None or old.storage != new.storage)
 
 
 def rejoin(run: Run) -> None:
