@@ -222,6 +222,25 @@ def test_equal_models_give_no_findings(how):
     assert found.equal and found.notes[-1].startswith("isolated: ")
 
 
+def test_a_call_that_is_told_the_same_in_another_way_is_left_as_it_is():
+    class Places(nn.Module):
+        def __init__(self, first: int) -> None:
+            super().__init__()
+            self.first, self.table, self.scale = first, nn.Embedding(10, D), nn.LayerNorm(D)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale(x + self.table(torch.arange(len(x)) + self.first))
+
+    torch.manual_seed(0)
+    one, other = Places(0), Places(2)
+    other.table.weight[2:] = one.table.weight[:-2]
+    other.table.weight[:2] = 9
+    x = torch.randn(4, D)
+    assert told(compare_models(one, other, x)) == []
+    other.scale.eps = 0.5
+    assert told(compare_models(one, other, x)) == [("scale", "layer_norm", "constant")]
+
+
 def test_what_was_drawn_at_random_is_the_same_in_all_runs():
     torch.manual_seed(0)
     one = nn.Sequential(nn.Linear(D, D), nn.Dropout(0.5), nn.Linear(D, D), nn.Dropout(0.5)).train()

@@ -17,9 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
+from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.trace import Call
-from fxdebug.values import Value
+from fxdebug.values import Inputs, Outputs, Value
+
+SURE = 0.5  # of a pair of calls that have other names
 
 Plan = Mapping[str, Value]  # slot → the value of a that goes there
 
@@ -35,7 +38,7 @@ class Rails:
         self._model, self._trace = model, pairs.a.trace
         self._into: dict[tuple[str, int], Plan] = {}
         self._out: dict[tuple[str, int], Plan] = {}
-        written = _written(pairs)
+        written, meter = _written(pairs), Meter(pairs.a.trace, pairs.b.trace)
         for call in pairs.b.trace.calls:
             partner = pairs.of_call(call)
             if partner is not None and call.parent_index is not None and call.error is None:
@@ -43,10 +46,12 @@ class Rails:
                 own = written.get(call.index, set())
                 given = [(slot, value) for slot, value in call.inputs.named() if value.storage not in own]
                 self._into[key] = _plan(pairs, given, dict(partner.inputs.named()), call)
+                if _otherwise_given(meter, partner, call):
+                    self._into[key] = {}
                 returned = partner.returned or partner.outputs
                 if call.outputs is not None and returned is not None:
                     self._out[key] = _plan(pairs, call.outputs.named(), dict(returned.named()), call)
-        self.fed = len(self._into)
+        self.fed = sum(bool(self._into.get(key) or self._out.get(key)) for key in self._into)
         self._handles: list[Any] = []
         self._counts: dict[str, int] = {}
 
@@ -127,18 +132,38 @@ class Rails:
 
 
 def _plan(pairs: Pairs, slots: Iterable[tuple[str, Value]], known: Mapping[str, Value], call: Call) -> Plan:
-    """For each tensor of a call of b the one of its partner: of calls of one name that in the same place."""
-    named = pairs.calls[call.index].how in ("path", "mapping")
+    """For each tensor of a call of b the one of its partner: of calls of one name that in the same place.
+
+    Of other calls only what is surely a pair: with a wrong value in its place nothing after it could be judged.
+    """
+    match = pairs.calls[call.index]
+    named = match.how in ("path", "mapping")
+    if not named and match.sure < SURE:
+        return {}
     found: dict[str, Value] = {}
     for slot, value in slots:
         fitting = [x for x in known.values() if x.saved is not None and x.shape == value.shape and _of_a_kind(x, value)]
         placed = known.get(slot) if known.get(slot) in fitting else None
         partner = next((x for x in fitting if pairs.are(x, value)), None)
-        alone = fitting[0] if len(fitting) == 1 and pairs.of_value(value) is None else None
-        chosen = (placed or partner) if named else (partner or alone)
+        chosen = (placed or partner) if named else partner
         if chosen is not None:
             found[slot] = chosen
     return found
+
+
+def _otherwise_given(meter: Meter, a: Call, b: Call) -> bool:
+    """Do they return the same of other inputs? Then they are told it in another way (positions from 2, not from 0)."""
+    returned = _apart(meter, a.outputs, b.outputs)
+    return returned is False and _apart(meter, a.inputs, b.inputs) is True
+
+
+def _apart(meter: Meter, a: Inputs | Outputs | None, b: Inputs | Outputs | None) -> bool | None:
+    """Is anything of what stands in the same places further apart than rounding? ``None`` where nothing is known."""
+    named = {} if a is None else dict(a.named())
+    sides = [(named[slot], value) for slot, value in (() if b is None else b.named()) if slot in named]
+    known = [(meter(x, y), meter.tolerance(x, y)) for x, y in sides if _of_a_kind(x, y)]
+    known = [(found, limit) for found, limit in known if found.what != "unknown"]
+    return any(found.error > limit for found, limit in known) if known else None
 
 
 def _of_a_kind(a: Value, b: Value) -> bool:

@@ -116,8 +116,17 @@ def verdict(comparison: Comparison) -> Text:
     worst = comparison.worst
     if worst is None or not worst.error:
         return text.append(", no difference at all")
-    found = f"\nlargest difference {number(worst.error)} at {printable(worst.where)}, compared {_BASIS[worst.basis]}"
-    return text.append(found)
+    text.append(f"\nlargest difference {number(worst.error)} at {printable(worst.where)}, {_BASIS[worst.basis]}")
+    apart = [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
+    if apart:
+        furthest = max(apart, key=lambda row: row.error)
+        why = (
+            "what is ignored, or rounding that adds up"
+            if comparison.settings.get("ignore")
+            else "rounding that adds up"
+        )
+        text.append(f"\nwhat was returned differs by {error_of(furthest)}: {why}", "yellow")
+    return text
 
 
 def _sides(comparison: Comparison, width: int) -> Iterator[Text]:
