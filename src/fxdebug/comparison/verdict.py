@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxdebug import query
 from fxdebug.comparison.measures import EQUAL, Measures
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Value
@@ -188,6 +187,8 @@ class Comparison:
 
 def _reached(trace: Trace, start: str | None) -> set[str]:
     """The ids of the nodes that depend on a node."""
+    from fxdebug import query  # late: it needs networkx, which the data does not
+
     net = query.network(trace)
     pending = [] if start is None else [start]
     found = set(pending)

@@ -71,6 +71,7 @@ def short(source: str) -> str:
 def _with_text(source: str, width: int) -> Text:
     """The line's place, and what stands there where the file can be read."""
     file, _, line = source.rpartition(":")
+    linecache.checkcache(file)  # it may have been edited since it was read
     text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
     found = Text(short(source))
     if text:

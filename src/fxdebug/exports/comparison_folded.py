@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -13,6 +14,7 @@ from fxdebug.exports.text import number, printable
 from fxdebug.trace import Call
 
 LINES = 9  # of the chain, unasked
+Item = TypeVar("Item")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -76,6 +78,14 @@ def between(paths: Sequence[str]) -> str:
     numbers = iter(_NUMBER.findall(last))
     joined = _NUMBER.sub(lambda found: found[0] if found[0] == (end := next(numbers)) else f"{found[0]}…{end}", first)
     return joined + times
+
+
+def by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[Item]]:
+    """Items whose names differ in numbers only, in the order of the first of each."""
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(_NUMBER.sub("#", name(item)), []).append(item)
+    return list(found.values())
 
 
 def patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fxdebug.comparison import Comparison, Row
 from fxdebug.exports.comparison_finding import detail, error_of
-from fxdebug.exports.comparison_folded import chain, cut, patterns
+from fxdebug.exports.comparison_folded import between, by_pattern, chain, cut, patterns
 from fxdebug.exports.text import number, printable
 from fxdebug.trace import Trace
 
@@ -153,13 +153,15 @@ def _outputs(comparison: Comparison, width: int) -> Iterator[Text]:
     if not rows:
         return
     yield Text("\nreturned", "bold")
-    names = [printable(row.op or (row.b.type if row.b else "")) for row in rows[:FURTHER]]
-    room = max(map(len, names))
-    for name, row in zip(names, rows):
-        mark = ("equal", "green") if row.verdict == "equal" else ("differs", "red")
-        yield _line([(name.ljust(room), ""), (error_of(row).rjust(11), ""), mark], width)
-    if len(rows) > FURTHER:
-        yield Text(f"  and {len(rows) - FURTHER} more in comparison.outputs", "dim")
+    groups = by_pattern(rows, lambda row: row.op or "")
+    names = [printable(between([row.op or (row.b.type if row.b else "") for row in group])) for group in groups]
+    room = min(max(map(len, names[:FURTHER])), width // 2)
+    for name, group in zip(names[:FURTHER], groups):
+        worst = max(group, key=lambda row: row.error)
+        mark = ("equal", "green") if all(row.verdict == "equal" for row in group) else ("differs", "red")
+        yield _line([(cut(name, room).ljust(room), ""), (error_of(worst).rjust(11), ""), mark], width)
+    if len(groups) > FURTHER:
+        yield Text(f"  and {sum(map(len, groups[FURTHER:]))} more in comparison.outputs", "dim")
 
 
 def _further(comparison: Comparison, width: int, fold: bool) -> Iterator[Text]:
