@@ -191,6 +191,71 @@ def test_find_leaves_columns_out_where_there_are_few(run, capsys, monkeypatch):
     assert few == [word for word in whole if word != "verified" and ".py:" not in word]
 
 
+# compare: what it finds is in test_compare.py ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    """Three saved runs: the reference, the same again, and one with two wrong epsilons."""
+    folder = tmp_path_factory.mktemp("runs")
+    ramp = torch.arange(8.0).view(2, 4)
+    for name, eps in (("a", 1e-5), ("same", 1e-5), ("b", 0.5)):
+        model = nn.Sequential(nn.LayerNorm(4, eps=eps), nn.ReLU(), nn.LayerNorm(4, eps=eps))
+        fx_debug(model, ramp, save=folder / name)
+    return str(folder / "a"), str(folder / "same"), str(folder / "b")
+
+
+def test_compare_prints_the_screen_and_exits_with_1_where_runs_differ(runs, capsys):
+    a, same, b = runs
+    assert told(capsys, "compare", a, b) == (1, f"{fxdebug.compare(a, b)}\n", "")
+    assert told(capsys, "compare", a, same) == (0, f"{fxdebug.compare(a, same)}\n", "")
+    assert max(map(len, told(capsys, "compare", a, b, "--width", "50")[1].splitlines())) <= 50
+
+
+def test_compare_takes_a_tolerance_what_to_ignore_and_a_mapping(runs, tmp_path, capsys):
+    a, _, b = runs
+    assert told(capsys, "compare", a, b, "--tolerance", "0.9")[0] == 0
+    assert told(capsys, "compare", a, b, "--ignore", "0", "--ignore", "2")[0] == 0
+    assert "what was returned differs by" in told(capsys, "compare", a, b, "--ignore", "0", "--ignore", "2")[1]
+    assert told(capsys, "compare", a, b, "--ignore", "2")[1].startswith("different: first at 0, ")
+    assert told(capsys, "compare", a, b, "--map", "0=0", "--map", "2=2")[0] == 1
+    (tmp_path / "names.json").write_text('{"0": "0"}')
+    assert told(capsys, "compare", a, b, "--map", str(tmp_path / "names.json"))[0] == 1
+
+
+def test_compare_also_writes_a_file(runs, tmp_path, capsys):
+    a, _, b = runs
+    status, out, _ = told(capsys, "compare", a, b, "--all", "-o", str(tmp_path / "d.json"))
+    assert (status, out.splitlines()[-1]) == (1, f"wrote {tmp_path / 'd.json'}")
+    assert json.loads((tmp_path / "d.json").read_text())["equal"] is False
+
+
+def test_compare_that_cannot_be_made_exits_with_2(runs, tmp_path, capsys):
+    a, _, b = runs
+    nowhere = tmp_path / "nowhere"
+    for arguments, message in (
+        ((a, str(nowhere)), f"{nowhere} does not exist"),
+        ((a, b, "--map", "x", "--map", "0=0"), "--map x: give one file, or any number of A=B such as"),
+        ((a, b, "--map", str(nowhere)), f"cannot read the mapping {nowhere}"),
+        ((a, b, "--map", "9=9"), "mapping '9': no module of a has such a path."),
+        ((a, b, "-o", str(tmp_path / "x.docx")), "nothing exports to '.docx': use .svg, "),
+    ):
+        status, _, err = told(capsys, "compare", *arguments)
+        assert status == 2 and err.startswith(f"fxdebug: {message}"), err
+    for name in ("one", "other"):
+        with torch.device("meta"):
+            fx_debug(nn.Linear(4, 4), ones(), save=tmp_path / name)
+    status, out, err = told(capsys, "compare", str(tmp_path / "one"), str(tmp_path / "other"))
+    assert (status, err) == (2, "") and out.startswith("nothing to compare: ")
+
+
+def test_compare_loads_torch_only_where_tensors_were_kept(runs):
+    script = f"import sys; from fxdebug.apps import cli; cli.main(['compare', {runs[0]!r}, {runs[2]!r}]); "
+    script += "print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
 # graph -------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ Importing does nothing and loads no torch; the names below are looked up when th
 from fxdebug.api import (
     check,
     compare,
+    compare_models,
     fx_debug,
     last_failed,
     load,
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "compare_models",
     "fx_debug",
     "last_failed",
     "load",

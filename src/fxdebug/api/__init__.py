@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.analyses.findings import Findings
-from fxdebug.api.comparing import compare, comparison_html, comparison_text, export_comparison
+from fxdebug.api.comparing import compare, compare_models, comparison_html, comparison_text, export_comparison
 from fxdebug.api.dropin import model_addition_debugger_context
 from fxdebug.api.files import load, save, save_golden, tensor
 from fxdebug.api.run import VALUES, arguments, fx_debug, last_failed
@@ -23,6 +23,7 @@ __all__ = [
     "ask",
     "check",
     "compare",
+    "compare_models",
     "comparison_html",
     "comparison_text",
     "export",

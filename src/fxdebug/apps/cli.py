@@ -18,7 +18,8 @@ from fxdebug import api
 from fxdebug.errors import FxDebugError, UsageError, needs
 from fxdebug.version import __version__
 
-OK, FAILED, UNUSABLE = 0, 1, 2  # exit status: fine; the model raised, or nothing was found; the command cannot work
+# exit status: fine; the model raised, nothing was found, or the runs differ; the command cannot work
+OK, FAILED, UNUSABLE = 0, 1, 2
 
 
 # Commands ----------------------------------------------------------------------------------------
@@ -100,6 +101,33 @@ def graph(options: argparse.Namespace) -> int:
     path = api.export(trace, options.output, **{name: value for name, value in chosen.items() if value is not None})
     print(f"wrote {path}")
     return OK
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Say where run B parts ways with run A, the reference; exit status 0: equal, 1: different."""
+    comparison = api.compare(
+        api.load(options.a, rank=options.rank),
+        api.load(options.b, rank=options.rank),
+        mapping=_mapping(options.map),
+        ignore=options.ignore,
+        tolerance=options.tolerance,
+    )
+    print(api.comparison_text(comparison, fold=not options.all, width=options.width))
+    if options.output:
+        print(f"\nwrote {api.export_comparison(comparison, options.output)}")
+    if not comparison.findings and not comparison.compared:
+        return UNUSABLE
+    return OK if comparison.equal else FAILED
+
+
+def _mapping(given: Sequence[str]) -> Any:
+    """What ``--map`` says: A=B, as often as one likes, or one file."""
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    wrong = next((text for text in given if "=" not in text), None)
+    if wrong is not None:
+        raise UsageError(f"--map {wrong}: give one file, or any number of A=B such as 'encoder.layer.*=layers.*'")
+    return dict(text.split("=", 1) for text in given)
 
 
 def _from_file(target: str) -> tuple[Any, Any]:
@@ -219,6 +247,23 @@ COMMANDS: tuple[Command, ...] = (
             (("--rankdir",), {"metavar": "DIR", "help": "TB (default) or LR"}),
             (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
             (("--everything",), {"action": "store_true", "help": "sizes, parameters and the inside of leaves too"}),
+            _RANK,
+        ),
+    ),
+    Command(
+        compare,
+        (
+            (("a",), {"metavar": "A", "help": "the reference: a saved run, or a tree transformers' debugger wrote"}),
+            (("b",), {"metavar": "B", "help": "the suspect"}),
+            (
+                ("--map",),
+                {"action": "append", "default": [], "metavar": "FILE|A=B", "help": "path globs of A, and in B"},
+            ),
+            (("--ignore",), {"action": "append", "default": [], "metavar": "GLOB", "help": "modules to leave out"}),
+            (("--tolerance",), {"type": float, "metavar": "X", "help": "relative error that is allowed"}),
+            (("--all",), {"action": "store_true", "help": "every finding and every call"}),
+            (("-o", "--output"), {"metavar": "FILE", "help": "also write .svg .png .pdf .dot .csv .json .html .txt"}),
+            (("--width",), {"type": int, "metavar": "N", "help": "columns (default: the terminal's)"}),
             _RANK,
         ),
     ),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from fxdebug.comparison.accusation import Blame
 from fxdebug.comparison.closeness import EPS, like_a_mask
 from fxdebug.comparison.judge import Judge, Judged, comparable
+from fxdebug.comparison.replaced import replacements
 from fxdebug.comparison.steps import Run, Step
+from fxdebug.trace import Call
 
 FEW = 64
 FADED = 0.05  # of an error: what is left of it below tolerance is still that error
@@ -21,7 +23,7 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
         return False
     if blame.b is not None and blame.b.weights and blame.sure == 1.0:
         return False
-    if not blame.proven and _outputs_agree(judge):
+    if not blame.proven and _outputs_agree(judge, _judged_by(judge, blame)):
         return True
     run = judge.pairs.b
     at = run.steps[blame.position] if blame.position < len(run.steps) else None
@@ -29,9 +31,20 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
     return not _reaches(judge, run, starts, blame.measures.error)
 
 
-def _outputs_agree(judge: Judge) -> bool:
-    """Do the models return the same? Then what differs between two implementations is how they got there."""
-    a, b = judge.pairs.a.trace.root.outputs, judge.pairs.b.trace.root.outputs
+def _judged_by(judge: Judge, blame: Blame) -> Call:
+    """The call whose outputs tell: the model, or in isolating mode the innermost that has a counterpart."""
+    call = blame.call
+    while call.parent is not None and not (
+        judge.pairs.b.trace.settings.get("isolated") and judge.pairs.of_call(call) is not None
+    ):
+        call = call.parent
+    return call
+
+
+def _outputs_agree(judge: Judge, call: Call) -> bool:
+    """Does it return the same on both sides? Then what differs between two implementations is how they got there."""
+    partner = judge.pairs.of_call(call)
+    a, b = None if partner is None else partner.outputs, call.outputs
     if a is None or b is None or not len(b):
         return False
     sides = [(judge.pairs.of_value(value), value) for value in b]
@@ -42,6 +55,7 @@ def _outputs_agree(judge: Judge) -> bool:
 def _reaches(judge: Judge, run: Run, starts: list[Step], error: float) -> bool:
     """Along values that differ or have no partner, to something that the model returned?"""
     returned = {run.root(value).number for value in run.trace.root.outputs or ()}
+    returned |= {run.root(old).number for old, _ in replacements(run.trace)}  # it got as far as it could
     pending, seen = list(starts), {step.index for step in starts}
     while pending:
         step = pending.pop()

@@ -12,10 +12,12 @@ from fxdebug.comparison.by_flow import pair_by_flow, pair_forwards
 from fxdebug.comparison.by_path import pair_bodies, pair_by_path
 from fxdebug.comparison.by_value import pair_fused, pair_values, pair_weights
 from fxdebug.comparison.calls import pair_calls
+from fxdebug.comparison.handed import handed
 from fxdebug.comparison.judge import Judge
 from fxdebug.comparison.mapping import Mapped, ignored, read, renaming
 from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.replaced import rejoin
 from fxdebug.comparison.rows import Rows
 from fxdebug.comparison.steps import run_of
 from fxdebug.comparison.verdict import Comparison, Row
@@ -68,6 +70,7 @@ def compare(
     counted += [rows.finding(blame) for blame in surer or kept]
     if not counted:
         counted = [rows.finding(blame) for blame in blamer.unexplained() if not ignored(blame.call.path, globs)]
+    counted += handed(judge, counted, globs)
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)
     return Comparison(
@@ -79,7 +82,7 @@ def compare(
         tuple([call for call in b.calls if call.index not in pairs.calls]),
         tuple(rows.notes()),
         tuple(rows.outputs()),
-        {"tolerance": tolerance, "ignore": globs, "clean": judge.clean},
+        {"tolerance": tolerance, "ignore": globs, "clean": judge.clean, "isolated": bool(b.settings.get("isolated"))},
     )
 
 
@@ -90,6 +93,8 @@ def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None =
             raise UsageError(f"compare needs two traces or folders of saved runs, not {type(trace).__name__}")
     graphs = a.explanation is not None and b.explanation is not None  # calls are held against calls
     one, other = run_of(a, graphs=graphs), run_of(b, graphs=graphs)
+    for run in (one, other):
+        rejoin(run)
     one.renamed = dict(renaming(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
     pairs = Pairs(one, other)
     pair_by_path(pairs)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from fxdebug import query
 from fxdebug.comparison.accusation import Blame
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.mapping import ignored
 from fxdebug.comparison.measures import EQUAL, Measures
-from fxdebug.comparison.steps import Step
+from fxdebug.comparison.steps import Run, Step
 from fxdebug.comparison.verdict import Row, Side
 from fxdebug.trace import Call
 from fxdebug.values import Value, shape_text
@@ -21,6 +22,12 @@ class Rows:
     def __init__(self, judge: Judge, globs: Sequence[str]) -> None:
         self._judge, self._pairs, self._globs = judge, judge.pairs, globs
         self._a, self._b = judge.pairs.a, judge.pairs.b
+        self._last_in_b = _last_steps(self._b)
+        self._last_in_a = _last_steps(self._a)
+        self._upto: list[int] = []  # for each step of a: the last step of b that is paired with it or an earlier one
+        for step in self._a.steps:
+            before = self._upto[-1] if self._upto else 0
+            self._upto.append(max(before, self._pairs.steps_of_a.get(step.index, before)))
 
     # Findings ------------------------------------------------------------------------------------
 
@@ -38,9 +45,9 @@ class Rows:
             if measures.what == "shape":
                 because += f", {shape_text(partner.shape)} in a and {shape_text(value.shape)} in b"
             yield Row(
-                root.path, None, "input", root.source, _of_call(self._a.trace.root, partner), _of_call(root, value),
-                "adds", measures.error, 0.0, self._judge.meter.tolerance(partner, value), measures, "path", 1.0,
-                because, -1,
+                root.path, None, "input", root.source, self._side(self._a, self._a.trace.root, partner),
+                self._side(self._b, root, value), "adds", measures.error, 0.0,
+                self._judge.meter.tolerance(partner, value), measures, "path", 1.0, because, -1,
             )  # fmt: skip
 
     def raised(self) -> Iterator[Row]:
@@ -50,7 +57,7 @@ class Rows:
             return
         run = self._b if one is None else self._a
         call = next((call for call in run.trace.calls if call.error is not None and call.error.here), run.trace.root)
-        side = _of_call(call, None)
+        side = self._side(run, call, None)
         because = f"{call.error} (only {'b' if one is None else 'a'} raised)"
         position = len(self._b.steps)
         yield Row(
@@ -69,7 +76,7 @@ class Rows:
             blame.kind,
             source or (blame.b.node.source if blame.b is not None else None) or blame.call.source,
             a,
-            b or _of_call(blame.call, blame.value_b),
+            b or self._side(self._b, blame.call, blame.value_b),
             "adds",
             blame.measures.error,
             blame.error_in,
@@ -87,17 +94,18 @@ class Rows:
 
     # All rows ------------------------------------------------------------------------------------
 
-    def all(self, findings: Iterable[Row], absorbed: dict[int, Blame]) -> list[Row]:
+    def all(self, findings: Sequence[Row], absorbed: dict[int, Blame]) -> list[Row]:
         """Every pair of calls and of operations in b's order, and what has no partner."""
         guilty: dict[int, Row] = {}
         for row in findings:
             guilty.setdefault(row.position, row)
         rows = [self._of_judged(judged, guilty, absorbed) for judged in self._judge.judged.values()]
-        rows += [self._of_call(call, guilty) for call in self._b.trace.calls]
+        adding = _around(row.b.call for row in findings if row.b is not None)
+        rows += [self._of_call(call, adding) for call in self._b.trace.calls]
         rows += [self._only_a(call) for call in self._a.trace.calls if call.index not in self._pairs.calls_of_a]
-        told = {(row.path, row.op, row.position) for row in rows}
-        rows += [row for row in findings if (row.path, row.op, row.position) not in told]
-        return sorted(rows, key=lambda row: row.position)
+        told = {id(row) for row in rows}
+        rows += [row for row in findings if id(row) not in told]
+        return sorted(rows, key=_in_order)
 
     def _of_judged(self, judged: Judged, guilty: dict[int, Row], absorbed: dict[int, Blame]) -> Row:
         step = judged.step
@@ -118,46 +126,47 @@ class Rows:
             "values" if pair is None else pair.how, 0.8 if pair is None else pair.sure, "", step.index,
         )  # fmt: skip
 
-    def _of_call(self, call: Call, guilty: dict[int, Row]) -> Row:
-        position = self._last_in(call)
+    def _of_call(self, call: Call, adding: set[int]) -> Row:
+        position = self._last_in_b[call.index]
         partner = self._pairs.of_call(call)
         if partner is None:
             value = next(iter(call.outputs or ()), None)
-            return Row(call.path, None, None, call.source, None, _of_call(call, value), "only_b", position=position)
+            side = self._side(self._b, call, value)
+            return Row(call.path, None, None, call.source, None, side, "only_b", position=position)
         found = self._pairs.calls[call.index]
-        error_in, _, _, _ = self._between(partner.inputs, call.inputs)
-        error, measures, a, b = self._between(partner.outputs or (), call.outputs or ())
+        named = found.how in ("path", "mapping")
+        error_in, _, _, _ = self._between(partner.inputs, call.inputs, named)
+        error, measures, a, b = self._between(partner.outputs or (), call.outputs or (), named)
         tolerance = self._judge.clean if a is None or b is None else self._judge.meter.tolerance(a, b)
-        inside = {c.index for c in call.walk()}
-        adds = any(r.b is not None and r.b.call.index in inside for r in guilty.values())
         verdict = "unknown" if measures.what == "unknown" else "equal"
         if ignored(call.path, self._globs):
             verdict = "ignored"
         elif error > tolerance:
-            verdict = "adds" if adds else "inherited"
+            verdict = "adds" if call.index in adding else "inherited"
         return Row(
-            call.path, None, None, call.source, _of_call(partner, a), _of_call(call, b), verdict, error, error_in,
-            tolerance, measures, found.how, found.sure, "", position,
+            call.path, None, None, call.source, self._side(self._a, partner, a), self._side(self._b, call, b), verdict,
+            error, error_in, tolerance, measures, found.how, found.sure, "", position,
         )  # fmt: skip
 
     def _only_a(self, call: Call) -> Row:
         value = next(iter(call.outputs or ()), None)
-        index = max((found for step in self._steps_in_a(call) for found in [step.index]), default=0)
-        before = [b for a, b in self._pairs.steps_of_a.items() if a <= index]
-        return Row(
-            call.path, None, None, call.source, _of_call(call, value), None, "only_a",
-            position=max(before, default=0),
-        )  # fmt: skip
+        last = self._last_in_a[call.index]
+        position = self._upto[last] if self._upto else 0
+        side = self._side(self._a, call, value)
+        return Row(call.path, None, None, call.source, side, None, "only_a", position=position)
 
-    def _steps_in_a(self, call: Call) -> list[Step]:
-        return [step for inner in call.walk() for step in self._a.inside.get(inner.index, ())]
+    def _side(self, run: Run, call: Call, value: Value | None) -> Side:
+        """A call as a side of a row."""
+        id = query.network(run.trace).call_id(call)
+        return Side(call.path, call, call.type, None, call.source, value, id)
 
-    def _last_in(self, call: Call) -> int:
-        """The position of the last step in a call: that is where it returned."""
-        return max((s.index for inner in call.walk() for s in self._b.inside.get(inner.index, ())), default=0)
+    def _between(
+        self, a: Iterable[Value], b: Iterable[Value], named: bool
+    ) -> tuple[float, Measures, Value | None, Value | None]:
+        """The worst of what two calls were given or returned: paired values with each other, the rest in order.
 
-    def _between(self, a: Iterable[Value], b: Iterable[Value]) -> tuple[float, Measures, Value | None, Value | None]:
-        """The worst of what two calls were given or returned: paired values with each other, the rest in order."""
+        Calls of one name (``named``) return the same in the same place; others only where the sizes agree.
+        """
         one, other = list(a), list(b)
         sides: list[tuple[Value, Value]] = []
         for right in list(other):
@@ -167,11 +176,12 @@ class Rows:
                 one.remove(left)
                 other.remove(right)
         if len(one) == len(other):
-            sides += zip(one, other)
+            sides += [(x, y) for x, y in zip(one, other) if named or x.numel == y.numel]
         measured = [(self._judge.meter(x, y), x, y) for x, y in sides if comparable(x, y)]
         measured = [found for found in measured if found[0].what != "unknown"]
         if not measured:
-            return 0.0, Measures(0.0, what="unknown") if sides else EQUAL, None, None
+            nothing = not sides and not one and not other
+            return 0.0, EQUAL if nothing else Measures(0.0, what="unknown"), None, None
         measures, x, y = max(measured, key=lambda found: found[0].error)
         return measures.error, measures, x, y
 
@@ -192,8 +202,8 @@ class Rows:
                     slot or None,
                     None,
                     None,
-                    _of_call(root_a, partner),
-                    _of_call(root_b, value),
+                    self._side(self._a, root_a, partner),
+                    self._side(self._b, root_b, value),
                     "equal" if measures.error <= tolerance else "inherited",
                     measures.error,
                     0.0,
@@ -214,8 +224,34 @@ class Rows:
 def _of_step(step: Step | None, value: Value | None) -> Side | None:
     if step is None:
         return None
-    return Side(step.call.path, step.call, step.call.type, step.op, step.node.source, value)
+    return Side(step.call.path, step.call, step.call.type, step.op, step.node.source, value, step.node.id)
 
 
-def _of_call(call: Call, value: Value | None) -> Side:
-    return Side(call.path, call, call.type, None, call.source, value)
+def _last_steps(run: Run) -> list[int]:
+    """For each call the last step in it: that is where it returned. Of one without steps, that of the one before."""
+    calls = run.trace.calls
+    last = [run.inside[call.index][-1].index if run.inside.get(call.index) else -1 for call in calls]
+    for call in reversed(calls):  # children come after their parents
+        if call.parent_index is not None:
+            last[call.parent_index] = max(last[call.parent_index], last[call.index])
+    for call in calls:
+        if last[call.index] < 0:
+            last[call.index] = last[call.index - 1] if call.index else 0
+    return last
+
+
+def _around(calls: Iterable[Call]) -> set[int]:
+    """The calls and all that they are in."""
+    found: set[int] = set()
+    for call in calls:
+        at: Call | None = call
+        while at is not None and at.index not in found:
+            found.add(at.index)
+            at = at.parent
+    return found
+
+
+def _in_order(row: Row) -> tuple[int, bool, int]:
+    """As they returned: an operation before the call it is in, inner calls before outer ones."""
+    side = row.b or row.a
+    return row.position, row.op is None, 0 if side is None else -side.call.depth

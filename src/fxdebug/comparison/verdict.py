@@ -31,7 +31,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a row: where it happened and what came out."""
+    """One side of a row: where it happened and what came out. ``node`` is its id in the trace's graph."""
 
     path: str
     call: Call
@@ -39,6 +39,7 @@ class Side:
     op: str | None = None
     source: str | None = None
     value: Value | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,13 @@ class Row:
         path = self.path or (side.type if side is not None else "")
         return f"{path}/{self.op}" if self.op else path
 
+    @property
+    def measured(self) -> bool:
+        """Are there two sides, and numbers to hold against each other?"""
+        return (
+            self.a is not None and self.b is not None and self.verdict != "unknown" and self.measures.what != "unknown"
+        )
+
     def __str__(self) -> str:
         kind = f" {self.kind}" if self.kind else ""
         return f"{self.where}: {self.verdict}{kind}, error {self.error:.2g}"
@@ -119,19 +127,41 @@ class Comparison:
 
     @property
     def basis(self) -> str:
-        """What most was judged by: ``tensors``, ``sample`` or ``statistics``."""
-        known = {row.basis for row in self.rows if row.verdict not in ("only_a", "only_b", "unknown")}
+        """The weakest that anything was judged by: ``statistics``, ``sample`` or ``tensors``."""
+        known = {row.basis for row in self.rows if row.measured}
         return next((basis for basis in ("statistics", "sample", "tensors") if basis in known), "statistics")
 
+    @property
+    def compared(self) -> int:
+        """How many pairs there were numbers for; with 0 of them, ``equal`` says nothing."""
+        return sum(row.measured for row in self.rows)
+
+    @property
+    def worst(self) -> Row | None:
+        """The pair that is furthest apart, of those that are no finding: the largest rounding of equal runs."""
+        known = [row for row in self.rows if row.measured and row.kind is None and row.verdict != "ignored"]
+        return max(known, key=lambda row: row.error, default=None)
+
     def chain(self, finding: Row | None = None) -> tuple[Row, ...]:
-        """The calls that the error of a finding (the first) went through, from there on."""
+        """The calls that the error of a finding (the first) went through, in the order they returned.
+
+        Those around the finding, and what they called later that depends on it; not what is inside those.
+        """
         start = finding or self.first
-        if start is None:
+        if start is None or start.b is None:
             return ()
+        above, call = set(), start.b.call
+        while call.parent is not None:
+            above.add(call.index)
+            call = call.parent
+        above.add(call.index)
+        reached = _reached(self.b, start.b.node)
         return tuple(
             row
             for row in self.rows
-            if row.op is None and row.position > start.position and row.verdict in ("inherited", "adds")
+            if row.op is None and row.kind is None and row.b is not None and row.verdict in ("inherited", "adds")
+            if row.b.call.index in above or (row.b.call.parent_index in above and row.b.node in reached)
+            if row.position >= start.position
         )
 
     def export(self, path: str | Path, **options: Any) -> Path:
@@ -153,3 +183,18 @@ class Comparison:
         from fxdebug import api
 
         return api.comparison_html(self)
+
+
+def _reached(trace: Trace, start: str | None) -> set[str]:
+    """The ids of the nodes that depend on a node."""
+    from fxdebug import query  # late: it needs networkx, which the data does not
+
+    net = query.network(trace)
+    pending = [] if start is None else [start]
+    found = set(pending)
+    while pending:
+        for edge in net.out_of.get(pending.pop(), ()):
+            if edge.target not in found:
+                found.add(edge.target)
+                pending.append(edge.target)
+    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from fxdebug.comparison import Comparison
-from fxdebug.errors import UsageError
-
-
-def export(comparison: Comparison, path: Path, **options: Any) -> Path:
-    """Write ``path`` by its suffix."""
-    raise UsageError(f"nothing exports a comparison to {path.suffix!r} yet")
+EXPORTERS = {
+    ".svg": "fxdebug.exports.comparison_graph:write_picture",
+    ".png": "fxdebug.exports.comparison_graph:write_picture",
+    ".pdf": "fxdebug.exports.comparison_graph:write_picture",
+    ".dot": "fxdebug.exports.comparison_graph:write_dot",
+    ".gv": "fxdebug.exports.comparison_graph:write_dot",
+    ".csv": "fxdebug.exports.comparison_rows:write_csv",
+    ".json": "fxdebug.exports.comparison_rows:write_json",
+    ".txt": "fxdebug.exports.comparison_text:write_text",
+    ".html": "fxdebug.exports.comparison_text:write_page",
+}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import graphviz
@@ -64,21 +66,45 @@ def write_dot(
     return path
 
 
-def source(trace: Trace, drawn: Drawing, *, color: str = "status", rankdir: str = "TB") -> str:
-    """The DOT text of a drawing."""
+@dataclass(frozen=True)
+class Mark:
+    """How one node or box looks in place of what its status or statistics say, with lines for its label and tooltip."""
+
+    fill: str
+    line: str = _LINE
+    width: str = "0.6"
+    dashed: bool = False
+    text: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Marks of drawn nodes by id and of boxes by the index of their first call, and what the legend says of them."""
+
+    nodes: Mapping[str, Mark]
+    boxes: Mapping[int, Mark]
+    meanings: Sequence[tuple[str, str]]
+    facts: Sequence[str] = ()
+
+
+def source(
+    trace: Trace, drawn: Drawing, *, color: str = "status", rankdir: str = "TB", marks: Marks | None = None
+) -> str:
+    """The DOT text of a drawing. ``marks`` are in place of ``color``."""
     if color not in COLORS:
         raise UsageError(f"color={color!r}: use one of {', '.join(COLORS)}.{nearest(color, COLORS)}")
     if rankdir not in ("TB", "LR", "BT", "RL"):
         raise UsageError(f"rankdir={rankdir!r}: use TB (downwards) or LR (to the right)")
-    return _Writer(trace, drawn, color).text(rankdir)
+    return _Writer(trace, drawn, color, marks).text(rankdir)
 
 
 class _Writer:
-    def __init__(self, trace: Trace, drawn: Drawing, color: str) -> None:
+    def __init__(self, trace: Trace, drawn: Drawing, color: str, marks: Marks | None = None) -> None:
         self._trace = trace
         self._drawn = drawn
         self._names: dict[str, str] = {}
-        self._color = color
+        self._color = color if marks is None else "none"
+        self._marks = marks
         self._uses = Counter(arrow.source for arrow in drawn.arrows)
         self._stats = {id: step.stats for id, step in drawn.steps.items()}
         amounts = [a for step in drawn.steps.values() if (a := self._amount(step)) is not None]
@@ -133,6 +159,9 @@ class _Writer:
                 fillcolor="#eef2f9" if repeated else "#fafafc", penwidth="1.4" if repeated or failed else "0.8",
                 fontsize="10.5", tooltip=tip([call.id, call.source, trust(box.status, call.reason)]), **_FONT,
             )  # fmt: skip
+            mark = None if self._marks is None else self._marks.boxes.get(call.index)
+            if mark is not None:
+                cluster.attr(color=mark.line, penwidth=mark.width)
             for step in sorted(box.steps, key=lambda step: step.node.position):
                 self._step(cluster, step)
             for inner in box.boxes:
@@ -154,7 +183,14 @@ class _Writer:
             options["peripheries"] = "2" if step.repeats > 1 else "1"
         elif step.kind == "arranging" and not bad:
             options |= {"fillcolor": "#ffffff", "color": "#c9c9d2"}
+        mark = self._mark(step)
+        if mark is not None:
+            options |= {"fillcolor": mark.fill, "color": mark.line, "penwidth": mark.width}
+            options["style"] = options.get("style", "filled") + (",dashed" if mark.dashed else "")
         cluster.node(self._name(step.id), **options)
+
+    def _mark(self, step: Step) -> Mark | None:
+        return None if self._marks is None else self._marks.nodes.get(step.id)
 
     def _end(self, graph: graphviz.Digraph, step: Step) -> None:
         """An input or an output of the whole run."""
@@ -176,7 +212,10 @@ class _Writer:
             head = f'<FONT COLOR="{_GREY}">' + "<BR/>".join(map(html, textwrap.wrap(title, _WIDEST))) + "</FONT>"
         else:
             head = f"<B>{html(title)}</B>" + html(index(step.node))
+        mark = self._mark(step)
         lines = []
+        if mark is not None:
+            lines = [f'<FONT COLOR="{mark.line}"><B>{html(text)}</B></FONT>' for text in mark.text]
         if step.failed:
             lines.append(f'<FONT COLOR="{RED}">raised {html(str(call.error and call.error.type))}</FONT>')
         if step.values:
@@ -239,7 +278,7 @@ class _Writer:
         """Above the picture: the model, what of it is drawn, and what the colours mean."""
         trace, drawn = self._trace, self._drawn
         deepest = max(call.depth for call in trace.calls) + 1
-        facts = [f"{len(trace.calls)} calls", f"{len(drawn.steps)} nodes drawn"]
+        facts = [f"{len(trace.calls)} calls", f"{len(drawn.steps)} nodes drawn", *(self._marks or _NONE).facts]
         if drawn.depth is not None and drawn.depth < deepest:
             facts.append(f"calls {drawn.depth} levels down are closed")
         name, known = shortened(trace.model), " · ".join(facts)
@@ -261,13 +300,15 @@ class _Writer:
         """Colours that occur, and what they say."""
         found: list[tuple[str, str]] = []
         steps = self._drawn.steps.values()
-        if self._color == "status":
+        if self._marks is not None:
+            found = list(self._marks.meanings)
+        elif self._color == "status":
             here = {step.status for step in steps if step.kind in ("op", "call")}
             found = [(_STATUS[status], _MEANING[status]) for status in _MEANING if status in here]
         elif self._color != "none" and self._range[1] > self._range[0]:
             low, high = (number(_undone(end, self._color)) for end in self._range)
             found = [("", f"{self._color} from {low}"), *((color, "") for color in _SCALE), ("", f"to {high}")]
-        if any(is_bad(stats) for stats in self._stats.values()):
+        if self._marks is None and any(is_bad(stats) for stats in self._stats.values()):
             found.append((_RED, "NaN or Inf"))
         if any(step.failed for step in steps):
             found.append((_RED, "raised"))
@@ -277,6 +318,9 @@ class _Writer:
         if "order" in kinds:
             found.append(("", "dotted: ran next, its input is not known"))
         return found
+
+
+_NONE = Marks({}, {}, ())
 
 
 def _small(text: str) -> str:

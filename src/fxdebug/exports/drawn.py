@@ -6,10 +6,12 @@ A :class:`Drawing` is decided here, in terms of the trace; ``dot`` only writes i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from fxdebug.exports.alike import Shapes
+from fxdebug.exports.arranging import REARRANGING, joined
 from fxdebug.graph import Network, Node
 from fxdebug.ops import OPAQUE, RECORDED, VERIFIED
 from fxdebug.prune import Row, folded
@@ -21,13 +23,6 @@ READABLE = 60  # steps that a person takes in at a glance
 DEEPEST = 12  # levels that are opened unasked
 OUTPUTS = 8  # results of the model that get a node of their own
 
-# Operations that give the same elements in another arrangement: a row of them is one step.
-REARRANGING = frozenset(
-    (
-        "view reshape transpose permute contiguous expand expand_as view_as unsqueeze squeeze flatten unflatten "
-        "movedim swapaxes swapdims t T mT adjoint detach clone broadcast_to"
-    ).split()
-)
 _BAD_TO_GOOD = (OPAQUE, RECORDED, VERIFIED)
 
 
@@ -46,7 +41,8 @@ class Step:
     """One drawn node: an operation, a closed call, an input or output; for repeated layers it stands for all.
 
     ``kind`` is ``op``, ``arranging``, ``call``, ``input`` or ``output``. ``repeats`` is how often a closed
-    call is repeated where it stands, ``values`` has its first result in every repetition of its box.
+    call is repeated where it stands, ``values`` has its first result in every repetition of its box, ``twins``
+    are the ids of the nodes that it is there.
     """
 
     id: str
@@ -56,6 +52,7 @@ class Step:
     values: tuple[Value, ...]
     status: str | None = None
     repeats: int = 1
+    twins: tuple[str, ...] = ()
     merged: list[Node] = field(default_factory=list)  # arranging steps that follow and are drawn with it
 
     @property
@@ -86,32 +83,59 @@ class Arrow:
 
 @dataclass
 class Drawing:
-    """Boxes, steps and arrows, by the ids of the nodes that are drawn. ``root`` is absent where it is closed."""
+    """Boxes, steps and arrows, by the ids of the nodes that are drawn. ``root`` is absent where it is closed.
+
+    ``stands_for`` has, for every node of the run that is seen, the drawn one that stands for it.
+    """
 
     root: Box | None
     steps: dict[str, Step]
     arrows: list[Arrow]
     depth: int | None
+    stands_for: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which calls to draw open, by their indices, and what else must be equal for repetitions to be drawn as one."""
+
+    opened: Collection[int]
+    alike: Callable[[Call], object]
 
 
 def drawing(
-    trace: Trace, *, depth: int | None = None, fold: bool = True, leaves: bool = False, everything: bool = False
+    trace: Trace,
+    *,
+    depth: int | None = None,
+    fold: bool = True,
+    leaves: bool = False,
+    everything: bool = False,
+    chosen: Chosen | None = None,
 ) -> Drawing:
     """Decide what is drawn.
 
     ``depth``: calls at this depth stay closed; ``None`` opens as many levels as stay readable. Calls
     without calls in them stay closed too (a Linear is one box), unless ``leaves``. Steps that give no tensor
     (sizes) or only take or read one are left out, and rearranging ones joined, unless ``everything``.
+    ``chosen`` says one by one which calls are open, in place of ``depth`` and ``leaves``.
     """
     net = network(trace)
-    if depth is None and not everything:
+    if depth is None and not everything and chosen is None:
         depth = _readable_depth(trace, net, fold, leaves)
-    return _Draughtsman(trace, net, depth, fold, leaves, everything).drawing()
+    return _Draughtsman(trace, net, depth, fold, leaves, everything, chosen).drawing()
 
 
-def size(trace: Trace, *, depth: int | None, fold: bool = True, leaves: bool = False, everything: bool = False) -> int:
+def size(
+    trace: Trace,
+    *,
+    depth: int | None = None,
+    fold: bool = True,
+    leaves: bool = False,
+    everything: bool = False,
+    chosen: Chosen | None = None,
+) -> int:
     """How many steps a drawing would have, about: rearranging ones do not count."""
-    return _Draughtsman(trace, network(trace), depth, fold, leaves, everything).count()
+    return _Draughtsman(trace, network(trace), depth, fold, leaves, everything, chosen).count()
 
 
 def _readable_depth(trace: Trace, net: Network, fold: bool, leaves: bool) -> int:
@@ -143,15 +167,24 @@ _Key: TypeAlias = tuple[str, str, tuple[int, ...] | None]  # from, to, shape
 
 class _Draughtsman:
     def __init__(
-        self, trace: Trace, net: Network, depth: int | None, fold: bool, leaves: bool, everything: bool
+        self,
+        trace: Trace,
+        net: Network,
+        depth: int | None,
+        fold: bool,
+        leaves: bool,
+        everything: bool,
+        chosen: Chosen | None = None,
     ) -> None:
         self._trace = trace
         self._net = net
         self._depth = depth
         self._leaves = leaves or everything
         self._everything = everything
-        self._shapes = _Shapes(net)
-        self._rows = folded(trace, fold=fold, depth=depth, alike=self._shapes.of)
+        self._chosen = chosen
+        shapes = Shapes(net)
+        alike = shapes.of if chosen is None else lambda call: (shapes.of(call), chosen.alike(call))
+        self._rows = folded(trace, fold=fold, depth=depth, alike=alike)
         self._steps: dict[str, Step] = {}
         self._stands_for: dict[str, str] = {}  # every node's id → the drawn node that stands for it
         self._by_call: dict[int, list[Node]] = {}
@@ -167,8 +200,8 @@ class _Draughtsman:
                 self._add(Step(node.id, "input", node, node.target, node.values[:1]), (node.id,))
         arrows = self._arrows()
         if not self._everything and root is not None:
-            arrows = _joined(root, self._steps, arrows)
-        return Drawing(root, self._steps, arrows, self._depth)
+            arrows = joined(root, self._steps, arrows)
+        return Drawing(root, self._steps, arrows, self._depth, self._stands_for)
 
     def count(self) -> int:
         """How many steps that do more than rearrange would be drawn."""
@@ -195,6 +228,8 @@ class _Draughtsman:
         return root
 
     def _is_open(self, row: Row) -> bool:
+        if self._chosen is not None:
+            return row.first.index in self._chosen.opened and bool(row.children or self._net.steps(row.first))
         if self._depth is not None and row.first.depth >= self._depth:
             return False
         return bool(row.children) or (self._leaves and len(self._net.steps(row.first)) > 2)
@@ -209,7 +244,8 @@ class _Draughtsman:
             kind = "arranging" if node.op in REARRANGING and not self._everything else "op"
             values = tuple([twin.values[0] for twin in alike if twin.values])
             status = worst(twin.status for twin in alike)
-            box.steps.append(self._add(Step(node.id, kind, node, node.op, values, status), [twin.id for twin in alike]))
+            ids = tuple([twin.id for twin in alike])
+            box.steps.append(self._add(Step(node.id, kind, node, node.op, values, status, twins=ids), ids))
 
     def _twin(self, call: Call, node: Node) -> Node | None:
         """The same node of another repetition: their graphs are alike, so its name is the same."""
@@ -222,7 +258,8 @@ class _Draughtsman:
         inner = [call for repeated in row.calls for call in repeated.walk()]
         ids = [self._net.call_id(call) for call in inner]
         ids += [n.id for call in inner for n in self._by_call.get(call.index, ())]
-        step = Step(node.id, "call", node, row.name, values, _status(inner), row.repeats)
+        own = tuple([self._net.call_id(call) for call in row.calls])
+        step = Step(node.id, "call", node, row.name, values, _status(inner), row.repeats, own)
         return self._add(step, ids)
 
     def _add(self, step: Step, ids: list[str] | tuple[str, ...]) -> Step:
@@ -335,54 +372,3 @@ def _passed_on(node: Node, arriving: list[_Origin]) -> list[_Origin]:
     written = {value.storage for value in node.values if value.number not in arrived and value.storage is not None}
     kept = [o for o in arriving if o.value is None or o.value.number in numbers or o.value.storage in written]
     return kept or arriving
-
-
-def _joined(root: Box, steps: dict[str, Step], arrows: list[Arrow]) -> list[Arrow]:
-    """Rows of rearranging steps in one box become one step each; returns the arrows that are left."""
-    into: dict[str, list[Arrow]] = {}
-    out_of: dict[str, list[Arrow]] = {}
-    for arrow in arrows:
-        into.setdefault(arrow.target, []).append(arrow)
-        out_of.setdefault(arrow.source, []).append(arrow)
-    gone: dict[str, str] = {}  # step → the one it was joined to
-    pending = [root]
-    while pending:
-        box = pending.pop()
-        pending.extend(box.boxes)
-        here = {step.id for step in box.steps}
-        for step in box.steps:
-            before = into.get(step.id, [])
-            if step.kind != "arranging" or len(before) != 1 or before[0].kind != "data":
-                continue
-            first = gone.get(before[0].source, before[0].source)
-            if first not in here or steps[first].kind != "arranging" or len(out_of[before[0].source]) != 1:
-                continue
-            steps[first].merged.append(step.node)
-            steps[first].title += f" · {step.title}"
-            steps[first].values = step.values
-            gone[step.id] = first
-            del steps[step.id]
-        box.steps = [step for step in box.steps if step.id not in gone]
-    left = [arrow for arrow in arrows if arrow.target not in gone]
-    for arrow in left:
-        arrow.source = gone.get(arrow.source, arrow.source)
-    return left
-
-
-class _Shapes:
-    """What the graphs of calls look like, as numbers: equal where the same operations follow one another."""
-
-    def __init__(self, net: Network) -> None:
-        self._net = net
-        self._graphs: dict[int, int] = {}
-        self._numbers: dict[tuple[str, ...], int] = {}
-
-    def of(self, call: Call) -> int:
-        """The number of a call's graph; -1 where it has none."""
-        body = self._net.bodies[call.index]
-        if body is None or body.graph is None:
-            return -1
-        if body.graph not in self._graphs:
-            names = tuple([f"{step.kind} {step.name}" for step in self._net.steps(call)])
-            self._graphs[body.graph] = self._numbers.setdefault(names, len(self._numbers))
-        return self._graphs[body.graph]

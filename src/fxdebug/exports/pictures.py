@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from fxdebug.errors import MissingExtra, SaveError, UsageError
@@ -37,6 +38,11 @@ def write_picture(
             f"{_remedy(trace, fold)}, or write .dot, .graphml or .json, which have no limit"
         )
     text = dot.source(trace, drawn, color=color, rankdir=rankdir)
+    return draw(text, path, lambda: f"{_remedy(trace, fold)}, or write .dot")
+
+
+def draw(text: str, path: Path, remedy: Callable[[], str]) -> Path:
+    """DOT text as the picture that the suffix says; ``remedy`` tells what to do where dot does not finish."""
     command = _command(path)
     if command is None:
         beside = path.with_suffix(".dot")
@@ -48,7 +54,7 @@ def write_picture(
     try:
         done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        raise SaveError(f"dot did not finish {path} in {PATIENCE} s: {_remedy(trace, fold)}, or write .dot") from None
+        raise SaveError(f"dot did not finish {path} in {PATIENCE} s: {remedy()}") from None
     if done.returncode != 0 or not path.exists():
         raise SaveError(f"dot could not draw {path}: {done.stderr.decode(errors='replace').strip()[-300:]}")
     return path

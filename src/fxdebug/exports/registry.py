@@ -1,15 +1,17 @@
-"""Which suffix is written by which function. An exporter is ``(trace, path, **options) → Path``."""
+"""Which suffix is written by which function. An exporter is ``(trace, path, **options) → Path``.
+
+Comparisons have a table of their own in ``comparisons``, and the same promises.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fxdebug.errors import SaveError, UsageError
-from fxdebug.trace import Trace
 
 EXPORTERS = {
     ".dot": "fxdebug.exports.dot:write_dot",
@@ -24,26 +26,26 @@ EXPORTERS = {
 }
 
 
-def exporter(suffix: str) -> Callable[..., Path]:
+def exporter(suffix: str, table: Mapping[str, str] = EXPORTERS) -> Callable[..., Path]:
     """The function for a suffix. Raises ``UsageError`` naming the ones there are."""
-    where = EXPORTERS.get(suffix.lower())
+    where = table.get(suffix.lower())
     if where is None:
-        raise UsageError(f"nothing exports to {suffix or 'a file without suffix'!r}: use {', '.join(EXPORTERS)}")
+        raise UsageError(f"nothing exports to {suffix or 'a file without suffix'!r}: use {', '.join(table)}")
     module, _, name = where.partition(":")
     found: Callable[..., Path] = getattr(importlib.import_module(module), name)
     return found
 
 
-def export(trace: Trace, path: Path, **options: Any) -> Path:
+def export(thing: Any, path: Path, *, table: Mapping[str, str] = EXPORTERS, **options: Any) -> Path:
     """Write ``path`` by its suffix; raises ``UsageError`` for an option its exporter does not have."""
-    write = exporter(path.suffix)
-    known = [name for name in inspect.signature(write).parameters if name not in ("trace", "path")]
+    write = exporter(path.suffix, table)
+    known = [name for name in inspect.signature(write).parameters if name not in ("trace", "comparison", "path")]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise UsageError(f"{path.suffix} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return write(trace, path, **options)
+        return write(thing, path, **options)
     except OSError as error:
         if isinstance(error, SaveError):
             raise

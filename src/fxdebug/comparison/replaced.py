@@ -1,0 +1,55 @@
+"""What hooks put in the place of values: activations patched in, or what another run was given (isolating mode).
+
+Nothing in the run made the new value; it stands where the old one stood, and the flow of data goes on through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fxdebug.comparison.steps import Run, Step
+from fxdebug.trace import Trace
+from fxdebug.values import Value
+
+
+def replacements(trace: Trace) -> Iterator[tuple[Value, Value]]:
+    """Pairs of what was handed on and what arrived in its place, in and out of calls, in execution order."""
+    for call in trace.calls:
+        for before, after in ((call.given, call.inputs), (call.outputs, call.returned)):
+            if before is None or after is None:
+                continue
+            old = dict(before.named())
+            for slot, value in after.named():
+                if slot in old and is_other(old[slot], value) and old[slot].numel == value.numel:
+                    yield old[slot], value
+
+
+def is_other(old: Value, new: Value) -> bool:
+    """Is it another tensor, and not the same one after it was written to?"""
+    return old.number != new.number and (old.storage is None or old.storage != new.storage)
+
+
+def rejoin(run: Run) -> None:
+    """Let values that came from nowhere be another sight of what they replaced."""
+    links = {new.number: old.number for old, new in replacements(run.trace) if _from_nowhere(run, new)}
+    if not links:
+        return
+    run.same.update((new, old) for new, old in links.items() if new not in run.same)
+    for number in list(run.same):
+        run.same[number] = _end(run.same, number)
+    users: dict[int, list[Step]] = {}
+    for number, steps in run.users.items():
+        users.setdefault(run.same.get(number, number), []).extend(steps)
+    run.users = {number: sorted(set(steps), key=lambda step: step.index) for number, steps in users.items()}
+
+
+def _from_nowhere(run: Run, value: Value) -> bool:
+    return value.number not in run.made and value.name is None
+
+
+def _end(same: dict[int, int], number: int) -> int:
+    seen = {number}
+    while number in same and same[number] not in seen:
+        number = same[number]
+        seen.add(number)
+    return number

@@ -1,0 +1,333 @@
+"""compare_models: every call is judged by itself, so that faults planted at once are all found, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import random
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+
+import fxdebug
+from fxdebug import compare_models
+
+D = 16
+
+
+class Mixer(nn.Module):
+    """Attention of one head, in as many modules as usual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(D, D) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = self.q(x) @ self.k(x).transpose(-1, -2) / D**0.5
+        weights = scores.masked_fill(~mask, -1e9).softmax(-1)
+        return self.out(weights @ self.v(x)), weights
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_a, self.norm_b = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.mixer = Mixer()
+        self.up, self.act, self.down = nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = x + self.mixer(self.norm_a(x), mask=mask)[0]
+        return x + self.down(self.act(self.up(self.norm_b(x))))
+
+
+@dataclass
+class Result:
+    hidden: torch.Tensor
+    logits: torch.Tensor
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, D)
+        self.blocks = nn.ModuleList([Block() for _ in range(4)])
+        self.head = nn.Linear(D, 5)
+
+    def forward(self, tokens: torch.Tensor) -> Result:
+        x, mask = self.embed(tokens), torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).tril()
+        for block in self.blocks:
+            x = block(x, mask)
+        return Result(x, self.head(x))
+
+
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+def pair() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    one = Net().eval()
+    return one, copy.deepcopy(one)
+
+
+def told(comparison: fxdebug.comparison.Comparison) -> list[tuple[str, str | None, str | None]]:
+    return [(row.path, row.op, row.kind) for row in comparison.findings]
+
+
+# Several at once -----------------------------------------------------------------------------------
+
+
+def test_every_one_of_many_faults_is_found_and_nothing_else():
+    one, other = pair()
+    other.blocks[0].norm_b.eps = 0.3
+    other.blocks[1].mixer.k.weight[2, 2] += 1
+    other.blocks[2].act = nn.ReLU()
+    other.blocks[3].norm_a.bias += 0.5
+    found = compare_models(one, other, TOKENS)
+    assert told(found) == [
+        ("blocks.0.norm_b", "layer_norm", "constant"),
+        ("blocks.1.mixer.k", "linear", "weights"),
+        ("blocks.2.act", "relu", "values"),
+        ("blocks.3.norm_a", "layer_norm", "weights"),
+    ]
+    assert not found.equal and found.first is found.findings[0]
+
+
+def test_the_same_fault_in_every_layer_is_found_in_every_layer():
+    one, other = pair()
+    for block in other.blocks:
+        block.norm_a.eps = 0.3
+    assert told(compare_models(one, other, TOKENS)) == [
+        (f"blocks.{i}.norm_a", "layer_norm", "constant") for i in range(4)
+    ]
+
+
+def test_what_code_between_calls_does_wrongly_is_found_beside_what_calls_do():
+    def doubled(self: Block, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = x + self.mixer(self.norm_a(x), mask=mask)[0]
+        return 2 * x + self.down(self.act(self.up(self.norm_b(x))))
+
+    one, other = pair()
+    other.blocks[1].forward = types.MethodType(doubled, other.blocks[1])
+    other.blocks[2].up.bias += 1
+    found = compare_models(one, other, TOKENS)
+    assert [(row.path, row.kind) for row in found.findings][1:] == [("blocks.2.up", "weights")]
+    assert found.first.path == "blocks.1" and found.first.source.startswith(__file__)
+
+
+def test_a_caller_that_hands_on_the_wrong_value_is_named_with_its_line():
+    def unnormed(self: Block, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        normed = self.norm_a(x)
+        x = x + self.mixer(normed, mask=mask)[0]
+        self.norm_b(x)
+        return x + self.down(self.act(self.up(normed)))
+
+    one, other = pair()
+    other.blocks[1].forward = types.MethodType(unnormed, other.blocks[1])
+    other.blocks[3].act = nn.Tanh()
+    found = compare_models(one, other, TOKENS)
+    assert told(found) == [("blocks.1", "Linear", "wiring"), ("blocks.3.act", "tanh", "values")]
+    assert found.first.because == (
+        "up is given what blocks.1.norm_a returned as args[0], what blocks.1.norm_b returned in a"
+    )
+    line = unnormed.__code__.co_firstlineno + 4
+    assert found.first.source == f"{__file__}:{line}"
+
+
+def test_a_wrong_mask_that_is_handed_to_every_layer_is_found_where_it_was_made():
+    def see_all(self: Net, tokens: torch.Tensor) -> Result:
+        x, mask = self.embed(tokens), torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).triu()
+        for block in self.blocks:
+            x = block(x, mask)
+        return Result(x, self.head(x))
+
+    one, other = pair()
+    other.forward = types.MethodType(see_all, other)
+    other.blocks[2].act = nn.ReLU()
+    found = compare_models(one, other, TOKENS)
+    assert {row.path for row in found.findings} == {"", "blocks.2.act"}
+
+
+class Ported(nn.Module):
+    """The same with other names and fused projections."""
+
+    def __init__(self, net: Net, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.words, self.classify = net.embed, net.head
+        self.layers = nn.ModuleList([PortedLayer(block, eps) for block in net.blocks])
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h, size = self.words(tokens), tokens.shape[1]
+        for layer in self.layers:
+            h = layer(h, torch.tril(torch.ones(size, size, dtype=torch.bool)))
+        return h, self.classify(h)
+
+
+class PortedLayer(nn.Module):
+    def __init__(self, block: Block, eps: float) -> None:
+        super().__init__()
+        mixer = block.mixer
+        self.pre, self.post = copy.deepcopy(block.norm_a), copy.deepcopy(block.norm_b)
+        self.post.eps = eps
+        self.qkv = nn.Linear(D, 3 * D)
+        self.qkv.weight.copy_(torch.cat([mixer.q.weight, mixer.k.weight, mixer.v.weight]))
+        self.qkv.bias.copy_(torch.cat([mixer.q.bias, mixer.k.bias, mixer.v.bias]))
+        self.o, self.wide, self.narrow = mixer.out, block.up, block.down
+        self.activation = F.gelu
+
+    def forward(self, h: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.pre(h)).chunk(3, -1)
+        h = h + self.o(F.scaled_dot_product_attention(q, k, v, attn_mask=keep))
+        return h + self.narrow(self.activation(self.wide(self.post(h))))
+
+
+def test_faults_in_a_port_with_other_names_are_all_found():
+    one, _ = pair()
+    assert told(compare_models(one, Ported(one).eval(), TOKENS)) == []
+    other = Ported(one, eps=0.3).eval()
+    found = compare_models(one, other, TOKENS)
+    assert {row.path for row in found.findings} == {f"layers.{i}.post" for i in range(4)}
+
+
+# Equal models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["twice", "bfloat16", "sdpa against eager", "with a cache"])
+def test_equal_models_give_no_findings(how):
+    torch.manual_seed(0)
+    inputs = {"input_ids": torch.tensor([[5, 6, 7, 8, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 1, 0]])}
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    if how == "with a cache":
+        one: Any = LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=48)).eval()
+        other = copy.deepcopy(one)
+    else:
+        one = BertModel(BertConfig(**sizes, intermediate_size=48)).eval()
+        other = copy.deepcopy(one)
+        if how == "bfloat16":
+            other = other.to(torch.bfloat16)
+        if how == "sdpa against eager":
+            other.set_attn_implementation("eager")
+    found = compare_models(one, other, inputs)
+    assert told(found) == []
+    assert found.equal and found.notes[-1].startswith("isolated: ")
+
+
+def test_a_call_that_is_told_the_same_in_another_way_is_left_as_it_is():
+    class Places(nn.Module):
+        def __init__(self, first: int) -> None:
+            super().__init__()
+            self.first, self.table, self.scale = first, nn.Embedding(10, D), nn.LayerNorm(D)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale(x + self.table(torch.arange(len(x)) + self.first))
+
+    torch.manual_seed(0)
+    one, other = Places(0), Places(2)
+    other.table.weight[2:] = one.table.weight[:-2]
+    other.table.weight[:2] = 9
+    x = torch.randn(4, D)
+    assert told(compare_models(one, other, x)) == []
+    other.scale.eps = 0.5
+    assert told(compare_models(one, other, x)) == [("scale", "layer_norm", "constant")]
+
+
+def test_what_was_drawn_at_random_is_the_same_in_all_runs():
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(D, D), nn.Dropout(0.5), nn.Linear(D, D), nn.Dropout(0.5)).train()
+    assert told(compare_models(one, copy.deepcopy(one), torch.randn(4, D))) == []
+
+
+def test_inputs_of_its_own_are_given_to_b():
+    one, other = pair()
+    found = compare_models(one, other, TOKENS, inputs_b=TOKENS + 1)
+    assert found.first.kind == "input"
+    with pytest.raises(fxdebug.UsageError):
+        compare_models(one, other, TOKENS, mapping={"nowhere.*": "blocks.*"})
+
+
+# Nothing is left behind ----------------------------------------------------------------------------
+
+
+def state(model: nn.Module) -> list[object]:
+    """What a run could leave on a model."""
+    found: list[object] = []
+    for path, module in model.named_modules():
+        hooks = [len(module._forward_hooks), len(module._forward_pre_hooks)]
+        found.append((path, hooks, module.training, sorted(vars(module))))
+    return found + [(name, tensor.tolist()) for name, tensor in model.state_dict().items()]
+
+
+def test_models_inputs_and_random_numbers_are_as_before():
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(D, D), nn.BatchNorm1d(D), nn.Dropout(0.5)).train()
+    other, x = copy.deepcopy(one), torch.randn(8, D)
+    kept, before = x.clone(), (state(one), state(other))
+    drawn = torch.get_rng_state(), random.getstate()
+    assert told(compare_models(one, other, x)) == []
+    assert (state(one), state(other)) == before
+    assert torch.equal(x, kept)
+    assert torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
+
+
+class Fails(nn.Module):
+    """Raises when it is called for the ``time``-th time."""
+
+    def __init__(self, time: int) -> None:
+        super().__init__()
+        self.time, self.count = time, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        if self.count >= self.time:
+            raise RuntimeError("enough")
+        return x * 2
+
+
+@pytest.mark.parametrize("time", [1, 2])
+def test_a_model_b_that_raises_is_compared_as_far_as_it_came(time):
+    torch.manual_seed(0)
+    first = nn.Linear(D, D)
+    one, other = nn.Sequential(first, Fails(9)), nn.Sequential(copy.deepcopy(first), Fails(time))
+    other[0].bias += 1
+    found = compare_models(one, other, torch.ones(1, D))
+    assert found.first.path == "0"
+    assert "not isolated: " in found.notes[-1] and "RuntimeError: enough" in found.notes[-1]
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in other.modules())
+
+
+def test_what_model_a_raises_is_raised_as_it_is():
+    with pytest.raises(RuntimeError, match=r"^enough$"):
+        compare_models(nn.Sequential(Fails(1)), nn.Sequential(Fails(9)), torch.ones(1, D))
+
+
+def test_memory_that_a_call_writes_into_stays_that_of_its_caller():
+    class Adds(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x += 1
+            return x * 3
+
+    class Uses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.adds = nn.Linear(D, D), Adds()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            return self.adds(x) + x  # as Adds left it
+
+    torch.manual_seed(0)
+    one = Uses()
+    other = copy.deepcopy(one)
+    assert told(compare_models(one, other, torch.ones(2, D))) == []
+    other.first.weight[0, 0] += 1
+    assert told(compare_models(one, other, torch.ones(2, D))) == [("first", "linear", "weights")]
