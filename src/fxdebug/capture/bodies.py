@@ -24,13 +24,12 @@ from fxdebug.capture.values import Uid, Values, first_line
 class Bodies:
     """Runs forwards under the tape. ``by_index`` has each call's body."""
 
-    def __init__(self, values: Values, say: Callable[[str], None]) -> None:
+    def __init__(self, values: Values) -> None:
         self.by_index: dict[int, Body] = {}
         self.kept: frozenset[Uid] = frozenset()
         self._values = values
-        self._say = say
         self._stacks: dict[int, list[Body]] = {}
-        self.tape = Tape(values, self._stack, say)
+        self.tape = Tape(values, self._stacks)
 
     def run(
         self, index: int, module: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

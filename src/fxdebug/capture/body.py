@@ -39,6 +39,7 @@ class Met(list[_Seen]):
     DEEPEST = 24
 
     left = MOST
+    plain = True  # is none of them of a class of its own?
 
     def room_for(self, container: Any, depth: int) -> bool:
         """May this container be walked? Otherwise it is known as an object only, and :attr:`full` says so."""

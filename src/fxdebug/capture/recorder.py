@@ -82,7 +82,7 @@ class Recorder:
         self.notes: list[Note] = []
         self.values = Values(names, keeper, self.say, measuring, unchanged, staged=not listeners and keeper is None)
         self.structure = Structure(self.values, self.say, shown)
-        self.bodies = Bodies(self.values, self.say) if graph else None
+        self.bodies = Bodies(self.values) if graph else None
         self._keep_all = keep_all
         self._listeners = listeners
         self._no_grad = no_grad
@@ -333,6 +333,11 @@ class Recorder:
     def _outputs(self, output: Any, keep: bool) -> Outputs:
         with aside():
             return _quick_outputs(self.structure.item(output, keep=keep))
+
+    def release(self) -> None:
+        """The trace is made: let go of each other, or all of this stays until Python looks for circles."""
+        self.values.quiet()
+        self.structure.quiet()
 
     def say(self, what: str) -> None:
         """Make a note on the call at hand, once."""

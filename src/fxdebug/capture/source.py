@@ -72,15 +72,24 @@ _TORCH = str(Path(torch_module.__file__).parents[2])
 _PYTHON = str(Path(os.__file__).parent) + os.sep
 
 
-def user_line(frame: FrameType | None) -> Line | None:
-    """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this."""
+def user_line(frame: FrameType | None, known: dict[tuple[int, int], Line] | None = None) -> Line | None:
+    """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this.
+
+    ``known`` has those that were met before, by code and instruction: they keep their code alive, so its id is its.
+    """
     for _ in range(64):
         if frame is None:
             return None
         code = frame.f_code
         home = _homes.get(code.co_filename)
         if (_home(code.co_filename) if home is None else home) == _USERS:
-            return Line(code, frame.f_lasti)
+            if known is None:
+                return Line(code, frame.f_lasti)
+            key = id(code), frame.f_lasti
+            line = known.get(key)
+            if line is None:
+                line = known[key] = Line(code, frame.f_lasti)
+            return line
         frame = frame.f_back
     return None
 

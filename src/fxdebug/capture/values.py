@@ -33,6 +33,10 @@ class Keeper(Protocol):
 Say = Callable[[str], None]
 
 
+def silence(what: str) -> None:
+    """Where notes go when the run is over and nobody reads them."""
+
+
 class Uid(int):
     """The number of a tensor *object*; its type tells it from an integer among an operation's arguments."""
 
@@ -54,14 +58,13 @@ class _Seen:
 
 
 class _Memory:
-    """A tensor's memory: its number, and the statistics of what of it was measured."""
+    """A tensor's memory: its number, for as long as it is there."""
 
-    __slots__ = ("measured", "number", "reference")
+    __slots__ = ("number", "reference")
 
     def __init__(self, reference: weakref.ref[Any], number: int) -> None:
         self.reference = reference
         self.number = number
-        self.measured: dict[tuple[int, Dims, Any], tuple[int, Measured]] = {}
 
 
 Dims = tuple[tuple[int, int], ...]
@@ -110,11 +113,13 @@ class Values:
         self._measuring = measuring
         self._kept: set[int] = set()
         self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
-        self._seen: dict[int, _Seen] = {}
+        self.by_id: dict[int, _Seen] = {}  # by ``id(tensor)``: an entry counts while its reference is that tensor
         self._unchanged_weight = unchanged
         self._staging = Staging() if staged else None
         self._storages: dict[int, _Memory] = {}
         self._storage_count = 0
+        self._measured_views: dict[tuple[Any, ...], Measured] = {}  # by memory, place in it, dtype and version
+        self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}  # shapes and strides: one object for all alike
         self._said: set[str] = set()
         self._lock = threading.RLock()  # numbers are given out in any thread
 
@@ -124,7 +129,7 @@ class Values:
         Without ``weights`` those of a large model stay unmeasured: operations read all of them, calls are given
         few. Call it inside :class:`~fxdebug.capture.aside.aside`.
         """
-        entry = self._seen.get(id(tensor))
+        entry = self.by_id.get(id(tensor))
         if (
             entry is not None
             and entry.version is not None
@@ -138,7 +143,7 @@ class Values:
             return self._see(tensor, keep, weights)
 
     def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
-        entry = self._seen.get(id(tensor))
+        entry = self.by_id.get(id(tensor))
         version = version_of(tensor)
         if entry is not None and entry.reference() is not tensor:
             entry = None  # another object had this id
@@ -152,18 +157,24 @@ class Values:
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
-        value = self._new(tensor, keep, weights)
+        value = self._new(tensor, version, keep, weights)
         if entry is not None:
             entry.version, entry.value = version, value
         else:
-            entry = self._seen[id(tensor)] = _Seen(weakref.ref(tensor), version, value, Uid(len(self.objects)))
+            entry = self.by_id[id(tensor)] = _Seen(weakref.ref(tensor), version, value, Uid(len(self.objects)))
             self.objects.append(value)
-        entry.skipped = not weights and value.stats is None and value.name is not None and self._measuring
+        entry.skipped = value.name is not None and not weights and value.stats is None and self._measuring
         return value
+
+    def first(self, tensor: Tensor) -> _Seen:
+        """The entry of a tensor object that was not met before. Call it where nothing listens, or ``aside``."""
+        with self._lock:
+            self._see(tensor, False, False)
+        return self.by_id[id(tensor)]
 
     def seen(self, tensor: Tensor) -> _Seen | None:
         """The entry of a tensor object that was met before and is still the same object."""
-        entry = self._seen.get(id(tensor))
+        entry = self.by_id.get(id(tensor))
         return entry if entry is not None and entry.reference() is tensor else None
 
     def met(self, tensor: Tensor) -> _Seen:
@@ -171,9 +182,12 @@ class Values:
         entry = self.seen(tensor)
         if entry is not None:
             return entry
-        with aside(), self._lock:
-            self._see(tensor, False, False)
-        return self._seen[id(tensor)]
+        with aside():
+            return self.first(tensor)
+
+    def quiet(self) -> None:
+        """Nobody takes notes any more."""
+        self._say = silence
 
     def is_named(self, tensor: Tensor) -> bool:
         """Is it a parameter or buffer of the model?"""
@@ -181,11 +195,11 @@ class Values:
 
     def tensor(self, uid: Uid) -> Tensor | None:
         """The tensor object of a uid, if it still exists."""
-        return next((entry.reference() for entry in list(self._seen.values()) if entry.uid == uid), None)
+        return next((entry.reference() for entry in list(self.by_id.values()) if entry.uid == uid), None)
 
     def alive(self) -> list[tuple[Uid, Tensor]]:
         """Every tensor object that was met and still exists, with its uid."""
-        found = [(entry.uid, entry.reference()) for entry in list(self._seen.values())]
+        found = [(entry.uid, entry.reference()) for entry in list(self.by_id.values())]
         return [(uid, tensor) for uid, tensor in found if tensor is not None]
 
     def storage(self, tensor: Tensor) -> int | None:
@@ -206,34 +220,39 @@ class Values:
                 self._storage_count += 1
         return memory
 
-    def _new(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
+    def _new(self, tensor: Tensor, version: int | None, keep: bool, weights: bool) -> Value:
         plain = type(tensor) in PLAIN and is_ordinary(tensor)
-        value = self._ordinary(tensor, weights) if plain else self._special(tensor, weights)
+        value = self._ordinary(tensor, version, weights) if plain else self._special(tensor, weights)
         self.all.append(value)
         if keep and self._keeper is not None:
             self._keep(value, tensor, tensor if plain else None)
         return value
 
-    def _ordinary(self, tensor: Tensor, weights: bool) -> Value:
+    def _ordinary(self, tensor: Tensor, version: int | None, weights: bool) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
         memory = self._memory(tensor.untyped_storage())
-        measured = (
-            self._of_weight(tensor, weights) or self._of_memory(tensor, memory) if self._measuring else Measured()
-        )
+        name = self._names.get(id(tensor))
+        measured = None
+        if self._measuring:
+            measured = None if name is None else self._of_weight(tensor, weights)
+            measured = measured or self._of_memory(tensor, memory, version)
+        size, stride, tuples = tensor.shape, tensor.stride(), self._tuples
+        shape = tuples.get(size)
         value = _quick_value(
-            number=len(self.all),
-            shape=tuple(tensor.shape),
-            dtype=name_of(tensor.dtype),
-            device=name_of(tensor.device),
-            stride=tensor.stride(),
-            offset=tensor.storage_offset(),
-            type=type(tensor).__name__,
-            requires_grad=tensor.requires_grad,
-            storage=memory.number,
-            name=self._names.get(id(tensor)),
-            stats=measured.stats,
+            len(self.all),
+            tuples.setdefault(tuple(size), tuple(size)) if shape is None else shape,
+            name_of(tensor.dtype),
+            name_of(tensor.device),
+            "strided",
+            tuples.setdefault(stride, stride),
+            tensor.storage_offset(),
+            type(tensor).__name__,
+            tensor.requires_grad,
+            memory.number,
+            name,
+            None if measured is None else measured.stats,
         )
-        if measured.values is not None:
+        if measured is not None and measured.values is not None:
             measured.values.append(value)
         return value
 
@@ -280,21 +299,22 @@ class Values:
         measured.settle(known[0])
         return measured
 
-    def _of_memory(self, tensor: Tensor, memory: _Memory) -> Measured:
+    def _of_memory(self, tensor: Tensor, memory: _Memory, version: int | None) -> Measured:
         """The statistics of an ordinary tensor: those of another one, if that had all of these elements."""
         measured = Measured()
         count = tensor.numel()
         dims: Dims | None = ((1, count),) if tensor.is_contiguous() else _dims(tensor)
-        if dims is None or tensor.is_inference() or tensor.is_neg() or tensor.is_conj():
+        if dims is None or version is None or tensor.is_neg() or tensor.is_conj():
             measured.stats = self._measured(tensor)
             return measured
-        view, version = (tensor.data_ptr(), dims, tensor.dtype), tensor._version
-        known = memory.measured.get(view)
-        if known is not None and known[0] == version:
-            return known[1]
+        place = count if dims == ((1, count),) else dims
+        view = memory.number, tensor.data_ptr(), place, tensor.dtype, version
+        known = self._measured_views.get(view)
+        if known is not None:
+            return known
         if self._staging is None or not self._staging.take(tensor, count, dims, measured):
             measured.stats = self._measured(tensor)
-        memory.measured[view] = version, measured
+        self._measured_views[view] = measured
         return measured
 
     def settle(self) -> None:
