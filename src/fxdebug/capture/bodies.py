@@ -6,7 +6,6 @@ has a body open, and off again where it would change what runs.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -39,7 +38,10 @@ class Bodies:
         parent = stack[-1] if stack else None
         body = self.by_index[index] = Body(index, module, forward)
         body.outermost = parent is None
-        self._guarded(body, self.tape.began, body, args, kwargs)
+        try:
+            self.tape.began(body, args, kwargs)
+        except Exception as error:
+            body.hazard = body.hazard or _unnoted(error)
         if parent is not None and parent.suspended is not None:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
         elif parent is not None and not self.tape.is_on():
@@ -49,7 +51,10 @@ class Bodies:
         containers = _containers(args, kwargs)
         stack.append(body)
         try:
-            with self._mode(first=parent is None, off=body.suspended is not None):
+            if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
+                with self.tape.laid_on() if parent is None else self.tape.lifted():
+                    output = forward(*args, **kwargs)
+            else:
                 output = forward(*args, **kwargs)
         except BaseException as error:
             body.hazard = f"it raised {type(error).__name__}"
@@ -62,26 +67,15 @@ class Bodies:
                 body.hazard = body.hazard or f"it changes a {type(container).__name__} that it was given"
         if body.regions and body.regions == len(body.entries):
             body.suspended = "torch.compile runs it as one piece"
-        self._guarded(body, self.tape.ended, body, None if body.suspended == "inside" else parent, output)
+        try:
+            self.tape.ended(body, None if body.suspended == "inside" else parent, output)
+        except Exception as error:
+            body.hazard = body.hazard or _unnoted(error)
         return output
 
     def holds(self, index: int, output: Any) -> int:
         """How many references to what a call returned are ours."""
         return isinstance(self.by_index[index].out, Opaque) + (id(output) in self.tape.opaque)
-
-    def _mode(self, *, first: bool, off: bool) -> contextlib.AbstractContextManager[Any]:
-        if first and not off:
-            return self.tape.laid_on()
-        if off and not first:
-            return self.tape.lifted()
-        return contextlib.nullcontext()
-
-    def _guarded(self, body: Body, step: Callable[..., None], *args: Any) -> None:
-        """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
-        try:
-            step(*args)
-        except Exception as error:
-            body.hazard = body.hazard or f"it could not be noted ({type(error).__name__}: {first_line(error)})"
 
     def _stack(self) -> list[Body]:
         thread = threading.get_ident()
@@ -115,6 +109,11 @@ class Bodies:
             if known.unknown(tensor, count, passed=id(tensor) in more):
                 kept.add(uid)
         self.kept = frozenset(kept)
+
+
+def _unnoted(error: Exception) -> str:
+    """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
+    return f"it could not be noted ({type(error).__name__}: {first_line(error)})"
 
 
 def _containers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, list[int]]]:

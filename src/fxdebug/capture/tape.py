@@ -282,11 +282,12 @@ class Tape(TorchFunctionMode):
         with aside():
             body.args, body.kwargs = self._codes(args, kwargs, met)
             body.opaque = self._opaque
-            body.hazard = met.full
+            if met.left < 0:
+                body.hazard = met.full
             for entry in met:
                 tensor = entry.reference()
                 if tensor is not None and not tensor.is_nested:
-                    body.before[entry.uid] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+                    body.before[entry.uid] = (self.values.shape_of(tensor), tensor.dtype, tensor.requires_grad)
                     body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
             if body.opaque:
                 body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
@@ -295,18 +296,23 @@ class Tape(TorchFunctionMode):
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
         met = Met()
         try:
-            with aside():
-                body.out = self._code(output, met)
-            body.hazard = body.hazard or met.full
+            known = self.values.seen(output) if type(output) in PLAIN else None
+            if known is not None:
+                met.append(known)
+                body.out = known.uid
+            else:
+                with aside():
+                    body.out = self._code(output, met)
+                body.hazard = body.hazard or met.full
         except Exception as error:  # the caller's tape has the call all the same
             body.out, body.hazard = Opaque(output), f"what it returned could not be noted ({type(error).__name__})"
-        self._check_gradients(body, met)
+        if body.hazard is None and met and torch.is_grad_enabled():
+            self._check_gradients(body, met)
         if parent is not None:
             line = user_line(sys._getframe(2), self._lines)
             values = tuple([entry.value for entry in met])
-            parent.entries.append(
-                Entry(body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body)
-            )
+            called = body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body
+            parent.entries.append(_new(Entry, called))
 
     # The thread's stack of modes -----------------------------------------------------------------
 
@@ -321,7 +327,10 @@ class Tape(TorchFunctionMode):
 
     def is_on(self) -> bool:
         """Does this mode hear of this thread's operations?"""
-        return any(torch._C._get_function_stack_at(i) is self for i in range(torch._C._len_torch_function_stack()))
+        count = torch._C._len_torch_function_stack()
+        if count == 1:
+            return torch._C._get_function_stack_at(0) is self
+        return any(torch._C._get_function_stack_at(i) is self for i in range(count))
 
     # Compiled code ------------------------------------------------------------------------------
 
@@ -402,15 +411,16 @@ _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 def makes_no_difference(module: nn.Module) -> bool:
     """May a mode be active while this module runs? Not where it would switch off a fused path or compiled code."""
-    if isinstance(module, torch.jit.ScriptModule):
+    bases = type(module).__mro__
+    if _FUSED.isdisjoint(bases):
+        return True
+    if torch.jit.ScriptModule in bases:
         return False
-    if isinstance(module, _FUSED):
-        needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-        return module.training or needs_gradient
-    return True
+    needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    return module.training or needs_gradient
 
 
-_FUSED = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
+_FUSED = frozenset((nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention, torch.jit.ScriptModule))
 
 __all__ = [
     "ESCAPES", "METADATA", "Body", "Context", "Entry", "Tape", "context_now", "makes_no_difference", "put_on",

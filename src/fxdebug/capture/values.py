@@ -202,6 +202,15 @@ class Values:
         found = [(entry.uid, entry.reference()) for entry in list(self.by_id.values())]
         return [(uid, tensor) for uid, tensor in found if tensor is not None]
 
+    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
+        """The shape of a tensor as plain data: the same object for all tensors that have it."""
+        size = tensor.shape
+        shape = self._tuples.get(size)
+        if shape is None:
+            shape = tuple(size)
+            self._tuples[shape] = shape
+        return shape
+
     def storage(self, tensor: Tensor) -> int | None:
         """A number for the memory behind a tensor, equal for views of one another."""
         try:
@@ -236,15 +245,14 @@ class Values:
         if self._measuring:
             measured = None if name is None else self._of_weight(tensor, weights)
             measured = measured or self._of_memory(tensor, memory, version)
-        size, stride, tuples = tensor.shape, tensor.stride(), self._tuples
-        shape = tuples.get(size)
+        stride = tensor.stride()
         value = _quick_value(
             len(self.all),
-            tuples.setdefault(tuple(size), tuple(size)) if shape is None else shape,
+            self.shape_of(tensor),
             name_of(tensor.dtype),
             name_of(tensor.device),
             "strided",
-            tuples.setdefault(stride, stride),
+            self._tuples.setdefault(stride, stride),
             tensor.storage_offset(),
             type(tensor).__name__,
             tensor.requires_grad,
