@@ -15,8 +15,9 @@ from torch import nn
 
 from fxdebug.capture.coding import Opaque
 from fxdebug.capture.imported import WhenImported
+from fxdebug.capture.source import Line
 from fxdebug.capture.state import Passed, References, references_to
-from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
+from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
 from fxdebug.capture.values import Uid, Values, first_line
 
 
@@ -30,18 +31,32 @@ class Bodies:
         self._stacks: dict[int, list[Body]] = {}
         self.tape = Tape(values, self._stacks)
 
-    def run(
-        self, index: int, module: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run one forward with its operations noted; its result is returned, its exception passes through."""
-        stack = self._stack()
-        parent = stack[-1] if stack else None
-        body = self.by_index[index] = Body(index, module, forward)
-        body.outermost = parent is None
+    def begin(
+        self,
+        index: int,
+        module: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        context: Context,
+    ) -> None:
+        """Note what a forward is given. To be called ``aside``, with the context outside of that."""
+        body = self.by_index[index] = Body(index, module, forward, context)
         try:
             self.tape.began(body, args, kwargs)
         except Exception as error:
             body.hazard = body.hazard or _unnoted(error)
+
+    def run(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None) -> Any:
+        """Run the forward that began with its operations noted; its result is returned, its exception passes through.
+
+        ``line`` is where it was called, if that is known.
+        """
+        body = self.by_index[index]
+        stack = self._stack()
+        parent = stack[-1] if stack else None
+        module, forward = body.module, body.forward
+        body.outermost = parent is None
         if parent is not None and parent.suspended is not None:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
         elif parent is not None and not self.tape.is_on():
@@ -68,7 +83,7 @@ class Bodies:
         if body.regions and body.regions == len(body.entries):
             body.suspended = "torch.compile runs it as one piece"
         try:
-            self.tape.ended(body, None if body.suspended == "inside" else parent, output)
+            self.tape.ended(body, None if body.suspended == "inside" else parent, output, line)
         except Exception as error:
             body.hazard = body.hazard or _unnoted(error)
         return output

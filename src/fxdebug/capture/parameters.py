@@ -234,7 +234,7 @@ def _mark(tensor: Tensor) -> Mark | None:
     try:
         arrays = _remembered(tensor).arrays
         if arrays is not None:
-            return tuple([str(_added(array)) for array in arrays])  # as text: NaN is equal to NaN
+            return tuple([_added(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
         body = tensor if type(tensor) in PLAIN else looks(tensor).body
         if body is None or body.layout is not torch.strided or body.is_meta:
             return None

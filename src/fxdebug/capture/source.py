@@ -106,6 +106,11 @@ def raised_at(error: BaseException) -> Line | None:
     return found
 
 
+def is_users(line: Line) -> bool:
+    """Is it outside torch, fxdebug and Python's own files?"""
+    return _homes.get(line.code.co_filename) == _USERS
+
+
 def caller_line() -> Line | None:
     """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own."""
     frame: FrameType | None = sys._getframe(3)

@@ -26,49 +26,13 @@ from torch.overrides import TorchFunctionMode
 from fxdebug.capture.aside import aside, nothing_listens
 from fxdebug.capture.body import Body, Context, Entry, Met
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
-from fxdebug.capture.source import Line, short, user_line
-from fxdebug.capture.structural import Copies
 from fxdebug.capture.describe import PLAIN
+from fxdebug.capture.metadata import ESCAPES, METADATA
+from fxdebug.capture.source import Line, is_users, short, user_line
+from fxdebug.capture.structural import Copies
 from fxdebug.capture.values import Uid, Values, _Seen, version_of
 from fxdebug.values import Value
 
-_GETTERS = (
-    "shape dtype device ndim is_cuda is_cpu requires_grad is_leaf layout is_sparse is_quantized is_nested is_meta "
-    "itemsize nbytes is_mps is_xpu is_mkldnn is_sparse_csr is_mtia is_ipu is_maia is_vulkan is_xla names _version "
-    "output_nr grad_fn retains_grad name"
-).split()
-_QUERIES = (
-    "size dim ndimension numel nelement stride is_floating_point is_contiguous element_size __len__ get_device "
-    "is_complex is_signed storage_offset is_inference is_conj is_neg is_same_size _is_view is_set_to"
-).split()
-
-
-def _metadata_functions() -> frozenset[Any]:
-    """The functions that only ask for metadata: they are answered, not noted."""
-    found: set[Any] = {torch.numel, torch.is_floating_point, torch.is_complex, torch.get_default_dtype}
-    found |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, torch._C._set_grad_enabled}
-    for name in _GETTERS:
-        getter = getattr(getattr(Tensor, name, None), "__get__", None)
-        if getter is not None:
-            found.add(getter)
-    profiler = torch.ops.profiler  # marks that a profiler reads: they compute nothing
-    for name in ("_record_function_enter", "_record_function_enter_new", "_record_function_exit"):
-        packet = getattr(profiler, name, None)
-        if packet is not None:
-            found |= {packet, *(getattr(packet, overload) for overload in packet.overloads())}
-    for name in _QUERIES:
-        found |= {getattr(owner, name) for owner in (Tensor, torch) if hasattr(owner, name)}
-    return frozenset(found)
-
-
-METADATA = _metadata_functions()
-# After these, memory can change without a trace: a body that calls one is shown as it was recorded.
-ESCAPES = frozenset(
-    (
-        "numpy __array__ data_ptr __dlpack__ untyped_storage storage _typed_storage set_ share_memory_ __deepcopy__ "
-        "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
-    ).split()
-)
 _iterate = Tensor.__iter__
 _new = tuple.__new__
 NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: nobody writes to it
@@ -152,7 +116,8 @@ class Tape(TorchFunctionMode):
                 known = self.values.first(result)
             else:
                 changed = self._changed(known, result)
-            out, values = known.uid, (known.value,)
+            out = known.uid
+            values: tuple[Value, ...] = (known.value,)
         else:
             with aside():
                 writes = self._written(met)
@@ -171,7 +136,7 @@ class Tape(TorchFunctionMode):
         """Which of an operation's arguments it has written to, and what they are now."""
         writes: tuple[tuple[Uid, Value], ...] = ()
         for entry in met:
-            tensor = entry.reference()
+            tensor = entry()
             if tensor is None:
                 continue
             if entry.version is not None and tensor._version != entry.version:
@@ -187,7 +152,7 @@ class Tape(TorchFunctionMode):
     def _catch_up(self, body: Body, met: Met) -> None:
         """A view of memory that was written to through another tensor has another value since that operation."""
         for seen in met:
-            tensor = seen.reference()
+            tensor = seen()
             if tensor is not None and seen.version is not None and version_of(tensor) != seen.version:
                 with aside():
                     value = self.values.see(tensor, keep=False, weights=False)
@@ -202,7 +167,7 @@ class Tape(TorchFunctionMode):
         if body.hazard is None and met and torch.is_grad_enabled():
             with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
                 for entry in met:
-                    tensor = entry.reference()
+                    tensor = entry()
                     if tensor is not None and tensor.requires_grad != entry.gradient:
                         line = user_line(sys._getframe(2)) if asked else None
                         what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
@@ -226,7 +191,7 @@ class Tape(TorchFunctionMode):
             kind = type(arg)
             if kind is Tensor or kind is Parameter:
                 entry = seen.get(id(arg))
-                if entry is None or entry.reference() is not arg:
+                if entry is None or entry() is not arg:
                     entry = self.values.met(arg)
                 met.append(entry)
                 codes.append(entry.uid)
@@ -275,24 +240,22 @@ class Tape(TorchFunctionMode):
     # Calls ---------------------------------------------------------------------------------------
 
     def began(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call begins: note what it was given, and what that looked like."""
+        """A call begins: note what it was given, and what that looked like. To be called ``aside``."""
         self._opaque = False
-        body.context = context_now()
         met = Met()
-        with aside():
-            body.args, body.kwargs = self._codes(args, kwargs, met)
-            body.opaque = self._opaque
-            if met.left < 0:
-                body.hazard = met.full
-            for entry in met:
-                tensor = entry.reference()
-                if tensor is not None and not tensor.is_nested:
-                    body.before[entry.uid] = (self.values.shape_of(tensor), tensor.dtype, tensor.requires_grad)
-                    body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
-            if body.opaque:
-                body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
+        body.args, body.kwargs = self._codes(args, kwargs, met)
+        body.opaque = self._opaque
+        if met.left < 0:
+            body.hazard = met.full
+        for entry in met:
+            tensor = entry()
+            if tensor is not None and not tensor.is_nested:
+                body.before[entry.uid] = (self.values.shape_of(tensor), tensor.dtype, tensor.requires_grad)
+                body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
+        if body.opaque:
+            body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
 
-    def ended(self, body: Body, parent: Body | None, output: Any) -> None:
+    def ended(self, body: Body, parent: Body | None, output: Any, line: Line | None) -> None:
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
         met = Met()
         try:
@@ -309,7 +272,8 @@ class Tape(TorchFunctionMode):
         if body.hazard is None and met and torch.is_grad_enabled():
             self._check_gradients(body, met)
         if parent is not None:
-            line = user_line(sys._getframe(2), self._lines)
+            if line is None or not is_users(line):
+                line = user_line(sys._getframe(2), self._lines)
             values = tuple([entry.value for entry in met])
             called = body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body
             parent.entries.append(_new(Entry, called))

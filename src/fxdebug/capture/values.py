@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import PLAIN, is_ordinary, looks, name_of
+from fxdebug.capture.describe import NAMES, PLAIN, is_ordinary, looks, name_of
+from fxdebug.capture.memory import Dims, Memory, dims_of
 from fxdebug.capture.staging import Measured, Staging
 from fxdebug.stats import Unmeasurable, measure
 from fxdebug.values import Stats, Value, quick
@@ -43,49 +44,15 @@ class Uid(int):
     __slots__ = ()
 
 
-class _Seen:
-    """What is known of a tensor object that was met: alive as long as the entry is, by a weak reference."""
+class _Seen(weakref.ref[Tensor]):
+    """What is known of a tensor object that was met, and the weak reference to it: called, it gives the tensor."""
 
-    __slots__ = ("gradient", "reference", "skipped", "uid", "value", "version")
-
-    def __init__(self, reference: weakref.ref[Tensor], version: int | None, value: Value, uid: Uid) -> None:
-        self.reference = reference
-        self.version = version
-        self.value = value
-        self.uid = uid
-        self.skipped = False  # a weight that was not measured, as nobody asked for its numbers
-        self.gradient = value.requires_grad  # as it was when it was last met
-
-
-class _Memory:
-    """A tensor's memory: its number, for as long as it is there."""
-
-    __slots__ = ("number", "reference")
-
-    def __init__(self, reference: weakref.ref[Any], number: int) -> None:
-        self.reference = reference
-        self.number = number
-
-
-Dims = tuple[tuple[int, int], ...]
-
-
-def _dims(tensor: Tensor) -> Dims | None:
-    """(stride, size) of the stretches of memory a strided tensor stands for, the finest first.
-
-    The same for all that arrange the same elements differently; ``None`` where elements are met twice.
-    """
-    merged: list[tuple[int, int]] = []
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
-        if size == 1:
-            continue
-        if merged and stride == merged[-1][0] * merged[-1][1]:
-            merged[-1] = merged[-1][0], merged[-1][1] * size
-        elif stride == 0 or (merged and stride < merged[-1][0] * merged[-1][1]):
-            return None
-        else:
-            merged.append((stride, size))
-    return tuple(merged)
+    __slots__ = ("gradient", "skipped", "uid", "value", "version")
+    version: int | None
+    value: Value
+    uid: Uid
+    skipped: bool  # a weight that was not measured, as nobody asked for its numbers
+    gradient: bool  # did it require gradients when it was last met?
 
 
 class Values:
@@ -116,7 +83,7 @@ class Values:
         self.by_id: dict[int, _Seen] = {}  # by ``id(tensor)``: an entry counts while its reference is that tensor
         self._unchanged_weight = unchanged
         self._staging = Staging() if staged else None
-        self._storages: dict[int, _Memory] = {}
+        self._storages: dict[int, Memory] = {}
         self._storage_count = 0
         self._measured_views: dict[tuple[Any, ...], Measured] = {}  # by memory, place in it, dtype and version
         self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}  # shapes and strides: one object for all alike
@@ -135,7 +102,7 @@ class Values:
             and entry.version is not None
             and self._keeper is None
             and not (weights and entry.skipped)
-            and entry.reference() is tensor
+            and entry() is tensor
             and entry.version == tensor._version  # type: ignore[union-attr]
         ):
             return entry.value  # met before, and nothing to do about it
@@ -145,7 +112,7 @@ class Values:
     def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         entry = self.by_id.get(id(tensor))
         version = version_of(tensor)
-        if entry is not None and entry.reference() is not tensor:
+        if entry is not None and entry() is not tensor:
             entry = None  # another object had this id
         if entry is not None and entry.version == version:
             value = entry.value
@@ -158,24 +125,33 @@ class Values:
                     self._keep(value, tensor, None)
                 return value
         value = self._new(tensor, version, keep, weights)
-        if entry is not None:
-            entry.version, entry.value = version, value
+        if entry is None:
+            self._enter(tensor, version, value, weights)
         else:
-            entry = self.by_id[id(tensor)] = _Seen(weakref.ref(tensor), version, value, Uid(len(self.objects)))
-            self.objects.append(value)
-        entry.skipped = value.name is not None and not weights and value.stats is None and self._measuring
+            entry.version, entry.value, entry.skipped = version, value, self._skips(value, weights)
         return value
+
+    def _enter(self, tensor: Tensor, version: int | None, value: Value, weights: bool) -> _Seen:
+        entry = _Seen(tensor)
+        entry.version, entry.value, entry.uid = version, value, Uid(len(self.objects))
+        entry.gradient, entry.skipped = value.requires_grad, self._skips(value, weights)
+        self.objects.append(value)
+        self.by_id[id(tensor)] = entry
+        return entry
+
+    def _skips(self, value: Value, weights: bool) -> bool:
+        return value.name is not None and not weights and value.stats is None and self._measuring
 
     def first(self, tensor: Tensor) -> _Seen:
         """The entry of a tensor object that was not met before. Call it where nothing listens, or ``aside``."""
         with self._lock:
-            self._see(tensor, False, False)
-        return self.by_id[id(tensor)]
+            version = version_of(tensor)
+            return self._enter(tensor, version, self._new(tensor, version, False, False), False)
 
     def seen(self, tensor: Tensor) -> _Seen | None:
         """The entry of a tensor object that was met before and is still the same object."""
         entry = self.by_id.get(id(tensor))
-        return entry if entry is not None and entry.reference() is tensor else None
+        return entry if entry is not None and entry() is tensor else None
 
     def met(self, tensor: Tensor) -> _Seen:
         """The entry of a tensor object that an operation is given or returns."""
@@ -195,11 +171,11 @@ class Values:
 
     def tensor(self, uid: Uid) -> Tensor | None:
         """The tensor object of a uid, if it still exists."""
-        return next((entry.reference() for entry in list(self.by_id.values()) if entry.uid == uid), None)
+        return next((entry() for entry in list(self.by_id.values()) if entry.uid == uid), None)
 
     def alive(self) -> list[tuple[Uid, Tensor]]:
         """Every tensor object that was met and still exists, with its uid."""
-        found = [(entry.uid, entry.reference()) for entry in list(self.by_id.values())]
+        found = [(entry.uid, entry()) for entry in list(self.by_id.values())]
         return [(uid, tensor) for uid, tensor in found if tensor is not None]
 
     def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
@@ -221,12 +197,14 @@ class Values:
             return None  # sparse, nested, opaque: no single storage
         return self._memory(storage).number
 
-    def _memory(self, storage: Any) -> _Memory:
+    def _memory(self, storage: Any) -> Memory:
         memory = self._storages.get(storage._cdata)
-        if memory is None or memory.reference() is None:
+        if memory is None or memory() is None:
             with self._lock:
-                memory = self._storages[storage._cdata] = _Memory(weakref.ref(storage), self._storage_count)
+                memory = Memory(storage)
+                memory.number = self._storage_count
                 self._storage_count += 1
+                self._storages[storage._cdata] = memory
         return memory
 
     def _new(self, tensor: Tensor, version: int | None, keep: bool, weights: bool) -> Value:
@@ -239,18 +217,21 @@ class Values:
 
     def _ordinary(self, tensor: Tensor, version: int | None, weights: bool) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
-        memory = self._memory(tensor.untyped_storage())
+        storage = tensor.untyped_storage()
+        memory = self._storages.get(storage._cdata)
+        if memory is None or memory() is None:
+            memory = self._memory(storage)
         name = self._names.get(id(tensor))
         measured = None
         if self._measuring:
             measured = None if name is None else self._of_weight(tensor, weights)
             measured = measured or self._of_memory(tensor, memory, version)
-        stride = tensor.stride()
+        shape, stride, dtype, device = tensor.shape, tensor.stride(), tensor.dtype, tensor.device
         value = _quick_value(
             len(self.all),
-            self.shape_of(tensor),
-            name_of(tensor.dtype),
-            name_of(tensor.device),
+            self._tuples.get(shape) or self.shape_of(tensor),
+            NAMES.get(dtype) or name_of(dtype),
+            NAMES.get(device) or name_of(device),
             "strided",
             self._tuples.setdefault(stride, stride),
             tensor.storage_offset(),
@@ -307,11 +288,11 @@ class Values:
         measured.settle(known[0])
         return measured
 
-    def _of_memory(self, tensor: Tensor, memory: _Memory, version: int | None) -> Measured:
+    def _of_memory(self, tensor: Tensor, memory: Memory, version: int | None) -> Measured:
         """The statistics of an ordinary tensor: those of another one, if that had all of these elements."""
         measured = Measured()
         count = tensor.numel()
-        dims: Dims | None = ((1, count),) if tensor.is_contiguous() else _dims(tensor)
+        dims: Dims | None = ((1, count),) if tensor.is_contiguous() else dims_of(tensor.stride(), self.shape_of(tensor))
         if dims is None or version is None or tensor.is_neg() or tensor.is_conj():
             measured.stats = self._measured(tensor)
             return measured
