@@ -24,12 +24,12 @@ from fxdebug.capture.values import Uid, Values, first_line
 class Bodies:
     """Runs forwards under the tape. ``by_index`` has each call's body."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, lines: dict[tuple[int, int], Line]) -> None:
         self.by_index: dict[int, Body] = {}
         self.kept: frozenset[Uid] = frozenset()
         self._values = values
         self._stacks: dict[int, list[Body]] = {}
-        self.tape = Tape(values, self._stacks)
+        self.tape = Tape(values, self._stacks, lines)
 
     def begin(
         self,

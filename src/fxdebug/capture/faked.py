@@ -165,7 +165,7 @@ def tape_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     from fxdebug.capture.bodies import Bodies
 
     values = Values({}, None, lambda what: None, measuring=False)
-    bodies = Bodies(values)
+    bodies = Bodies(values, {})
     watcher = _Watcher(bodies)
     wrap.begin(watcher)
     try:

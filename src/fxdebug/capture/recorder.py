@@ -22,7 +22,7 @@ from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
 from fxdebug.capture.gradients import no_gradients
-from fxdebug.capture.source import caller_line
+from fxdebug.capture.source import Line, caller_line
 from fxdebug.capture.steps import Steps
 from fxdebug.capture.structure import Structure
 from fxdebug.capture.tape import context_now
@@ -84,7 +84,8 @@ class Recorder:
         self.notes: list[Note] = []
         self.values = Values(names, keeper, self.say, measuring, unchanged, staged=not listeners and keeper is None)
         self.structure = Structure(self.values, self.say, shown)
-        self.bodies = Bodies(self.values) if graph else None
+        self._lines: dict[tuple[int, int], Line] = {}  # the lines of the users' code that were met: notes share them
+        self.bodies = Bodies(self.values, self._lines) if graph else None
         self._keep_all = keep_all
         self._listeners = listeners
         self._no_grad = no_grad
@@ -175,7 +176,7 @@ class Recorder:
                 frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
             frame.grad = torch.is_grad_enabled() and not self._no_grad
-            frame.line = caller_line()
+            frame.line = caller_line(self._lines)
             if threading.get_ident() != self._owner:
                 frame.thread = threading.current_thread().name
             if len(site.aliases) > 1:

@@ -58,12 +58,12 @@ class Tape(TorchFunctionMode):
     ``stacks`` has each thread's open bodies, innermost last.
     """
 
-    def __init__(self, values: Values, stacks: dict[int, list[Body]]) -> None:
+    def __init__(self, values: Values, stacks: dict[int, list[Body]], lines: dict[tuple[int, int], Line]) -> None:
         super().__init__()
         self.values = values
         self._stacks = stacks
         self._opaque = False
-        self._lines: dict[tuple[int, int], Line] = {}  # the users' lines of this run: operations share them
+        self._lines = lines
         self.opaque: dict[int, Any] = {}  # all objects that were met and are told apart by identity
         self._wrote = False  # has any operation written to memory that was there before?
 
@@ -169,7 +169,7 @@ class Tape(TorchFunctionMode):
                 for entry in met:
                     tensor = entry()
                     if tensor is not None and tensor.requires_grad != entry.gradient:
-                        line = user_line(sys._getframe(2)) if asked else None
+                        line = user_line(sys._getframe(2), self._lines) if asked else None
                         what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
                         body.hazard = what if line is None else _at(f"{what}, before", line)
 
@@ -304,7 +304,9 @@ class Tape(TorchFunctionMode):
         if not bodies:
             return None
         body = bodies[-1]
-        body.hazard = body.hazard or _at("it runs code that torch.compile made", user_line(sys._getframe(2)))
+        body.hazard = body.hazard or _at(
+            "it runs code that torch.compile made", user_line(sys._getframe(2), self._lines)
+        )
         try:
             with aside():
                 met = Met()

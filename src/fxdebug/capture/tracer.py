@@ -236,7 +236,7 @@ class ModuleTracer(fx.Tracer):
         self._guard(what, answer, None)
 
     def _guard(self, what: str, answer: Any, node: int | None) -> None:
-        line = user_line(sys._getframe(2))
+        line = user_line(sys._getframe(2), {})
         text = repr(answer)
         guard = Guard(what, text if len(text) < 60 else text[:57] + "…", None if line is None else line.text(), node)
         if guard not in self.pattern.guards:

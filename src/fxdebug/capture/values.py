@@ -134,7 +134,8 @@ class Values:
     def _enter(self, tensor: Tensor, version: int | None, value: Value, weights: bool) -> _Seen:
         entry = _Seen(tensor)
         entry.version, entry.value, entry.uid = version, value, Uid(len(self.objects))
-        entry.gradient, entry.skipped = value.requires_grad, self._skips(value, weights)
+        entry.gradient = value.requires_grad
+        entry.skipped = value.name is not None and self._skips(value, weights)
         self.objects.append(value)
         self.by_id[id(tensor)] = entry
         return entry
@@ -201,10 +202,13 @@ class Values:
         memory = self._storages.get(storage._cdata)
         if memory is None or memory() is None:
             with self._lock:
-                memory = Memory(storage)
-                memory.number = self._storage_count
-                self._storage_count += 1
-                self._storages[storage._cdata] = memory
+                memory = self._storages[storage._cdata] = self._number(storage)
+        return memory
+
+    def _number(self, storage: Any) -> Memory:
+        memory = Memory(storage)
+        memory.number = self._storage_count
+        self._storage_count += 1
         return memory
 
     def _new(self, tensor: Tensor, version: int | None, keep: bool, weights: bool) -> Value:
@@ -220,7 +224,7 @@ class Values:
         storage = tensor.untyped_storage()
         memory = self._storages.get(storage._cdata)
         if memory is None or memory() is None:
-            memory = self._memory(storage)
+            memory = self._storages[storage._cdata] = self._number(storage)
         name = self._names.get(id(tensor))
         measured = None
         if self._measuring:
@@ -356,7 +360,10 @@ class Values:
 
 def version_of(tensor: Tensor) -> int | None:
     """How often the tensor has been written to; inference tensors do not count that."""
-    return None if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:  # an inference tensor
+        return None
 
 
 def first_line(error: BaseException) -> str:
