@@ -186,7 +186,7 @@ class Recorder:
         context = None if self.bodies is None else context_now()
         with aside():
             try:
-                frame.inputs = self._items(args, kwargs)
+                frame.inputs = self._inputs(args, kwargs)
             except Exception as error:
                 self._unrecorded(error)
             if self.bodies is not None and context is not None:
@@ -276,6 +276,8 @@ class Recorder:
         previous, stack.subject = stack.subject, frame
         try:
             with aside():
+                if frame.gave is None:
+                    frame.gave = []
                 frame.gave.append((key, self.structure.item(thing, keep=self._keep_all)))
         except Exception as error:
             self.say(f"what it yielded was not recorded: {type(error).__name__}: {first_line(error)}")
@@ -318,7 +320,8 @@ class Recorder:
     def _hooked(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         stack = self.stack()
         previous, stack.subject = stack.subject, frame
-        given = self._inputs(args, kwargs, keep=self._keep_all)
+        with aside():
+            given = self._inputs(args, kwargs, keep=self._keep_all)
         returned = self._outputs(output, keep=self._keep_all)
         if given != frame.inputs:
             frame.given = given
@@ -331,7 +334,8 @@ class Recorder:
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         """What is given to something that is no module call."""
         try:
-            return self._inputs(args, kwargs, self._keep_all)
+            with aside():
+                return self._inputs(args, kwargs, self._keep_all)
         except Exception as error:
             self.say(f"what the method was given was not recorded: {type(error).__name__}: {first_line(error)}")
             return NO_INPUTS
@@ -345,10 +349,6 @@ class Recorder:
             return None
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
-        with aside():
-            return self._items(args, kwargs, keep)
-
-    def _items(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
         item = self.structure.item
         return _quick_inputs(
             tuple([item(arg, keep=keep, reopen=False) for arg in args]),

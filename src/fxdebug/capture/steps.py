@@ -32,7 +32,7 @@ class Steps:
 
     def yielded(self, thing: Any) -> None:
         """A step gave this."""
-        self._recorder.gave(self._frame, len(self._frame.gave), thing)
+        self._recorder.gave(self._frame, len(self._frame.gave or ()), thing)
 
     def returned(self, thing: Any) -> None:
         """The last step returned this."""
