@@ -530,3 +530,18 @@ def test_explaining_a_run_puts_back_what_was_kept_quiet() -> None:
     trace = fx_debug(model, torch.randn(3, 4))
     assert trace.root.status == "verified"
     assert all(now is then for now, then in zip(functions(), before, strict=True))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_run_that_is_over_lets_go_of_its_recorder_without_a_collection(graph: bool) -> None:
+    from fxdebug.capture.frame import Frame
+    from fxdebug.capture.recorder import Recorder
+
+    gc.collect()
+    gc.disable()
+    try:
+        trace = fx_debug(Model(), ones(), graph=graph)
+        left = [type(thing).__name__ for thing in gc.get_objects() if type(thing) in (Recorder, Frame)]
+    finally:
+        gc.enable()
+    assert trace.calls and left == []

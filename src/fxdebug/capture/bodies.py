@@ -111,7 +111,7 @@ class Bodies:
             met.update(body.met())
             if body.copies is not None:
                 opaque.append(body.copies.copy)
-        more = passed.more()
+        more = passed.more
         known = References([output, *opaque], passed.things, model)
         held = [(u, t) for u, t in self._values.alive() if u in met and not self._values.is_named(t)]
         kept = set()

@@ -135,6 +135,7 @@ def run_once(
             run.returned(output)
         # on a line of its own: the arguments of a call that is being prepared are references, too
         references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
+        passed.close()
         run.close(output, references, passed)
     if raised is not None:
         raised.__traceback__ = without_our_frames(raised.__traceback__)
