@@ -39,7 +39,7 @@ def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
         signature += key, id(type(module))
         named = module._modules
         if named:
-            signature += named
+            signature += named.keys()
             signature += map(id, named.values())
     reference, layout = _remembered.get(id(model), (None, None))
     if layout is None or reference is None or reference() is not model or layout.signature != signature:
@@ -73,7 +73,7 @@ def _walked(model: nn.Module) -> dict[int, nn.Module]:
             found[id(module)] = module
             children = module._modules
             if children:
-                pending += [child for child in reversed(children.values()) if child is not None]
+                pending += [child for child in reversed([*children.values()]) if child is not None]
     return found
 
 
