@@ -249,7 +249,7 @@ def _mark(tensor: Tensor) -> Mark | None:
     try:
         arrays = _remembered(tensor).arrays
         if arrays is not None:
-            return tuple([_sum(array) for array in arrays])
+            return tuple([_added(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
         body = tensor if type(tensor) in PLAIN else looks(tensor).body
         if body is None or body.layout is not torch.strided or body.is_meta:
             return None
@@ -260,21 +260,7 @@ def _mark(tensor: Tensor) -> Mark | None:
         return None  # quantised, nested, …: the version must do
 
 
-def _sum(array: np.ndarray) -> bytes:
-    """The sum of an array, as bytes: NaN is equal to NaN. Of floats, the sums of its parts.
-
-    Of floats BLAS makes it as a product with ones, in an eighth of the time numpy takes to add them up. It
-    shares longer products among threads, and how many there are must not move a digit.
-    """
-    ones = _ONES.get(array.dtype)
-    if ones is None:
-        return bytes(np.add.reduce(array).tobytes())
-    parts = [array[start : start + _PART] for start in range(0, array.size, _PART)]
-    return b"".join([part.dot(ones if part.size == _PART else ones[: part.size]).tobytes() for part in parts])
-
-
-_PART = 8192
-_ONES = {np.dtype(kind): np.ones(_PART, kind) for kind in (np.float32, np.float64)}
+_added = np.add.reduce
 
 
 def _statistics(tensor: Tensor, mark: Mark | None = None) -> Stats | None:
