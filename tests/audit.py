@@ -105,10 +105,10 @@ def keeping() -> Iterator[dict[int, Kept]]:
     kept: dict[int, Kept] = {}
     original = Bodies.run
 
-    def run(self: Bodies, index: int, module: Any, forward: Any, args: Any, kwargs: Any) -> Any:
+    def run(self: Bodies, index: int, args: Any, kwargs: Any, line: Any = None) -> Any:
         with aside():
-            record = kept[index] = Kept(args, kwargs, module)
-        output = original(self, index, module, forward, args, kwargs)
+            record = kept[index] = Kept(args, kwargs, self.by_index[index].module)
+        output = original(self, index, args, kwargs, line)
         with aside():
             record.finish(output)
         return output

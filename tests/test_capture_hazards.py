@@ -126,6 +126,25 @@ def test_a_list_that_keeps_what_is_also_returned_keeps_the_returned_tensor() -> 
     assert all(type(kept) is torch.Tensor for kept in LOG)
 
 
+def test_a_model_that_returns_what_it_was_given_keeps_nothing() -> None:
+    class Returns(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.l(x)
+            return x
+
+    assert saw(Returns) == VERIFIED
+
+
+def test_a_list_that_keeps_what_is_given_and_returned_keeps_that_tensor() -> None:
+    class Appends(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            LOG.append(x)
+            return x
+
+    assert saw(Appends, before=forget, outside=lambda model: list(LOG)) == VERIFIED
+    assert LOG and all(type(kept) is torch.Tensor for kept in LOG)
+
+
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict, weakref.WeakValueDictionary])
 def test_a_dict_that_keeps_activations_by_name(kind: Any) -> None:
     table = kind()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+
+import pytest
 import torch
 from torch import nn
 
@@ -85,3 +88,41 @@ def test_weights_of_a_large_model_are_measured_where_a_call_is_given_them_and_no
     nodes = trace.graph.nodes(data=True)
     reads = {node["path"]: node.get("stats") for _, node in nodes if node["kind"] == "get_attr"}
     assert reads["read"] is None
+
+
+def test_infinite_weights_are_compared_without_a_warning() -> None:
+    model = nn.Linear(4, 4)
+    with torch.no_grad():
+        model.weight[0] = float("inf")
+        model.weight[1] = -float("inf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = [fx_debug(model, torch.ones(1, 4), graph=False) for _ in range(2)]
+    assert not first.parameters[0].changed and first.parameters == second.parameters
+
+
+def test_a_sign_that_two_weights_change_past_their_versions_is_noticed() -> None:
+    class Flips(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.data.view(-1)[1:4:2].neg_()  # their bits add up to what they did
+            return super().forward(x)
+
+    model = Flips(4, 4)
+    trace = fx_debug(model, torch.ones(1, 4), graph=False)
+    assert [parameter.changed for parameter in trace.parameters] == [True, False]
+
+
+@pytest.mark.parametrize("size", [1, 3, 8191, 8192, 8193, 20_000])
+def test_a_single_weight_that_changes_past_its_version_is_noticed_wherever_it_is(size: int) -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(size))
+
+        def forward(self, place: int | None) -> None:
+            if place is not None:
+                self.weight.data[place] += 1.0
+
+    model = Writes()
+    places: list[int | None] = [None, 0, size // 2, size - 1]
+    assert [fx_debug(model, (place,)).parameters[0].changed for place in places] == [False, True, True, True]

@@ -530,3 +530,22 @@ def test_explaining_a_run_puts_back_what_was_kept_quiet() -> None:
     trace = fx_debug(model, torch.randn(3, 4))
     assert trace.root.status == "verified"
     assert all(now is then for now, then in zip(functions(), before, strict=True))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_run_that_is_over_lets_go_of_its_recorder_without_a_collection(graph: bool) -> None:
+    from fxdebug.capture.frame import Frame
+    from fxdebug.capture.recorder import Recorder
+
+    def alive() -> list[Any]:
+        return [thing for thing in gc.get_objects() if type(thing) in (Recorder, Frame)]
+
+    gc.collect()
+    before = alive()  # those that other tests keep: held here, so that nothing new gets their places
+    gc.disable()
+    try:
+        trace = fx_debug(Model(), ones(), graph=graph)
+        left = [type(thing).__name__ for thing in alive() if all(thing is not other for other in before)]
+    finally:
+        gc.enable()
+    assert trace.calls and left == []

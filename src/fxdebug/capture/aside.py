@@ -9,6 +9,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+
+
+def nothing_listens() -> bool:
+    """Is there no mode and no functorch transform in this thread? Ordinary tensors can then be looked at as they are.
+
+    Inside a mode's own function, that mode is off.
+    """
+    return not (_function_modes() or _dispatch_modes()) and _functorch_level() is None
 
 
 class aside:

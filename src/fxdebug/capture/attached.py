@@ -22,7 +22,7 @@ class Attached:
     """An observer on all modules of a model, for the length of a block."""
 
     def __init__(self, observer: wrap.Observer, sites: Sites) -> None:
-        self._observer = observer
+        self._observer: wrap.Observer | None = observer
         self._sites = sites
         self._compiled = compiled_in(sites.registered())
 
@@ -43,6 +43,7 @@ class Attached:
         return True
 
     def __enter__(self) -> None:
+        assert self._observer is not None
         _recursion.raise_limit()
         try:
             self._compiled.begin(self._observer)
@@ -55,9 +56,11 @@ class Attached:
             raise
 
     def __exit__(self, *error: object) -> None:
-        wrap.end(self._observer)
+        if self._observer is not None:
+            wrap.end(self._observer)
         self._compiled.end()
         _recursion.put_back()
+        self._observer = None  # it holds us, too: what refers to itself in a circle stays until Python looks for that
 
 
 class _Recursion:

@@ -6,7 +6,6 @@ has a body open, and off again where it would change what runs.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -16,34 +15,58 @@ from torch import nn
 
 from fxdebug.capture.coding import Opaque
 from fxdebug.capture.imported import WhenImported
+from fxdebug.capture.seen import Uid
+from fxdebug.capture.source import Line
 from fxdebug.capture.state import Passed, References, references_to
-from fxdebug.capture.tape import Body, Tape, makes_no_difference, put_on, take_off
-from fxdebug.capture.values import Uid, Values, first_line
+from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
+from fxdebug.capture.values import Values, first_line
 from fxdebug.capture.watched import WatchedTape, Watcher
 
 
 class Bodies:
     """Runs forwards under the tape. ``by_index`` has each call's body."""
 
-    def __init__(self, values: Values, say: Callable[[str], None], watcher: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        values: Values,
+        lines: dict[tuple[int, int], Line],
+        say: Callable[[str], None],
+        watcher: Watcher | None = None,
+    ) -> None:
         self.by_index: dict[int, Body] = {}
         self.kept: frozenset[Uid] = frozenset()
         self._values = values
-        self._say = say
         self._stacks: dict[int, list[Body]] = {}
-        self.tape = Tape(values, self._stack, say)
+        self.tape = Tape(values, self._stacks, lines)
         if watcher is not None:
-            self.tape = WatchedTape(values, self._stack, say, watcher)
+            self.tape = WatchedTape(values, self._stacks, lines, say, watcher)
 
-    def run(
-        self, index: int, module: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run one forward with its operations noted; its result is returned, its exception passes through."""
+    def begin(
+        self,
+        index: int,
+        module: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        context: Context,
+    ) -> None:
+        """Note what a forward is given. To be called ``aside``, with the context outside of that."""
+        body = self.by_index[index] = Body(index, module, forward, context)
+        try:
+            self.tape.began(body, args, kwargs)
+        except Exception as error:
+            body.hazard = body.hazard or _unnoted(error)
+
+    def run(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None) -> Any:
+        """Run the forward that began with its operations noted; its result is returned, its exception passes through.
+
+        ``line`` is where it was called, if that is known.
+        """
+        body = self.by_index[index]
         stack = self._stack()
         parent = stack[-1] if stack else None
-        body = self.by_index[index] = Body(index, module, forward)
+        module, forward = body.module, body.forward
         body.outermost = parent is None
-        self._guarded(body, self.tape.began, body, args, kwargs)
         if parent is not None and parent.suspended is not None:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
         elif parent is not None and not self.tape.is_on():
@@ -53,7 +76,10 @@ class Bodies:
         containers = _containers(args, kwargs)
         stack.append(body)
         try:
-            with self._mode(first=parent is None, off=body.suspended is not None):
+            if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
+                with self.tape.laid_on() if parent is None else self.tape.lifted():
+                    output = forward(*args, **kwargs)
+            else:
                 output = forward(*args, **kwargs)
         except BaseException as error:
             body.hazard = f"it raised {type(error).__name__}"
@@ -66,26 +92,15 @@ class Bodies:
                 body.hazard = body.hazard or f"it changes a {type(container).__name__} that it was given"
         if body.regions and body.regions == len(body.entries):
             body.suspended = "torch.compile runs it as one piece"
-        self._guarded(body, self.tape.ended, body, None if body.suspended == "inside" else parent, output)
+        try:
+            self.tape.ended(body, None if body.suspended == "inside" else parent, output, line)
+        except Exception as error:
+            body.hazard = body.hazard or _unnoted(error)
         return output
 
     def holds(self, index: int, output: Any) -> int:
         """How many references to what a call returned are ours."""
         return isinstance(self.by_index[index].out, Opaque) + (id(output) in self.tape.opaque)
-
-    def _mode(self, *, first: bool, off: bool) -> contextlib.AbstractContextManager[Any]:
-        if first and not off:
-            return self.tape.laid_on()
-        if off and not first:
-            return self.tape.lifted()
-        return contextlib.nullcontext()
-
-    def _guarded(self, body: Body, step: Callable[..., None], *args: Any) -> None:
-        """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
-        try:
-            step(*args)
-        except Exception as error:
-            body.hazard = body.hazard or f"it could not be noted ({type(error).__name__}: {first_line(error)})"
 
     def _stack(self) -> list[Body]:
         thread = threading.get_ident()
@@ -106,7 +121,7 @@ class Bodies:
             met.update(body.met())
             if body.copies is not None:
                 opaque.append(body.copies.copy)
-        more = passed.more()
+        more = passed.more
         known = References([output, *opaque], passed.things, model)
         held = [(u, t) for u, t in self._values.alive() if u in met and not self._values.is_named(t)]
         kept = set()
@@ -119,6 +134,11 @@ class Bodies:
             if known.unknown(tensor, count, passed=id(tensor) in more):
                 kept.add(uid)
         self.kept = frozenset(kept)
+
+
+def _unnoted(error: Exception) -> str:
+    """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
+    return f"it could not be noted ({type(error).__name__}: {first_line(error)})"
 
 
 def _containers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, list[int]]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from fxdebug.capture.coding import uids_in
+from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.structural import Copies
-from fxdebug.capture.values import Uid, _Seen
 from fxdebug.values import Value
 
 Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
@@ -32,13 +32,14 @@ class Entry(NamedTuple):
     body: Body | None = None
 
 
-class Met(list[_Seen]):
+class Met(list[Seen]):
     """The tensors met in the arguments or results of one operation, and how much more of those is looked at."""
 
     MOST = 10_000  # items of containers: a list of lists that are one and the same is small, and endless to walk
     DEEPEST = 24
 
     left = MOST
+    plain = True  # is none of them of a class of its own?
 
     def room_for(self, container: Any, depth: int) -> bool:
         """May this container be walked? Otherwise it is known as an object only, and :attr:`full` says so."""
@@ -61,7 +62,7 @@ class Body:
         "opaque", "out", "outermost", "regions", "suspended",
     )  # fmt: skip
 
-    def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any]) -> None:
+    def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
         self.index = index
         self.module = module
         self.forward = forward
@@ -69,7 +70,7 @@ class Body:
         self.kwargs: dict[str, Any] = {}
         self.out: Any = None
         self.entries: list[Entry] = []
-        self.context: Context = (True, False, None)
+        self.context = context
         self.before: dict[Uid, tuple[tuple[int, ...], torch.dtype, bool]] = {}  # what its inputs were when it began
         self.given: dict[Uid, Value] = {}  # and the values they were
         self.opaque = False  # was it given objects that only identity tells apart?
@@ -79,9 +80,12 @@ class Body:
         self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
         self.regions = 0  # how many of its operations are compiled code
 
-    def met(self) -> Iterator[Uid]:
+    def met(self) -> set[Uid]:
         """The tensors that it was given or that came out of an operation: a trace of it would need stand-ins."""
-        yield from uids_in(self.args)
-        yield from uids_in(self.kwargs)
-        for entry in self.entries:
-            yield from uids_in(entry.out)
+        found = set(self.before)
+        for code in (self.args, self.kwargs, *[entry.out for entry in self.entries]):
+            if type(code) is Uid:
+                found.add(code)
+            elif code:
+                found.update(uids_in(code))
+        return found

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fxdebug.capture.values import Uid
+from fxdebug.capture.seen import Uid
 
 # Values that are their own code: equal when type and value are.
 ATOMS = frozenset(

@@ -50,14 +50,14 @@ def is_ordinary(tensor: Tensor) -> bool:
 
 
 _is_wrapped = _functorch.is_functorch_wrapped_tensor
-_names: dict[Any, str] = {}
+NAMES: dict[Any, str] = {}  # those that were asked for
 
 
 def name_of(what: torch.dtype | torch.device) -> str:
     """A dtype's or a device's name without ``torch.`` in front; torch takes a while to write them."""
-    name = _names.get(what)
+    name = NAMES.get(what)
     if name is None:
-        name = _names[what] = str(what).removeprefix("torch.")
+        name = NAMES[what] = str(what).removeprefix("torch.")
     return name
 
 

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from fxdebug.capture import wrap
+from fxdebug.capture.aside import aside
 from fxdebug.capture.context import in_context
 from fxdebug.capture.hidden import hidden_input
 from fxdebug.capture.hush import hushed
@@ -27,7 +28,7 @@ from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
 from fxdebug.capture.source import short
 from fxdebug.capture.state import State
-from fxdebug.capture.tape import Body
+from fxdebug.capture.tape import Body, context_now
 from fxdebug.capture.values import Values, first_line
 
 
@@ -164,7 +165,7 @@ def tape_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     from fxdebug.capture.bodies import Bodies
 
     values = Values({}, None, lambda what: None, measuring=False)
-    bodies = Bodies(values, lambda what: None)
+    bodies = Bodies(values, {}, lambda what: None)
     watcher = _Watcher(bodies)
     wrap.begin(watcher)
     try:
@@ -187,7 +188,10 @@ class _Watcher:
         if threading.get_ident() != self._thread:
             return run(*args, **kwargs)
         self._count += 1
-        return self._bodies.run(self._count - 1, module, run, args, kwargs)
+        index, context = self._count - 1, context_now()
+        with aside():
+            self._bodies.begin(index, module, run, args, kwargs, context)
+        return self._bodies.run(index, args, kwargs)
 
     def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(*args, **kwargs)

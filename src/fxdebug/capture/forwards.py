@@ -13,9 +13,9 @@ from torch import nn
 from fxdebug.capture import resumable, threads
 from fxdebug.capture.attached import Attached
 from fxdebug.capture.frame import Site
-from fxdebug.capture.recorder import Steps
 from fxdebug.capture.recording import Options, Recording
 from fxdebug.capture.sites import Sites
+from fxdebug.capture.steps import Steps
 from fxdebug.trace import Trace
 
 

@@ -31,58 +31,33 @@ class Site:
 class Frame:
     """One call, open or finished."""
 
-    __slots__ = (
-        "began",
-        "called_as",
-        "depth",
-        "duration",
-        "error",
-        "finished",
-        "gave",
-        "given",
-        "grad",
-        "has_submodules",
-        "index",
-        "inputs",
-        "invoked_in",
-        "line",
-        "method",
-        "module",
-        "number",
-        "outputs",
-        "parent",
-        "raised",
-        "returned",
-        "site",
-        "thread",
-        "training",
-    )  # fmt: skip
+    # What most calls have is said once, here: there is a frame for every call.
+    raised: int | None = None  # id of the exception that left it
+    invoked_in: int | None = None
+    gave: list[tuple[Any, Item]] | None = None  # what its generator yielded, by number, and its result
+    inputs = NO_INPUTS
+    outputs: Outputs | None = None
+    given: Inputs | None = None
+    returned: Outputs | None = None
+    error: Failure | None = None
+    began = 0.0
+    duration = 0.0
+    finished: int | None = None
+    line: Line | None = None
+    method = "forward"
+    training = False
+    grad = True
+    thread: str | None = None
+    called_as: str | None = None
+    has_submodules = False
 
     def __init__(self, site: Site, module: nn.Module, index: int, number: int, parent: Frame | None) -> None:
         self.site = site
         self.module: nn.Module | None = module  # while the call is open: a finished one keeps nothing alive
-        self.raised: int | None = None  # id of the exception that left it
         self.index = index
         self.number = number
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.invoked_in: int | None = None
-        self.gave: list[tuple[Any, Item]] = []  # what its generator yielded, by number, and its result
-        self.inputs = NO_INPUTS
-        self.outputs: Outputs | None = None
-        self.given: Inputs | None = None
-        self.returned: Outputs | None = None
-        self.error: Failure | None = None
-        self.began = 0.0
-        self.duration = 0.0
-        self.finished: int | None = None
-        self.line: Line | None = None
-        self.method = "forward"
-        self.training = False
-        self.grad = True
-        self.thread: str | None = None
-        self.called_as: str | None = None
-        self.has_submodules = False
 
 
 def to_call(frame: Frame) -> Call:

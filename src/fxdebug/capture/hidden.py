@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from fxdebug.capture.coding import uids_in
 from fxdebug.capture.describe import type_name
+from fxdebug.capture.seen import Uid
 from fxdebug.capture.tape import Body
-from fxdebug.capture.values import Uid
 
 
 def hidden_input(body: Body, outermost: Body) -> str | None:

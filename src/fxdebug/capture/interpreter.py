@@ -18,9 +18,10 @@ from fxdebug.capture.coding import Opaque, Struct
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.pattern import Pattern, member
+from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import evaluate
 from fxdebug.capture.tape import Body
-from fxdebug.capture.values import Uid, Values
+from fxdebug.capture.values import Values
 from fxdebug.values import Group, Item, Thing, Value, plain
 
 

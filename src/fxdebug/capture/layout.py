@@ -18,7 +18,7 @@ MOST = 64  # models whose layout is remembered
 class Layout:
     """The modules of a model and the names they have. It keeps neither alive: ``memo`` must not, either."""
 
-    def __init__(self, signature: tuple[Any, ...], paths: list[tuple[str, ...]]) -> None:
+    def __init__(self, signature: list[Any], paths: list[tuple[str, ...]]) -> None:
         self.signature = signature
         self.paths = paths  # the names of each module, the first one first, in the order of ``modules``
         self.memo: dict[str, Any] = {}  # what was derived from it
@@ -34,11 +34,13 @@ def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
         modules = _by_id(model)  # a model may name its modules itself
     else:
         modules = _walked(model)
-    children = [module._modules for module in modules.values()]
-    signature = (
-        tuple([(key, id(type(module))) for key, module in modules.items()]),
-        tuple([(*named.keys(), *map(id, named.values())) for named in children]),
-    )
+    signature: list[Any] = []  # of each module: its id, its class, its children's names and their ids
+    for key, module in modules.items():
+        signature += key, id(type(module))
+        named = module._modules
+        if named:
+            signature += named.keys()
+            signature += map(id, named.values())
     reference, layout = _remembered.get(id(model), (None, None))
     if layout is None or reference is None or reference() is not model or layout.signature != signature:
         layout = Layout(signature, _names(model, modules))
@@ -63,16 +65,15 @@ def tensors_of(modules: list[nn.Module]) -> list[tuple[int, str, bool, Tensor, b
 
 
 def _walked(model: nn.Module) -> dict[int, nn.Module]:
-    found = {id(model): model}
-    pending = [iter(model._modules.values())]
+    found: dict[int, nn.Module] = {}
+    pending = [model]
     while pending:
-        for child in pending[-1]:
-            if child is not None and id(child) not in found:
-                found[id(child)] = child
-                pending.append(iter(child._modules.values()))
-                break
-        else:
-            pending.pop()
+        module = pending.pop()
+        if id(module) not in found:
+            found[id(module)] = module
+            children = module._modules
+            if children:
+                pending += [child for child in reversed([*children.values()]) if child is not None]
     return found
 
 

@@ -13,9 +13,10 @@ from torch import nn
 
 from fxdebug.capture.coding import ATOMS, Opaque, Struct
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, is_another_of, member
+from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import Size, evaluate
 from fxdebug.capture.tape import Body, Entry
-from fxdebug.capture.values import Uid, Values
+from fxdebug.capture.values import Values
 
 
 def match(pattern: Pattern, body: Body, values: Values) -> Match | None:
@@ -61,7 +62,9 @@ class Match:
                 return False
         elif not self._is_child(node.module, entry.what):
             return False
-        if not self._equal(node.args, entry.args) or not self._equal(node.kwargs, entry.kwargs):
+        if not self._equal(node.args, entry.args):
+            return False
+        if (node.kwargs or entry.kwargs) and not self._equal(node.kwargs, entry.kwargs):
             return False
         if entry.changed is not None:
             self._shapes[Uid(entry.changed[0])] = entry.changed[1]
@@ -103,6 +106,16 @@ class Match:
             return type(code) is kind and (
                 template is code or template == code or (template != template and code != code)
             )
+        if kind is tuple:  # the arguments of an operation: most of them are tensors
+            if type(code) is not tuple or len(code) != len(template):
+                return False
+            for x, y in zip(template, code):
+                if type(x) is Slot:
+                    if type(y) is not Uid or self.uids[x.number] != y:
+                        return False
+                elif x is not y and not self._equal(x, y):
+                    return False
+            return True
         if kind is Attribute:
             if type(code) is Opaque:
                 return self._held_by(template) is code.thing

@@ -28,6 +28,7 @@ from fxdebug.values import Stats
 AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
 
 Mark = tuple[Any, ...]
+Found = tuple[int, str, bool, Tensor, bool]  # see ``layout.tensors_of``
 
 
 @dataclass(slots=True)
@@ -73,8 +74,10 @@ class Parameters:
     def __init__(self, layout: Layout, modules: list[nn.Module], measuring: bool | None = None) -> None:
         self._layout = layout
         self._measuring = measuring
-        with aside():
-            self._held = _held(layout, modules)
+        with aside(), np.errstate(all="ignore"):  # weights may be infinite
+            tensors = tensors_of(modules)
+            self._signature = _signature(tensors)
+            self._held = _held(layout, tensors, self._signature)
             few, few_buffers = (self._total(kind) <= AFFORDABLE for kind in (None, "buffer"))
             for held in self._held.values():
                 held.version = version_of(held.tensor)
@@ -103,11 +106,13 @@ class Parameters:
 
     def after(self, model: nn.Module, values: Values) -> tuple[Parameter, ...]:
         """What there was and what became of it; parameters made during the run come last."""
-        with aside():
+        with aside(), np.errstate(all="ignore"):
             layout, modules = layout_of(model)
-            now = _held(layout, modules)
-            if list(now) == list(self._held) and layout is self._layout:
+            tensors = tensors_of(modules)
+            signature = _signature(tensors)
+            if layout is self._layout and signature == self._signature:
                 return tuple([self._record(held, held.tensor, values) for held in self._held.values()])
+            now = _held(layout, tensors, signature)
             by_name = {name: held for held in now.values() for name in held.names}
             found = []
             for held in self._held.values():
@@ -124,6 +129,11 @@ class Parameters:
         mark = None if held.mark is None else _mark(tensor)
         changed = tensor is not held.tensor or version_of(tensor) != held.version or mark != held.mark
         stats = held.before
+        known = None if changed else _known.get(id(tensor))
+        if known is not None and known.record is not None and known.is_of(tensor):  # as it was the last time, too?
+            rests_on = held.names, held.persistent, values.storage(tensor), False, stats, stats
+            if known.record[0] == rests_on and rests_on[2] is not None:
+                return known.record[1]
         if changed and tensor is held.tensor and version_of(tensor) == held.version:
             values.distrust(tensor)
         if changed and self._measuring is not False:
@@ -156,10 +166,15 @@ class Parameters:
         return record
 
 
-def _held(layout: Layout, modules: list[nn.Module]) -> dict[int, _Held]:
+def _signature(tensors: list[Found]) -> list[Any]:
+    """Which tensors there are, where, under which names."""
+    return [
+        part for position, name, _, tensor, persistent in tensors for part in (position, name, id(tensor), persistent)
+    ]
+
+
+def _held(layout: Layout, tensors: list[Found], signature: list[Any]) -> dict[int, _Held]:
     """All parameters and buffers by id, in the order of their modules, each with all of its names."""
-    tensors = tensors_of(modules)
-    signature = [(position, name, id(tensor), persistent) for position, name, _, tensor, persistent in tensors]
     remembered = layout.memo.get("tensors")
     if remembered is not None and remembered[0] == signature:
         names: dict[int, tuple[str, ...]] = remembered[1]
@@ -234,7 +249,7 @@ def _mark(tensor: Tensor) -> Mark | None:
     try:
         arrays = _remembered(tensor).arrays
         if arrays is not None:
-            return tuple([str(_added(array)) for array in arrays])  # as text: NaN is equal to NaN
+            return tuple([_added(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
         body = tensor if type(tensor) in PLAIN else looks(tensor).body
         if body is None or body.layout is not torch.strided or body.is_meta:
             return None

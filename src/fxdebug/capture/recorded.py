@@ -9,8 +9,9 @@ from torch import nn
 from fxdebug.capture.coding import Opaque, Struct, uids_in
 from fxdebug.capture.naming import argument_names
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, attribute_names, relative_paths
+from fxdebug.capture.seen import Uid
 from fxdebug.capture.tape import Body
-from fxdebug.capture.values import Uid, Values
+from fxdebug.capture.values import Values
 
 
 def pattern_of_tape(body: Body, values: Values) -> tuple[Pattern, list[Uid | None]]:

@@ -22,14 +22,16 @@ from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
 from fxdebug.capture.gradients import no_gradients
-from fxdebug.capture.source import caller_line
+from fxdebug.capture.source import Line, caller_line
+from fxdebug.capture.steps import Steps
 from fxdebug.capture.structure import Structure
+from fxdebug.capture.tape import context_now
 from fxdebug.capture.values import Keeper, Values, first_line
 from fxdebug.capture.watched import Watcher, told_of_call
 from fxdebug.trace import Note
 from fxdebug.values import Inputs, Outputs, quick
 
-__all__ = ["Frame", "Listener", "Recorder", "Site", "Steps"]
+__all__ = ["Frame", "Listener", "Recorder", "Site"]
 
 
 class Listener(Protocol):
@@ -85,7 +87,8 @@ class Recorder:
         staged = not listeners and keeper is None and watcher is None
         self.values = Values(names, keeper, self.say, measuring, unchanged, staged=staged)
         self.structure = Structure(self.values, self.say, shown)
-        self.bodies = Bodies(self.values, self.say, watcher) if graph else None
+        self._lines: dict[tuple[int, int], Line] = {}  # the lines of the users' code that were met: notes share them
+        self.bodies = Bodies(self.values, self._lines, self.say, watcher) if graph else None
         self._keep_all = keep_all
         self._listeners = listeners
         self._watcher = watcher
@@ -111,10 +114,10 @@ class Recorder:
     ) -> Any:
         """Run a forward, recorded: its result is returned and its exception passes through."""
         stack = self.stack()
-        frame = self._enter(stack, site, module, args, kwargs)
+        frame = self._enter(stack, site, module, run, args, kwargs)
         try:
             if self.bodies is not None:
-                output = self.bodies.run(frame.index, module, run, args, kwargs)
+                output = self.bodies.run(frame.index, args, kwargs, frame.line)
                 if any(map(_is_iterator, map(type, (*args, *kwargs.values())))):
                     self.not_again(frame, "it was given an iterator, which would be used up")
             elif self._no_grad:
@@ -158,7 +161,13 @@ class Recorder:
             body.hazard = body.hazard or why
 
     def _enter(
-        self, stack: Open, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        stack: Open,
+        site: Site,
+        module: nn.Module,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Frame:
         arrived = time.perf_counter()
         below = stack[-1] if stack else None
@@ -175,24 +184,37 @@ class Recorder:
                 frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
             frame.grad = torch.is_grad_enabled() and not self._no_grad
-            frame.line = caller_line()
+            frame.line = caller_line(self._lines)
             if threading.get_ident() != self._owner:
                 frame.thread = threading.current_thread().name
             if len(site.aliases) > 1:
                 frame.called_as = called_as(self.frames, frame)
-            frame.inputs = self._inputs(args, kwargs)
-            if self._listeners:
+        except Exception as error:
+            self._unrecorded(error)
+        context = None if self.bodies is None else context_now()
+        with aside():
+            try:
+                frame.inputs = self._inputs(args, kwargs)
+            except Exception as error:
+                self._unrecorded(error)
+            if self.bodies is not None and context is not None:
+                self.bodies.begin(frame.index, module, run, args, kwargs, context)
+        if self._listeners:
+            try:
                 with self._lock:
                     for listener in self._listeners:
                         listener.began(frame)
-        except Exception as error:
-            self.say(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
+            except Exception as error:
+                self._unrecorded(error)
         stack.subject = previous
         stack.append(frame)
         now = time.perf_counter()
         stack.lost += now - arrived
         frame.began = now - stack.lost
         return frame
+
+    def _unrecorded(self, error: Exception) -> None:
+        self.say(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
 
     def _leave(self, stack: Open, frame: Frame, output: Any) -> None:
         arrived = time.perf_counter()
@@ -262,6 +284,8 @@ class Recorder:
         previous, stack.subject = stack.subject, frame
         try:
             with aside():
+                if frame.gave is None:
+                    frame.gave = []
                 frame.gave.append((key, self.structure.item(thing, keep=self._keep_all)))
         except Exception as error:
             self.say(f"what it yielded was not recorded: {type(error).__name__}: {first_line(error)}")
@@ -304,7 +328,8 @@ class Recorder:
     def _hooked(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         stack = self.stack()
         previous, stack.subject = stack.subject, frame
-        given = self._inputs(args, kwargs, keep=self._keep_all)
+        with aside():
+            given = self._inputs(args, kwargs, keep=self._keep_all)
         returned = self._outputs(output, keep=self._keep_all)
         if given != frame.inputs:
             frame.given = given
@@ -317,7 +342,8 @@ class Recorder:
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         """What is given to something that is no module call."""
         try:
-            return self._inputs(args, kwargs, self._keep_all)
+            with aside():
+                return self._inputs(args, kwargs, self._keep_all)
         except Exception as error:
             self.say(f"what the method was given was not recorded: {type(error).__name__}: {first_line(error)}")
             return NO_INPUTS
@@ -332,15 +358,19 @@ class Recorder:
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
         item = self.structure.item
-        with aside():
-            return _quick_inputs(
-                tuple([item(arg, keep=keep, reopen=False) for arg in args]),
-                {name: item(arg, keep=keep, reopen=False) for name, arg in kwargs.items()} if kwargs else {},
-            )
+        return _quick_inputs(
+            tuple([item(arg, keep=keep, reopen=False) for arg in args]),
+            {name: item(arg, keep=keep, reopen=False) for name, arg in kwargs.items()} if kwargs else {},
+        )
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
         with aside():
             return _quick_outputs(self.structure.item(output, keep=keep))
+
+    def release(self) -> None:
+        """The trace is made: let go of each other, or all of this stays until Python looks for circles."""
+        self.values.quiet()
+        self.structure.quiet()
 
     def say(self, what: str) -> None:
         """Make a note on the call at hand, once."""
@@ -354,35 +384,7 @@ class Recorder:
 
 def _has_submodules(module: nn.Module) -> bool:
     """As the reference asks it: is there a named child, of whatever kind, that is not ``None``?"""
-    return any(child is not None for child in module._modules.values())
-
-
-class Steps:
-    """One forward that is a generator, as it is run step by step: its call is open during each step."""
-
-    def __init__(self, recorder: Recorder, frame: Frame, module: nn.Module) -> None:
-        self._recorder = recorder
-        self._frame = frame
-        self._module = module
-
-    def step(self) -> Steps:
-        """The block in which one step runs."""
-        return self
-
-    def __enter__(self) -> None:
-        self._recorder.resume(self._frame, self._module)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._recorder.suspend(self._frame, error)
-
-    def yielded(self, thing: Any) -> None:
-        """A step gave this."""
-        self._recorder.gave(self._frame, len(self._frame.gave), thing)
-
-    def returned(self, thing: Any) -> None:
-        """The last step returned this."""
-        if thing is not None:
-            self._recorder.gave(self._frame, "returned", thing)
-
-    def closed(self) -> None:
-        """Nothing is to be done at the end."""
+    for child in module._modules.values():  # plainly: it is asked at every call
+        if child is not None:
+            return True
+    return False

@@ -84,6 +84,7 @@ class Recording:
         if method != "forward" or len(tops) != 1 or tops[0].path:
             calls, notes = _under_one_root(self.sites.root(), calls, notes, method, duration, error)
             calls[0] = replace(calls[0], inputs=self.given, outputs=self.returned)
+        recorder.release()
         live: Live | None = None
         if recorder.bodies is not None:
             shift = len(calls) - len(recorder.frames)

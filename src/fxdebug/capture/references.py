@@ -30,11 +30,12 @@ class Passed:
         self.things = things
         self._tensors = [leaf for leaf in tree_leaves(things) if issubclass(type(leaf), Tensor)]
         self._before = [references_to(tensor) for tensor in self._tensors]
+        self.more: dict[int, int] = {}  # how many more there are after the run, by the ``id`` of the tensor
 
-    def more(self) -> dict[int, int]:
-        """How many more references there are now, by the ``id`` of the tensor."""
+    def close(self) -> None:
+        """The run is over: count once more, before what it returned is passed on."""
         now = [references_to(tensor) for tensor in self._tensors]
-        return {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
+        self.more = {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
 
 
 class References:

@@ -20,6 +20,12 @@ from fxdebug.capture.source import without_our_frames
 from fxdebug.trace import NO_OUTPUT, Trace
 
 
+class _Others(threading.local):
+    """Threads that are not of this run."""
+
+    calling = False  # is this thread calling the model for itself?
+
+
 class OneRun:
     """Everything that happens while one call of the model runs goes into one trace."""
 
@@ -29,12 +35,12 @@ class OneRun:
         self._recording = Recording(self._sites, options)
         self._recorder = self._recording.recorder
         self._owner = threading.get_ident()
-        self._others = threading.local()  # ``calling`` while a thread calls the model for itself
+        self._others = _Others()
 
     def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A module's forward: recorded, unless another thread uses the model for itself."""
         site = self._sites.of(module)
-        if site is None or getattr(self._others, "calling", False):
+        if site is None or self._others.calling:
             return run(*args, **kwargs)
         if not self._is_unrelated(site):
             return self._recorder.run(site, module, run, args, kwargs)
@@ -47,13 +53,13 @@ class OneRun:
     def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A whole ``module(...)`` with its hooks."""
         site = self._sites.of(module)
-        if site is None or getattr(self._others, "calling", False) or self._is_unrelated(site):
+        if site is None or self._others.calling or self._is_unrelated(site):
             return run(*args, **kwargs)
         return self._recorder.around(site, run, args, kwargs)
 
     def meets(self, module: nn.Module) -> bool:
         """Is this call of a module that nobody registered to be recorded?"""
-        return not getattr(self._others, "calling", False) and self._attached.takes(module, self._recorder)
+        return not self._others.calling and self._attached.takes(module, self._recorder)
 
     def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note what a method other than forward is given: no module call tells."""
@@ -131,6 +137,7 @@ def run_once(
             run.returned(output)
         # on a line of its own: the arguments of a call that is being prepared are references, too
         references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
+        passed.close()
         run.close(output, references, passed)
     if raised is not None:
         raised.__traceback__ = without_our_frames(raised.__traceback__)

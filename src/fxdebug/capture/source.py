@@ -72,15 +72,26 @@ _TORCH = str(Path(torch_module.__file__).parents[2])
 _PYTHON = str(Path(os.__file__).parent) + os.sep
 
 
-def user_line(frame: FrameType | None) -> Line | None:
-    """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this."""
+def _shared(frame: FrameType, known: dict[tuple[int, int], Line]) -> Line:
+    key = id(frame.f_code), frame.f_lasti
+    line = known.get(key)
+    if line is None:
+        line = known[key] = Line(frame.f_code, frame.f_lasti)
+    return line
+
+
+def user_line(frame: FrameType | None, known: dict[tuple[int, int], Line]) -> Line | None:
+    """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this.
+
+    ``known`` has those that were met before, by code and instruction: they keep their code alive, so its id is its.
+    """
     for _ in range(64):
         if frame is None:
             return None
         code = frame.f_code
         home = _homes.get(code.co_filename)
         if (_home(code.co_filename) if home is None else home) == _USERS:
-            return Line(code, frame.f_lasti)
+            return _shared(frame, known)
         frame = frame.f_back
     return None
 
@@ -97,8 +108,16 @@ def raised_at(error: BaseException) -> Line | None:
     return found
 
 
-def caller_line() -> Line | None:
-    """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own."""
+def is_users(line: Line) -> bool:
+    """Is it outside torch, fxdebug and Python's own files?"""
+    return _homes.get(line.code.co_filename) == _USERS
+
+
+def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
+    """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own.
+
+    ``known`` is as for :func:`user_line`.
+    """
     frame: FrameType | None = sys._getframe(3)
     for _ in range(32):
         if frame is None:
@@ -106,7 +125,7 @@ def caller_line() -> Line | None:
         code = frame.f_code
         home = _homes.get(code.co_filename)
         if (_home(code.co_filename) if home is None else home) != _CALLING:
-            return Line(code, frame.f_lasti)
+            return _shared(frame, known)
         frame = frame.f_back
     return None
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.capture.values import Uid
+from fxdebug.capture.seen import Uid
 
 
 class Mismatch(Exception):

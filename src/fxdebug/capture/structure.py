@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from fxdebug.capture.describe import PLAIN, type_name
-from fxdebug.capture.values import Say, Values, first_line
+from fxdebug.capture.values import Say, Values, first_line, silence
 from fxdebug.values import Group, Item, Thing, plain
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
@@ -71,6 +71,10 @@ class Structure:
         self._numbering = threading.Lock()
         self._number_count = 0
         self._how = _How()
+
+    def quiet(self) -> None:
+        """Nobody takes notes any more."""
+        self._say = silence
 
     def item(self, thing: Any, *, keep: bool = True, reopen: bool = True) -> Item:
         """The item for any object. ``keep``: store the tensors' data too. ``reopen``: look again inside

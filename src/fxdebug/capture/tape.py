@@ -14,58 +14,29 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.aside import aside
+from fxdebug.capture.aside import aside, nothing_listens
 from fxdebug.capture.body import Body, Context, Entry, Met
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
-from fxdebug.capture.source import Line, short, user_line
+from fxdebug.capture.describe import PLAIN
+from fxdebug.capture.metadata import ESCAPES, METADATA
+from fxdebug.capture.seen import Seen, Uid
+from fxdebug.capture.source import Line, is_users, short, user_line
 from fxdebug.capture.structural import Copies
-from fxdebug.capture.values import Uid, Values, _Seen, version_of
+from fxdebug.capture.values import Values, version_of
 from fxdebug.values import Value
 
-_GETTERS = (
-    "shape dtype device ndim is_cuda is_cpu requires_grad is_leaf layout is_sparse is_quantized is_nested is_meta "
-    "itemsize nbytes is_mps is_xpu is_mkldnn is_sparse_csr is_mtia is_ipu is_maia is_vulkan is_xla names _version "
-    "output_nr grad_fn retains_grad name"
-).split()
-_QUERIES = (
-    "size dim ndimension numel nelement stride is_floating_point is_contiguous element_size __len__ get_device "
-    "is_complex is_signed storage_offset is_inference is_conj is_neg is_same_size _is_view is_set_to"
-).split()
-
-
-def _metadata_functions() -> frozenset[Any]:
-    """The functions that only ask for metadata: they are answered, not noted."""
-    found: set[Any] = {torch.numel, torch.is_floating_point, torch.is_complex, torch.get_default_dtype}
-    found |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, torch._C._set_grad_enabled}
-    for name in _GETTERS:
-        getter = getattr(getattr(Tensor, name, None), "__get__", None)
-        if getter is not None:
-            found.add(getter)
-    profiler = torch.ops.profiler  # marks that a profiler reads: they compute nothing
-    for name in ("_record_function_enter", "_record_function_enter_new", "_record_function_exit"):
-        packet = getattr(profiler, name, None)
-        if packet is not None:
-            found |= {packet, *(getattr(packet, overload) for overload in packet.overloads())}
-    for name in _QUERIES:
-        found |= {getattr(owner, name) for owner in (Tensor, torch) if hasattr(owner, name)}
-    return frozenset(found)
-
-
-METADATA = _metadata_functions()
-# After these, memory can change without a trace: a body that calls one is shown as it was recorded.
-ESCAPES = frozenset(
-    (
-        "numpy __array__ data_ptr __dlpack__ untyped_storage storage _typed_storage set_ share_memory_ __deepcopy__ "
-        "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
-    ).split()
-)
 _iterate = Tensor.__iter__
+_new = tuple.__new__
+NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: nobody writes to it
 
 
 def _at(what: str, line: Line | None) -> str:
@@ -85,15 +56,15 @@ _Region = tuple[Body, Any, tuple[Any, Any], Met]
 class Tape(TorchFunctionMode):
     """Notes the operations of the bodies that are open, in every thread that runs one.
 
-    ``open_bodies`` gives this thread's open bodies, innermost last. ``say`` takes notes on the call at hand.
+    ``stacks`` has each thread's open bodies, innermost last.
     """
 
-    def __init__(self, values: Values, open_bodies: Callable[[], list[Body]], say: Callable[[str], None]) -> None:
+    def __init__(self, values: Values, stacks: dict[int, list[Body]], lines: dict[tuple[int, int], Line]) -> None:
         super().__init__()
         self.values = values
-        self._open = open_bodies
-        self._say = say
+        self._stacks = stacks
         self._opaque = False
+        self._lines = lines
         self.opaque: dict[int, Any] = {}  # all objects that were met and are told apart by identity
         self._wrote = False  # has any operation written to memory that was there before?
 
@@ -102,67 +73,87 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        bodies = self._open()
-        if not bodies or func in METADATA:
-            return func(*args, **kwargs)
+        bodies = self._stacks.get(get_ident())
+        if func in METADATA or not bodies:
+            return func(*args, **kwargs) if kwargs else func(*args)
         body = bodies[-1]
         met = Met()
         coded: tuple[Any, Any] | None = None
         try:
-            coded = tuple([self._code(arg, met) for arg in args]), {k: self._code(v, met) for k, v in kwargs.items()}
-            self._check_gradients(body, met, asked=True)
+            coded = self._codes(args, kwargs, met)
+            if body.hazard is None and met and torch.is_grad_enabled():
+                self._check_gradients(body, met, asked=True)
             if self._wrote:
                 self._catch_up(body, met)
-            body.hazard = body.hazard or met.full
+            if met.left < 0:
+                body.hazard = body.hazard or met.full
         except Exception as error:
             body.hazard = body.hazard or f"an argument could not be noted ({type(error).__name__})"
         if func is _iterate and args and args[0].dim():  # iterating calls unbind unseen: note its results
             result = args[0].unbind(0)
         else:
-            result = func(*args, **kwargs)
+            result = func(*args, **kwargs) if kwargs else func(*args)
         if coded is not None:
             try:
-                self._note(body, func, coded, met, result)
+                self._note(body, func, coded, met, result, sys._getframe(1))
             except Exception as error:
                 body.hazard = body.hazard or f"an operation could not be noted ({type(error).__name__})"
         return iter(result) if func is _iterate and type(result) is tuple else result
 
-    def _note(self, body: Body, func: Any, coded: tuple[Any, Any], met: Met, result: Any) -> None:
-        line = user_line(sys._getframe(2))
+    def _note(
+        self, body: Body, func: Any, coded: tuple[Any, Any], met: Met, result: Any, frame: FrameType | None
+    ) -> None:
+        line = user_line(frame, self._lines)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
             return  # a library that is imported meanwhile: no operation of the body
         if getattr(func, "__name__", "") in ESCAPES:
             body.hazard = body.hazard or _at(f"memory escapes through {_called(func)}", line)
-        writes: list[tuple[Uid, Value]] = []
-        with aside():
-            for entry in met:
-                tensor = entry.reference()
-                if tensor is None:
-                    continue
-                if version_of(tensor) != entry.version:
-                    writes.append((entry.uid, self.values.see(tensor, keep=False)))
-                    self._wrote = True
-                    base = tensor._base
-                    whole = None if base is None else self.values.seen(base)
-                    if base is not None and whole is not None:  # what is written into a part, the whole depends on
-                        whole.gradient = base.requires_grad
-                entry.gradient = tensor.requires_grad
-            changed = None
-            if issubclass(type(result), Tensor):
-                known = self.values.seen(result)
-                if known is not None:
-                    changed = self._changed(known, result)
-            results = Met()
-            out = self._code(result, results)
-            body.hazard = body.hazard or results.full
-            values = tuple([entry.value for entry in results])
-        body.entries.append(Entry(func, coded[0], coded[1], out, context_now(), line, changed, tuple(writes), values))
+        context = context_now()
+        changed = None
+        if met.plain and not context[0] and type(result) is Tensor and nothing_listens():
+            writes = self._written(met)
+            known = self.values.seen(result)
+            if known is None:
+                known = self.values.first(result)
+            else:
+                changed = self._changed(known, result)
+            out = known.uid
+            values: tuple[Value, ...] = (known.value,)
+        else:
+            with aside():
+                writes = self._written(met)
+                if issubclass(type(result), Tensor):
+                    known_before = self.values.seen(result)
+                    if known_before is not None:
+                        changed = self._changed(known_before, result)
+                results = Met()
+                out = self._code(result, results)
+                body.hazard = body.hazard or results.full
+                values = tuple([entry.value for entry in results])
+        # a tuple made the short way: there is one for every operation
+        body.entries.append(_new(Entry, (func, *coded, out, context, line, changed, writes, values, None)))
+
+    def _written(self, met: Met) -> tuple[tuple[Uid, Value], ...]:
+        """Which of an operation's arguments it has written to, and what they are now."""
+        writes: tuple[tuple[Uid, Value], ...] = ()
+        for entry in met:
+            tensor = entry()
+            if tensor is None:
+                continue
+            if entry.version is not None and tensor._version != entry.version:
+                writes = (*writes, (entry.uid, self.values.see(tensor, keep=False)))
+                self._wrote = True
+                base = tensor._base
+                whole = None if base is None else self.values.seen(base)
+                if base is not None and whole is not None:  # what is written into a part, the whole depends on
+                    whole.gradient = base.requires_grad
+            entry.gradient = tensor.requires_grad
+        return writes
 
     def _catch_up(self, body: Body, met: Met) -> None:
         """A view of memory that was written to through another tensor has another value since that operation."""
         for seen in met:
-            tensor = seen.reference()
+            tensor = seen()
             if tensor is not None and seen.version is not None and version_of(tensor) != seen.version:
                 with aside():
                     value = self.values.see(tensor, keep=False, weights=False)
@@ -177,13 +168,13 @@ class Tape(TorchFunctionMode):
         if body.hazard is None and met and torch.is_grad_enabled():
             with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
                 for entry in met:
-                    tensor = entry.reference()
+                    tensor = entry()
                     if tensor is not None and tensor.requires_grad != entry.gradient:
-                        line = user_line(sys._getframe(2)) if asked else None
+                        line = user_line(sys._getframe(2), self._lines) if asked else None
                         what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
                         body.hazard = what if line is None else _at(f"{what}, before", line)
 
-    def _changed(self, known: _Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
+    def _changed(self, known: Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
         """What an in-place operation made of a tensor's metadata, if it changed it."""
         first = self.values.objects[known.uid]
         now = tuple(tensor.shape), str(tensor.dtype)[6:], tensor.requires_grad
@@ -193,6 +184,25 @@ class Tape(TorchFunctionMode):
 
     # Codes ---------------------------------------------------------------------------------------
 
+    def _codes(self, args: Any, kwargs: Any, met: Met) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The codes of positional and keyword arguments. Most are tensors and numbers: those need no function."""
+        seen = self.values.by_id
+        codes = []
+        for arg in args:
+            kind = type(arg)
+            if kind is Tensor or kind is Parameter:
+                entry = seen.get(id(arg))
+                if entry is None or entry() is not arg:
+                    entry = self.values.met(arg)
+                met.append(entry)
+                codes.append(entry.uid)
+            elif kind in ATOMS:
+                codes.append(arg)
+            else:
+                codes.append(self._code(arg, met))
+        named = {name: self._code(arg, met) for name, arg in kwargs.items()} if kwargs else NO_KWARGS
+        return tuple(codes), named
+
     def _code(self, thing: Any, met: Met, depth: int = 0) -> Any:
         """The code of any argument or result; ``met`` collects the tensors in it."""
         kind = type(thing)
@@ -201,10 +211,14 @@ class Tape(TorchFunctionMode):
         if issubclass(kind, Tensor):  # isinstance would ask the object, which may say anything
             entry = self.values.met(thing)
             met.append(entry)
+            if kind not in PLAIN:
+                met.plain = False
             return entry.uid
         below = depth + 1
         if kind is tuple or kind is torch.Size:
             if met.room_for(thing, depth):
+                if kind is tuple and ATOMS.issuperset(map(type, thing)):
+                    return thing
                 return tuple([self._code(item, met, below) for item in thing])
         elif kind is list:
             if met.room_for(thing, depth):
@@ -227,39 +241,43 @@ class Tape(TorchFunctionMode):
     # Calls ---------------------------------------------------------------------------------------
 
     def began(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call begins: note what it was given, and what that looked like."""
+        """A call begins: note what it was given, and what that looked like. To be called ``aside``."""
         self._opaque = False
-        body.context = context_now()
         met = Met()
-        with aside():
-            body.args = tuple([self._code(arg, met) for arg in args])
-            body.kwargs = {name: self._code(arg, met) for name, arg in kwargs.items()}
-            body.opaque = self._opaque
+        body.args, body.kwargs = self._codes(args, kwargs, met)
+        body.opaque = self._opaque
+        if met.left < 0:
             body.hazard = met.full
-            for entry in met:
-                tensor = entry.reference()
-                if tensor is not None and not tensor.is_nested:
-                    body.before[entry.uid] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
-                    body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
-            if body.opaque:
-                body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
+        for entry in met:
+            tensor = entry()
+            if tensor is not None and not tensor.is_nested:
+                body.before[entry.uid] = (self.values.shape_of(tensor), tensor.dtype, tensor.requires_grad)
+                body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
+        if body.opaque:
+            body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
 
-    def ended(self, body: Body, parent: Body | None, output: Any) -> None:
+    def ended(self, body: Body, parent: Body | None, output: Any, line: Line | None) -> None:
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
         met = Met()
         try:
-            with aside():
-                body.out = self._code(output, met)
-            body.hazard = body.hazard or met.full
+            known = self.values.seen(output) if type(output) in PLAIN else None
+            if known is not None:
+                met.append(known)
+                body.out = known.uid
+            else:
+                with aside():
+                    body.out = self._code(output, met)
+                body.hazard = body.hazard or met.full
         except Exception as error:  # the caller's tape has the call all the same
             body.out, body.hazard = Opaque(output), f"what it returned could not be noted ({type(error).__name__})"
-        self._check_gradients(body, met)
+        if body.hazard is None and met and torch.is_grad_enabled():
+            self._check_gradients(body, met)
         if parent is not None:
-            line = user_line(sys._getframe(2))
+            if line is None or not is_users(line):
+                line = user_line(sys._getframe(2), self._lines)
             values = tuple([entry.value for entry in met])
-            parent.entries.append(
-                Entry(body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body)
-            )
+            called = body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body
+            parent.entries.append(_new(Entry, called))
 
     # The thread's stack of modes -----------------------------------------------------------------
 
@@ -274,21 +292,26 @@ class Tape(TorchFunctionMode):
 
     def is_on(self) -> bool:
         """Does this mode hear of this thread's operations?"""
-        return any(torch._C._get_function_stack_at(i) is self for i in range(torch._C._len_torch_function_stack()))
+        count = torch._C._len_torch_function_stack()
+        if count == 1:
+            return torch._C._get_function_stack_at(0) is self
+        return any(torch._C._get_function_stack_at(i) is self for i in range(count))
 
     # Compiled code ------------------------------------------------------------------------------
 
     def region_began(self, function: Any, args: Any, kwargs: Any) -> _Region | None:
         """Compiled code is about to run in the innermost open body, for which it is one operation."""
-        bodies = self._open()
+        bodies = self._stacks.get(get_ident())
         if not bodies:
             return None
         body = bodies[-1]
-        body.hazard = body.hazard or _at("it runs code that torch.compile made", user_line(sys._getframe(2)))
+        body.hazard = body.hazard or _at(
+            "it runs code that torch.compile made", user_line(sys._getframe(2), self._lines)
+        )
         try:
             with aside():
                 met = Met()
-                coded = tuple([self._code(a, met) for a in args]), {k: self._code(v, met) for k, v in kwargs.items()}
+                coded = self._codes(args, kwargs, met)
         except Exception:
             return None
         return body, function, coded, met
@@ -297,7 +320,7 @@ class Tape(TorchFunctionMode):
         """It returned ``result``."""
         body = region[0]
         try:
-            self._note(*region, result)
+            self._note(*region, result, sys._getframe(1))
             body.regions += 1
         except Exception:
             body.hazard = "it runs code that torch.compile made, which could not be noted"
@@ -337,28 +360,34 @@ def put_on(mode: TorchFunctionMode, above: int) -> None:
 
 def context_now() -> Context:
     """What decides how an operation runs besides its arguments."""
-    autocast = None
-    if torch._C._is_any_autocast_enabled():
-        autocast = tuple(
-            (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST if torch.is_autocast_enabled(device)
-        )
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast
+    if not _any_autocast():
+        return _CONTEXTS[_gradients()][_inference()]
+    autocast = tuple(
+        (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST if torch.is_autocast_enabled(device)
+    )
+    return _gradients(), _inference(), autocast
 
 
+_any_autocast = torch._C._is_any_autocast_enabled
+_gradients, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
+_CONTEXTS: tuple[tuple[Context, ...], ...] = tuple(
+    [tuple([(grad, inference, None) for inference in (False, True)]) for grad in (False, True)]
+)
 _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 
 def makes_no_difference(module: nn.Module) -> bool:
     """May a mode be active while this module runs? Not where it would switch off a fused path or compiled code."""
-    if isinstance(module, torch.jit.ScriptModule):
+    bases = type(module).__mro__
+    if _FUSED.isdisjoint(bases):
+        return True
+    if torch.jit.ScriptModule in bases:
         return False
-    if isinstance(module, _FUSED):
-        needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-        return module.training or needs_gradient
-    return True
+    needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    return module.training or needs_gradient
 
 
-_FUSED = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
+_FUSED = frozenset((nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention, torch.jit.ScriptModule))
 
 __all__ = [
     "ESCAPES", "METADATA", "Body", "Context", "Entry", "Tape", "context_now", "makes_no_difference", "put_on",

@@ -34,12 +34,13 @@ from fxdebug.capture.pattern import (
     object_name,
     relative_paths,
 )
+from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import Shape, Size, plain
 from fxdebug.capture.source import Line, user_line
 from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.tape import METADATA, Body, Entry, context_now
-from fxdebug.capture.values import Uid, Values
+from fxdebug.capture.values import Values
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
 _NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
@@ -236,7 +237,7 @@ class ModuleTracer(fx.Tracer):
         self._guard(what, answer, None)
 
     def _guard(self, what: str, answer: Any, node: int | None) -> None:
-        line = user_line(sys._getframe(2))
+        line = user_line(sys._getframe(2), {})
         text = repr(answer)
         guard = Guard(what, text if len(text) < 60 else text[:57] + "…", None if line is None else line.text(), node)
         if guard not in self.pattern.guards:

@@ -9,14 +9,15 @@ measured at every sighting and are the same value when nothing about them differ
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import PLAIN, is_ordinary, looks, name_of
+from fxdebug.capture.describe import NAMES, PLAIN, is_ordinary, looks, name_of
+from fxdebug.capture.memory import Dims, Memory, dims_of
+from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.staging import Measured, Staging
 from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, measure, measure_later
 from fxdebug.values import Stats, Value, quick
@@ -33,56 +34,8 @@ class Keeper(Protocol):
 Say = Callable[[str], None]
 
 
-class Uid(int):
-    """The number of a tensor *object*; its type tells it from an integer among an operation's arguments."""
-
-    __slots__ = ()
-
-
-class _Seen:
-    """What is known of a tensor object that was met: alive as long as the entry is, by a weak reference."""
-
-    __slots__ = ("gradient", "reference", "skipped", "uid", "value", "version")
-
-    def __init__(self, reference: weakref.ref[Tensor], version: int | None, value: Value, uid: Uid) -> None:
-        self.reference = reference
-        self.version = version
-        self.value = value
-        self.uid = uid
-        self.skipped = False  # a weight that was not measured, as nobody asked for its numbers
-        self.gradient = value.requires_grad  # as it was when it was last met
-
-
-class _Memory:
-    """A tensor's memory: its number, and the statistics of what of it was measured."""
-
-    __slots__ = ("measured", "number", "reference")
-
-    def __init__(self, reference: weakref.ref[Any], number: int) -> None:
-        self.reference = reference
-        self.number = number
-        self.measured: dict[tuple[int, Dims, Any], tuple[int, Measured]] = {}
-
-
-Dims = tuple[tuple[int, int], ...]
-
-
-def _dims(tensor: Tensor) -> Dims | None:
-    """(stride, size) of the stretches of memory a strided tensor stands for, the finest first.
-
-    The same for all that arrange the same elements differently; ``None`` where elements are met twice.
-    """
-    merged: list[tuple[int, int]] = []
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
-        if size == 1:
-            continue
-        if merged and stride == merged[-1][0] * merged[-1][1]:
-            merged[-1] = merged[-1][0], merged[-1][1] * size
-        elif stride == 0 or (merged and stride < merged[-1][0] * merged[-1][1]):
-            return None
-        else:
-            merged.append((stride, size))
-    return tuple(merged)
+def silence(what: str) -> None:
+    """Where notes go when the run is over and nobody reads them."""
 
 
 class Values:
@@ -111,12 +64,14 @@ class Values:
         self._measuring = measuring
         self._kept: set[int] = set()
         self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
-        self._seen: dict[int, _Seen] = {}
+        self.by_id: dict[int, Seen] = {}  # by ``id(tensor)``: an entry counts while its reference is that tensor
         self._unchanged_weight = unchanged
         self._staging = Staging() if staged else None
         self._elsewhere: dict[Any, Elsewhere] = {}  # by device
-        self._storages: dict[int, _Memory] = {}
+        self._storages: dict[int, Memory] = {}
         self._storage_count = 0
+        self._measured_views: dict[tuple[Any, ...], Measured] = {}  # by memory, place in it, dtype and version
+        self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}  # shapes and strides: one object for all alike
         self._said: set[str] = set()
         self._lock = threading.RLock()  # numbers are given out in any thread
 
@@ -126,13 +81,13 @@ class Values:
         Without ``weights`` those of a large model stay unmeasured: operations read all of them, calls are given
         few. Call it inside :class:`~fxdebug.capture.aside.aside`.
         """
-        entry = self._seen.get(id(tensor))
+        entry = self.by_id.get(id(tensor))
         if (
             entry is not None
             and entry.version is not None
             and self._keeper is None
             and not (weights and entry.skipped)
-            and entry.reference() is tensor
+            and entry() is tensor
             and entry.version == tensor._version  # type: ignore[union-attr]
         ):
             return entry.value  # met before, and nothing to do about it
@@ -141,9 +96,9 @@ class Values:
 
     def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         keep = keep or self._keep_all
-        entry = self._seen.get(id(tensor))
+        entry = self.by_id.get(id(tensor))
         version = version_of(tensor)
-        if entry is not None and entry.reference() is not tensor:
+        if entry is not None and entry() is not tensor:
             entry = None  # another object had this id
         if entry is not None and entry.version == version:
             value = entry.value
@@ -156,28 +111,47 @@ class Values:
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
-        value = self._new(tensor, keep, weights)
-        if entry is not None:
-            entry.version, entry.value = version, value
+        value = self._new(tensor, version, keep, weights)
+        if entry is None:
+            self._enter(tensor, version, value, weights)
         else:
-            entry = self._seen[id(tensor)] = _Seen(weakref.ref(tensor), version, value, Uid(len(self.objects)))
-            self.objects.append(value)
-        entry.skipped = not weights and value.stats is None and value.name is not None and self._measuring
+            entry.version, entry.value, entry.skipped = version, value, self._skips(value, weights)
         return value
 
-    def seen(self, tensor: Tensor) -> _Seen | None:
-        """The entry of a tensor object that was met before and is still the same object."""
-        entry = self._seen.get(id(tensor))
-        return entry if entry is not None and entry.reference() is tensor else None
+    def _enter(self, tensor: Tensor, version: int | None, value: Value, weights: bool) -> Seen:
+        entry = Seen(tensor)
+        entry.version, entry.value, entry.uid = version, value, Uid(len(self.objects))
+        entry.gradient = value.requires_grad
+        entry.skipped = value.name is not None and self._skips(value, weights)
+        self.objects.append(value)
+        self.by_id[id(tensor)] = entry
+        return entry
 
-    def met(self, tensor: Tensor) -> _Seen:
+    def _skips(self, value: Value, weights: bool) -> bool:
+        return value.name is not None and not weights and value.stats is None and self._measuring
+
+    def first(self, tensor: Tensor) -> Seen:
+        """The entry of a tensor object that was not met before. Call it where nothing listens, or ``aside``."""
+        with self._lock:
+            version = version_of(tensor)
+            return self._enter(tensor, version, self._new(tensor, version, self._keep_all, False), False)
+
+    def seen(self, tensor: Tensor) -> Seen | None:
+        """The entry of a tensor object that was met before and is still the same object."""
+        entry = self.by_id.get(id(tensor))
+        return entry if entry is not None and entry() is tensor else None
+
+    def met(self, tensor: Tensor) -> Seen:
         """The entry of a tensor object that an operation is given or returns."""
         entry = self.seen(tensor)
         if entry is not None:
             return entry
-        with aside(), self._lock:
-            self._see(tensor, False, False)
-        return self._seen[id(tensor)]
+        with aside():
+            return self.first(tensor)
+
+    def quiet(self) -> None:
+        """Nobody takes notes any more."""
+        self._say = silence
 
     def is_named(self, tensor: Tensor) -> bool:
         """Is it a parameter or buffer of the model?"""
@@ -185,12 +159,21 @@ class Values:
 
     def tensor(self, uid: Uid) -> Tensor | None:
         """The tensor object of a uid, if it still exists."""
-        return next((entry.reference() for entry in list(self._seen.values()) if entry.uid == uid), None)
+        return next((entry() for entry in list(self.by_id.values()) if entry.uid == uid), None)
 
     def alive(self) -> list[tuple[Uid, Tensor]]:
         """Every tensor object that was met and still exists, with its uid."""
-        found = [(entry.uid, entry.reference()) for entry in list(self._seen.values())]
+        found = [(entry.uid, entry()) for entry in list(self.by_id.values())]
         return [(uid, tensor) for uid, tensor in found if tensor is not None]
+
+    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
+        """The shape of a tensor as plain data: the same object for all tensors that have it."""
+        size = tensor.shape
+        shape = self._tuples.get(size)
+        if shape is None:
+            shape = tuple(size)
+            self._tuples[shape] = shape
+        return shape
 
     def storage(self, tensor: Tensor) -> int | None:
         """A number for the memory behind a tensor, equal for views of one another."""
@@ -202,42 +185,54 @@ class Values:
             return None  # sparse, nested, opaque: no single storage
         return self._memory(storage).number
 
-    def _memory(self, storage: Any) -> _Memory:
+    def _memory(self, storage: Any) -> Memory:
         memory = self._storages.get(storage._cdata)
-        if memory is None or memory.reference() is None:
+        if memory is None or memory() is None:
             with self._lock:
-                memory = self._storages[storage._cdata] = _Memory(weakref.ref(storage), self._storage_count)
-                self._storage_count += 1
+                memory = self._storages[storage._cdata] = self._number(storage)
         return memory
 
-    def _new(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
+    def _number(self, storage: Any) -> Memory:
+        memory = Memory(storage)
+        memory.number = self._storage_count
+        self._storage_count += 1
+        return memory
+
+    def _new(self, tensor: Tensor, version: int | None, keep: bool, weights: bool) -> Value:
         plain = type(tensor) in PLAIN and is_ordinary(tensor)
-        value = self._ordinary(tensor, weights) if plain else self._special(tensor, weights)
+        value = self._ordinary(tensor, version, weights) if plain else self._special(tensor, weights)
         self.all.append(value)
         if keep and self._keeper is not None:
             self._keep(value, tensor, tensor if plain else None)
         return value
 
-    def _ordinary(self, tensor: Tensor, weights: bool) -> Value:
+    def _ordinary(self, tensor: Tensor, version: int | None, weights: bool) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
-        memory = self._memory(tensor.untyped_storage())
-        measured = (
-            self._of_weight(tensor, weights) or self._of_memory(tensor, memory) if self._measuring else Measured()
-        )
+        storage = tensor.untyped_storage()
+        memory = self._storages.get(storage._cdata)
+        if memory is None or memory() is None:
+            memory = self._storages[storage._cdata] = self._number(storage)
+        name = self._names.get(id(tensor))
+        measured = None
+        if self._measuring:
+            measured = None if name is None else self._of_weight(tensor, weights)
+            measured = measured or self._of_memory(tensor, memory, version)
+        shape, stride, dtype, device = tensor.shape, tensor.stride(), tensor.dtype, tensor.device
         value = _quick_value(
-            number=len(self.all),
-            shape=tuple(tensor.shape),
-            dtype=name_of(tensor.dtype),
-            device=name_of(tensor.device),
-            stride=tensor.stride(),
-            offset=tensor.storage_offset(),
-            type=type(tensor).__name__,
-            requires_grad=tensor.requires_grad,
-            storage=memory.number,
-            name=self._names.get(id(tensor)),
-            stats=measured.stats,
+            len(self.all),
+            self._tuples.get(shape) or self.shape_of(tensor),
+            NAMES.get(dtype) or name_of(dtype),
+            NAMES.get(device) or name_of(device),
+            "strided",
+            self._tuples.setdefault(stride, stride),
+            tensor.storage_offset(),
+            type(tensor).__name__,
+            tensor.requires_grad,
+            memory.number,
+            name,
+            None if measured is None else measured.stats,
         )
-        if measured.values is not None:
+        if measured is not None and measured.values is not None:
             measured.values.append(value)
         return value
 
@@ -287,20 +282,21 @@ class Values:
         measured.settle(known[0])
         return measured
 
-    def _of_memory(self, tensor: Tensor, memory: _Memory) -> Measured:
+    def _of_memory(self, tensor: Tensor, memory: Memory, version: int | None) -> Measured:
         """The statistics of an ordinary tensor: those of another one, if that had all of these elements."""
         count = tensor.numel()
-        dims: Dims | None = ((1, count),) if tensor.is_contiguous() else _dims(tensor)
-        if dims is None or tensor.is_inference() or tensor.is_neg() or tensor.is_conj():
+        dims: Dims | None = ((1, count),) if tensor.is_contiguous() else dims_of(tensor.stride(), self.shape_of(tensor))
+        if dims is None or version is None or tensor.is_neg() or tensor.is_conj():
             return self._begin(tensor)
-        view, version = (tensor.data_ptr(), dims, tensor.dtype), tensor._version
-        known = memory.measured.get(view)
-        if known is not None and known[0] == version:
-            return known[1]
+        place = count if dims == ((1, count),) else dims
+        view = memory.number, tensor.data_ptr(), place, tensor.dtype, version
+        known = self._measured_views.get(view)
+        if known is not None:
+            return known
         measured = Measured()
         if self._staging is None or not self._staging.take(tensor, count, dims, measured):
             measured = self._begin(tensor)
-        memory.measured[view] = version, measured
+        self._measured_views[view] = measured
         return measured
 
     def _begin(self, body: Tensor) -> Measured:
@@ -379,7 +375,10 @@ class Values:
 
 def version_of(tensor: Tensor) -> int | None:
     """How often the tensor has been written to; inference tensors do not count that."""
-    return None if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:  # an inference tensor
+        return None
 
 
 def first_line(error: BaseException) -> str:

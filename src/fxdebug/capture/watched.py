@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from threading import get_ident
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -12,7 +13,9 @@ from torch import Tensor
 from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.frame import Frame, failure
-from fxdebug.capture.tape import METADATA, Tape
+from fxdebug.capture.metadata import METADATA
+from fxdebug.capture.source import Line
+from fxdebug.capture.tape import Tape
 from fxdebug.capture.values import Values, first_line
 from fxdebug.errors import FxDebugError
 from fxdebug.values import Value
@@ -53,17 +56,19 @@ class WatchedTape(Tape):
     def __init__(
         self,
         values: Values,
-        open_bodies: Callable[[], list[Body]],
+        stacks: dict[int, list[Body]],
+        lines: dict[tuple[int, int], Line],
         say: Callable[[str], None],
         watcher: Watcher,
     ) -> None:
-        super().__init__(values, open_bodies, say)
+        super().__init__(values, stacks, lines)
+        self._say = say
         self._watcher = watcher
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        bodies = self._open()
+        bodies = self._stacks.get(get_ident())
         if not bodies or func in METADATA:
             return func(*args, **(kwargs or {}))
         entries = bodies[-1].entries

@@ -39,18 +39,18 @@ class Observer(Protocol):
 class _Wrapped:
     """The wrapper on one module: what stood there before, and who is watching."""
 
-    __slots__ = ("bypassed", "found", "had_own", "method", "module", "observers", "original", "visitors", "visits")
+    bypassed = False  # has the program put another forward in our place?
+    observers: tuple[Observer, ...] = ()
+    visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
+    visits = 0  # such calls that are on
 
     def __init__(self, module: nn.Module, functions: Functions) -> None:
-        _clean(module)
+        if "forward" in module.__dict__:
+            _clean(module)
         self.module = module
         self.had_own = "forward" in module.__dict__
         self.found = None if self.had_own else getattr(type(module), "forward", None)
         self.original = module.forward
-        self.bypassed = False  # has the program put another forward in our place?
-        self.observers: tuple[Observer, ...] = ()
-        self.visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
-        self.visits = 0  # such calls that are on
         if type(self.original) is types.MethodType and self.original.__func__ is self.found:
             function = functions.get(self.found)
             if function is None:

@@ -1,0 +1,46 @@
+"""Torch functions that are answered without being noted, and those after which memory changes unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_GETTERS = (
+    "shape dtype device ndim is_cuda is_cpu requires_grad is_leaf layout is_sparse is_quantized is_nested is_meta "
+    "itemsize nbytes is_mps is_xpu is_mkldnn is_sparse_csr is_mtia is_ipu is_maia is_vulkan is_xla names _version "
+    "output_nr grad_fn retains_grad name"
+).split()
+_QUERIES = (
+    "size dim ndimension numel nelement stride is_floating_point is_contiguous element_size __len__ get_device "
+    "is_complex is_signed storage_offset is_inference is_conj is_neg is_same_size _is_view is_set_to"
+).split()
+
+
+def _metadata_functions() -> frozenset[Any]:
+    """The functions that only ask for metadata: they are answered, not noted."""
+    found: set[Any] = {torch.numel, torch.is_floating_point, torch.is_complex, torch.get_default_dtype}
+    found |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, torch._C._set_grad_enabled}
+    for name in _GETTERS:
+        getter = getattr(getattr(Tensor, name, None), "__get__", None)
+        if getter is not None:
+            found.add(getter)
+    profiler = torch.ops.profiler  # marks that a profiler reads: they compute nothing
+    for name in ("_record_function_enter", "_record_function_enter_new", "_record_function_exit"):
+        packet = getattr(profiler, name, None)
+        if packet is not None:
+            found |= {packet, *(getattr(packet, overload) for overload in packet.overloads())}
+    for name in _QUERIES:
+        found |= {getattr(owner, name) for owner in (Tensor, torch) if hasattr(owner, name)}
+    return frozenset(found)
+
+
+METADATA = _metadata_functions()
+# After these, memory can change without a trace: a body that calls one is shown as it was recorded.
+ESCAPES = frozenset(
+    (
+        "numpy __array__ data_ptr __dlpack__ untyped_storage storage _typed_storage set_ share_memory_ __deepcopy__ "
+        "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
+    ).split()
+)
