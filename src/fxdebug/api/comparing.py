@@ -56,8 +56,8 @@ def compare_models(
     what it computes itself is compared. a runs once, b twice: as it is, to find the pairs, and so. ``inputs`` and
     ``kwargs`` are as for :func:`fx_debug`, ``inputs_b`` where b takes others; the rest is as for :func:`compare`.
     ``comparison.outputs`` are those of the plain runs. All runs begin with the same random numbers, buffers and
-    attributes of modules, and those and the hooks are afterwards as before. What model a raises is raised; where b raises, the plain runs
-    are compared and a note says so.
+    attributes of modules, and those and the hooks are afterwards as before. What model a raises is raised; where b
+    raises, the plain runs are compared and a note says so.
 
     >>> import copy, torch
     >>> one = torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(3)])
