@@ -247,6 +247,28 @@ def test_what_was_drawn_at_random_is_the_same_in_all_runs():
     assert told(compare_models(one, copy.deepcopy(one), torch.randn(4, D))) == []
 
 
+def test_what_the_users_hooks_put_in_place_is_no_fault():
+    one, _ = pair()
+    one.blocks[1].register_forward_hook(lambda module, args, output: output * 2)
+    one.blocks[2].up.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    other = copy.deepcopy(one)
+    assert told(compare_models(one, other, TOKENS)) == []
+    other.blocks[2].act = nn.ReLU()
+    assert told(compare_models(one, other, TOKENS)) == [("blocks.2.act", "relu", "values")]
+
+
+@pytest.mark.parametrize("layout", ["sparse", "nested"])
+def test_layouts_without_positions_are_compared(layout):
+    class Holds(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    made = (
+        torch.eye(3).to_sparse() if layout == "sparse" else torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    )
+    assert told(compare_models(nn.Sequential(Holds()), nn.Sequential(Holds()), (made,))) == []
+
+
 def test_inputs_of_its_own_are_given_to_b():
     one, other = pair()
     found = compare_models(one, other, TOKENS, inputs_b=TOKENS + 1)
@@ -279,16 +301,34 @@ def test_models_inputs_and_random_numbers_are_as_before():
     assert torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
 
 
+def test_what_modules_keep_from_call_to_call_is_as_before():
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.cache = nn.Linear(D, D), None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.cache = self.layer(x) if self.cache is None else torch.cat([self.cache, self.layer(x)])
+            self.seen = len(self.cache)
+            return self.cache.sum(0)
+
+    torch.manual_seed(0)
+    one = Grows()
+    other = copy.deepcopy(one)
+    assert told(compare_models(one, other, torch.ones(2, D))) == []
+    assert [(model.cache, hasattr(model, "seen")) for model in (one, other)] == [(None, False)] * 2
+
+
 class Fails(nn.Module):
     """Raises when it is called for the ``time``-th time."""
 
     def __init__(self, time: int) -> None:
         super().__init__()
-        self.time, self.count = time, 0
+        self.time, self.calls = time, [0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.count += 1
-        if self.count >= self.time:
+        self.calls[0] += 1
+        if self.calls[0] >= self.time:
             raise RuntimeError("enough")
         return x * 2
 

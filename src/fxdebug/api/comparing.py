@@ -55,9 +55,9 @@ def compare_models(
     Each call of b that has a counterpart is given what a's was given, in b's dtype, and hands back what a's returned;
     what it computes itself is compared. a runs once, b twice: as it is, to find the pairs, and so. ``inputs`` and
     ``kwargs`` are as for :func:`fx_debug`, ``inputs_b`` where b takes others; the rest is as for :func:`compare`.
-    ``comparison.outputs`` are those of the plain runs. All runs begin with the same random numbers, and these, the
-    models' buffers and hooks are afterwards as before. What model a raises is raised; where b raises, the plain runs
-    are compared and a note says so.
+    ``comparison.outputs`` are those of the plain runs. All runs begin with the same random numbers, buffers and
+    attributes of modules, and those and the hooks are afterwards as before. What model a raises is raised; where b
+    raises, the plain runs are compared and a note says so.
 
     >>> import copy, torch
     >>> one = torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(3)])

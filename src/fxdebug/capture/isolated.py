@@ -143,6 +143,7 @@ def _plan(pairs: Pairs, slots: Iterable[tuple[str, Value]], known: Mapping[str, 
     found: dict[str, Value] = {}
     for slot, value in slots:
         fitting = [x for x in known.values() if x.saved is not None and x.shape == value.shape and _of_a_kind(x, value)]
+        fitting = [x for x in fitting if x.detail is None and value.detail is None]  # inside vmap, say
         placed = known.get(slot) if known.get(slot) in fitting else None
         partner = next((x for x in fitting if pairs.are(x, value)), None)
         chosen = (placed or partner) if named else partner
@@ -200,12 +201,16 @@ def _slot(parent: str, key: Any) -> str:
 
 @contextmanager
 def as_they_were(*models: nn.Module) -> Iterator[Callable[[], None]]:
-    """Gives a function that puts random generators and the models' buffers back; they are put back at the end, too."""
+    """Gives a function that puts random generators, buffers and attributes of the models' modules back.
+
+    They are put back at the end, too. What an attribute holds (a list that grows) is not looked into.
+    """
+    modules = {id(module): module for model in models for module in model.modules()}.values()
     states = _random_states()
+    attributes = [(module, type(module), _attributes(module)) for module in modules]
     buffers = [
         (module._buffers, name, buffer, buffer.detach().clone())
-        for model in {id(model): model for model in models}.values()
-        for module in model.modules()
+        for module in modules
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
@@ -213,16 +218,30 @@ def as_they_were(*models: nn.Module) -> Iterator[Callable[[], None]]:
     def again() -> None:
         for put, state in states:
             put(state)
+        for module, kind, before in attributes:
+            if type(module) is kind:  # a lazy module becomes another one once and for all
+                now = vars(module)
+                for name in _attributes(module).keys() - before.keys():
+                    del now[name]
+                now.update(before)
         with aside(), torch.no_grad():
-            for held, name, buffer, before in buffers:
+            for held, name, buffer, kept in buffers:
                 held[name] = buffer
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
+                if not torch.equal(buffer, kept):
+                    buffer.copy_(kept)
 
     try:
         yield again
     finally:
         again()
+
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module's own code keeps on it, besides parameters, buffers, modules and hooks."""
+    return {name: held for name, held in vars(module).items() if name not in _OF_TORCH}
 
 
 def _random_states() -> list[tuple[Callable[[Any], Any], Any]]:

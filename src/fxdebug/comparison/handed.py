@@ -7,6 +7,7 @@ caller gets what a's returned, so nothing later shows that it returned another.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from fxdebug import query
 from fxdebug.comparison.judge import Judge, comparable
@@ -16,7 +17,9 @@ from fxdebug.comparison.replaced import is_other
 from fxdebug.comparison.steps import Run
 from fxdebug.comparison.verdict import Row, Side
 from fxdebug.trace import Call, Trace
-from fxdebug.values import Outputs, Value
+from fxdebug.values import Inputs, Outputs, Value
+
+Slots: TypeAlias = Inputs | Outputs
 
 
 def handed(judge: Judge, findings: Sequence[Row], globs: Sequence[str]) -> Iterator[Row]:
@@ -27,26 +30,41 @@ def handed(judge: Judge, findings: Sequence[Row], globs: Sequence[str]) -> Itera
     run = judge.pairs.b
     if not run.trace.settings.get("isolated"):
         return
-    meter = Meter(run.trace, run.trace)
     guilty = {row.b.node for row in findings if row.b is not None}
     for call in run.trace.calls:
-        if call.parent is None:
+        found = None if call.parent is None else judge.pairs.of_call(call)
+        if found is None or call.parent is None:
             continue
-        for before, after, whose in ((call.given, call.inputs, call.parent), (call.outputs, call.returned, call)):
+        ways = (
+            (call.given, call.inputs, found.given, call.parent, _given),
+            (call.outputs, call.returned, None if found.returned is None else found.outputs, call, _returned),
+        )
+        for before, after, hooked, whose, tell in ways:
             if before is None or after is None or ignored(whose.path, globs):
                 continue
-            wrong = dict(before.named())
-            for slot, right in after.named():
-                other = wrong.get(slot)
-                if other is None or not is_other(other, right) or not comparable(right, other):
-                    continue
-                measures = meter(right, other)
-                limit = max(judge.clean, meter.tolerance(right, other))
-                if measures.what == "unknown" or measures.error <= limit or guilty & _makers(run, other):
-                    continue
-                tell = _given if whose is call.parent else _returned
-                yield tell(judge, call, slot, other, measures, limit)
-                break
+            for slot, wrong, measures, limit in _unlike(judge, before, after, hooked):
+                if not guilty & _makers(run, wrong):
+                    yield tell(judge, call, slot, wrong, measures, limit)
+                    break
+
+
+def _unlike(
+    judge: Judge, before: Slots, after: Slots, hooked: Slots | None
+) -> Iterator[tuple[str, Value, Measures, float]]:
+    """What was replaced by something else. Where a hook of the user's own replaced it in a, too, what that found."""
+    run = judge.pairs.b
+    wrong = dict(before.named())
+    known = None if hooked is None else dict(hooked.named())
+    within = Meter(run.trace, run.trace)
+    for slot, put in after.named():
+        other = wrong.get(slot)
+        right, meter = (put, within) if known is None else (known.get(slot), judge.meter)
+        if other is None or right is None or not is_other(other, put) or not comparable(right, other):
+            continue
+        measures = meter(right, other)
+        limit = max(judge.clean, meter.tolerance(right, other))
+        if measures.what != "unknown" and measures.error > limit:
+            yield slot, other, measures, limit
 
 
 def _makers(run: Run, value: Value) -> set[str]:

@@ -144,11 +144,10 @@ def _sample(trace: Trace, value: Value) -> Sequence[float] | None:
     if value.saved is None:
         return None
     try:
-        tensor = trace.tensor(value)
-    except Exception:  # as above
+        flat = trace.tensor(value).detach().reshape(-1)
+        return [_number(flat[place].item()) for place in sample_positions(flat.numel())]
+    except Exception:  # as above, or of a layout without positions (sparse, nested)
         return None
-    flat = tensor.detach().reshape(-1)
-    return [_number(flat[place].item()) for place in sample_positions(flat.numel())]
 
 
 def _number(item: Any) -> float:

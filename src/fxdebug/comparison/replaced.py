@@ -31,16 +31,28 @@ def is_other(old: Value, new: Value) -> bool:
 
 def rejoin(run: Run) -> None:
     """Let values that came from nowhere be another sight of what they replaced."""
-    links = {new.number: old.number for old, new in replacements(run.trace) if _from_nowhere(run, new)}
+    pairs = list(replacements(run.trace))
+    if run.trace.settings.get("isolated"):  # all came from another run; what returns one of them did not make it
+        for _, new in pairs:
+            _unmake(run, new)
+    links = {new.number: old.number for old, new in pairs if _from_nowhere(run, new)}
     if not links:
         return
-    run.same.update((new, old) for new, old in links.items() if new not in run.same)
+    run.same.update(links)
     for number in list(run.same):
         run.same[number] = _end(run.same, number)
     users: dict[int, list[Step]] = {}
     for number, steps in run.users.items():
         users.setdefault(run.same.get(number, number), []).extend(steps)
     run.users = {number: sorted(set(steps), key=lambda step: step.index) for number, steps in users.items()}
+
+
+def _unmake(run: Run, value: Value) -> None:
+    step = run.made.pop(value.number, None)
+    if step is not None:
+        step.outputs = tuple([made for made in step.outputs if made.number != value.number])
+        step.passed = tuple([known for known in step.node.values if known not in step.outputs])
+        step.transparent = step.transparent and bool(step.outputs)
 
 
 def _from_nowhere(run: Run, value: Value) -> bool:
