@@ -127,7 +127,9 @@ def test_with_tensors_every_measure_is_shown(golden):
 
 def test_equal_runs_say_how_large_the_largest_rounding_was(equal, golden):
     assert equal.equal
-    golden("comparison_equal.txt", shown(equal))
+    # how bfloat16 rounds, and where most, is the processor's own
+    text = re.sub(r"0\.\d+", "‹n›", shown(equal))
+    golden("comparison_equal.txt", re.sub(r" at \S+, by", " at ‹step›, by", text))
 
 
 def test_a_port_with_other_names_shows_what_has_no_counterpart_folded(golden):

@@ -32,7 +32,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "demo.py")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_TIME = re.compile(r"\b\d+(\.\d+)? (ms|s)\b")
+_TIME = re.compile(r"\b\d+(\.\d+)? (ms|s)\b|\bulp [\d.e+]+")  # the last bits are the processor's
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
