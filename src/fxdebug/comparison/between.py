@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
 from fxdebug import query
@@ -85,13 +85,13 @@ class Between:
         pairs = self.judge.pairs
         left = {g.value.number: g.value for s in one.steps for g in s.weights if _free(g.value, pairs.values_of_a)}
         right = {g.value.number: g.value for s in other.steps for g in s.weights if _free(g.value, pairs.values)}
-        for step in other.steps:  # parts of one that is whole here may be paired already
-            for part in parts(pairs.b, step) if step.weights else ():
-                partner = pairs.of_value(part)
-                maker = None if partner is None else pairs.a.made.get(partner.number)
-                for given in () if maker is None else maker.weights:
-                    if _free(given.value, pairs.values_of_a):
-                        left[given.value.number] = given.value
+        # parts of one that is whole on the other side may be paired already
+        for step in other.steps:
+            for maker in _makers(pairs.b, step, pairs.of_value, pairs.a):
+                left |= {g.value.number: g.value for g in maker.weights if _free(g.value, pairs.values_of_a)}
+        for step in one.steps:
+            for maker in _makers(pairs.a, step, pairs.back, pairs.b):
+                right |= {g.value.number: g.value for g in maker.weights if _free(g.value, pairs.values)}
         if not left or not right or not _hold_others(left.values(), right.values()):
             return None
         step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
@@ -252,6 +252,15 @@ def _names(pairs: Pairs, values: Iterable[Value]) -> str:
     """What values are called in a: the calls that made them."""
     makers = [pairs.a.made.get(partner.number) for partner in map(pairs.of_value, values) if partner is not None]
     return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
+
+
+def _makers(run: Run, step: Step, partner: Callable[[Value], Value | None], other: Run) -> Iterable[Step]:
+    """Who makes, on the other side, what is taken out of the product of a step with weights."""
+    for part in parts(run, step) if step.weights else ():
+        value = partner(part)
+        maker = None if value is None else other.made.get(value.number)
+        if maker is not None:
+            yield maker
 
 
 def _hold_others(a: Iterable[Value], b: Iterable[Value]) -> bool:

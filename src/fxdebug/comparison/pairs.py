@@ -79,6 +79,11 @@ class Pairs:
         found = self.values.get(self.b.root(b).number)
         return None if found is None else self.a.values[found.a]
 
+    def back(self, a: Value) -> Value | None:
+        """The value of b that is paired with one of a."""
+        other = self.values_of_a.get(self.a.root(a).number)
+        return None if other is None else self.b.values[other]
+
     def of_step(self, b: Step) -> Step | None:
         """The step of a that is paired with one of b."""
         found = self.steps.get(b.index)

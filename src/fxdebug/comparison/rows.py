@@ -69,12 +69,11 @@ class Rows:
         """A finding as a row: in b's names, where b has it."""
         b = _of_step(blame.b, blame.value_b)
         a = _of_step(blame.a, blame.value_a)
-        source = blame.b.node.source if blame.b is not None and blame.b.call is blame.call else None
         return Row(
             blame.call.path,
             blame.op,
             blame.kind,
-            source or (blame.b.node.source if blame.b is not None else None) or blame.call.source,
+            _line(blame),
             a,
             b or self._side(self._b, blame.call, blame.value_b),
             "adds",
@@ -219,6 +218,17 @@ class Rows:
         if self._a.trace.explanation is None or self._b.trace.explanation is None:
             found.append("one of the runs has no graphs (graph=False): calls are compared, operations are not")
         return found
+
+
+def _line(blame: Blame) -> str | None:
+    """The line in the body of the call to blame: of the operation, or where the call with the operation is made."""
+    if blame.b is None:
+        return blame.call.source
+    call = blame.b.call
+    while call.parent is not None and call is not blame.call and call.parent is not blame.call:
+        call = call.parent
+    inner = call is not blame.call and call.parent is blame.call
+    return (call.source if inner else blame.b.node.source) or blame.b.node.source or blame.call.source
 
 
 def _of_step(step: Step | None, value: Value | None) -> Side | None:
