@@ -148,6 +148,18 @@ def test_printing_shows_the_screen(different):
     assert re.sub(r"(?<=\.py:)\d+", "‹line›", str(different)) + "\n" == shown(different)
 
 
+def test_a_run_that_raised_is_told_without_numbers_it_does_not_have():
+    text = shown(odd("raised"))
+    assert "  raised     RuntimeError: mat1 and mat2 shapes cannot be multiplied" in text
+    assert "error  " not in text and "statistics only" not in text
+
+
+def test_other_inputs_are_told_before_anything_else():
+    text = shown(odd("without graphs"))
+    assert text.splitlines()[4].endswith("the runs were given different inputs: args[0]")
+    assert "  error      1 of the reference's size, allowed 1e-05\n" in text and "matched" not in text
+
+
 def test_nothing_is_folded_on_demand(different):
     names = [line.split()[0] for line in shown(different, fold=False).splitlines() if line.startswith("  blocks.")]
     assert names == ["blocks.1.up", "blocks.1.down", *[f"blocks.{i}" for i in range(1, 6)], "blocks.4.up/linear"]

@@ -23,8 +23,11 @@ def detail(comparison: Comparison, row: Row, width: int) -> Iterator[RenderableT
     because = row.because or KINDS.get(str(row.kind), "")
     yield _fact(str(row.kind), printable(because), "bold red")
     yield from _places(comparison, row, width)
+    if row.kind == "raised":
+        return
     yield _fact("error", _judged(row))
-    yield _fact("matched", _matched(row))
+    if row.kind != "input":
+        yield _fact("matched", _matched(row))
     sides = _table(row, width)
     if sides is not None:
         yield ""
@@ -97,10 +100,11 @@ def _judged(row: Row) -> str:
     """The error against what rounding explains, and what went in."""
     if row.measures.what in ("shape", "dtype") and row.error == math.inf:
         return f"cannot be measured: the {row.measures.what}s differ"
-    parts = [f"{error_of(row)} of the reference's size"]
+    parts = [f"{error_of(row)} of the reference's size" if row.error < math.inf else "without bound"]
     if row.tolerance:
         parts.append(f"allowed {number(row.tolerance)}")
-    parts.append("what went in is equal" if not row.error_in else f"of what went in {number(row.error_in)}")
+    if row.kind != "input":
+        parts.append("what went in is equal" if not row.error_in else f"of what went in {number(row.error_in)}")
     return ", ".join(parts)
 
 
