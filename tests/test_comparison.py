@@ -15,6 +15,7 @@ import fxdebug
 from fxdebug import LoadError, UsageError, fx_debug
 from fxdebug.comparison import KINDS, paired, sample_positions
 from fxdebug.comparison.closeness import error_between, tolerance_of
+from fxdebug.comparison.order import in_order
 from fxdebug.values import Stats
 
 X = torch.linspace(-2, 2, 48).view(4, 12)
@@ -152,6 +153,14 @@ def test_ignored_modules_do_not_count():
 def test_what_is_not_a_trace_says_so():
     with pytest.raises(UsageError, match="two traces"):
         fxdebug.compare(run(model()), 3)  # type: ignore[arg-type]
+
+
+def test_sequences_that_are_too_long_to_be_weighed_are_paired_by_runs_of_equal_keys():
+    a = list(range(1_200))
+    b = [*a[:600], -1, *a[600:]]
+    weighed: list[int] = []
+    assert in_order(a, b, lambda x, y: float(weighed.append(x) or 1), lambda x: x) == list(zip(a, a))
+    assert weighed == []
 
 
 # What is found -----------------------------------------------------------------------------------

@@ -59,10 +59,9 @@ class Blamer:
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
             if roots[0].dtype != roots[1].dtype:
                 return None  # inherited from there
-            for run, value in ((self._pairs.b, other.value), (self._pairs.a, one.value)):
-                for step in chain(run, value):
-                    if step.outputs[0].dtype != roots[1].dtype and run is self._pairs.b:
-                        return self._recast(judged, step, roots[1].dtype, step.outputs[0].dtype)
+            for step in chain(self._pairs.b, other.value):
+                if step.outputs[0].dtype != roots[1].dtype:
+                    return self._recast(judged, step, roots[1].dtype, step.outputs[0].dtype)
         same = all(one.value.dtype == other.value.dtype for one, other in sides)
         if same and judged.a.dtype != judged.b.dtype and {judged.a.dtype, judged.b.dtype} <= EPS.keys():
             return self._recast(judged, judged.step, judged.a.dtype, judged.b.dtype)

@@ -6,9 +6,10 @@ This carries pairs across a fault, where values differ and only structure is lef
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Container
 
 from fxdebug.comparison.closeness import EPS, error_between
-from fxdebug.comparison.opnames import COMMUTATIVE
+from fxdebug.comparison.opnames import COMMUTATIVE, family
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Given, Run, Step, kindred
@@ -128,13 +129,12 @@ def pair_between(pairs: Pairs) -> None:
         one = _left(pairs.a, last_a, stop_a, pairs.steps_of_a)
         other = _left(pairs.b, last_b, stop_b, pairs.steps)
         if one and other:
-            for left, right in in_order(one, other, _score, lambda step: object()):
+            for left, right in in_order(one, other, _score, lambda step: (family(step.name), *sizes(step))):
                 pairs.step(left, right, "order", 0.6)
         last_a, last_b = stop_a, stop_b
 
 
-def _left(run: Run, start: int, stop: int, paired: object) -> list[Step]:
-    assert isinstance(paired, dict)
+def _left(run: Run, start: int, stop: int, paired: Container[int]) -> list[Step]:
     return [
         step
         for step in run.steps[start + 1 : stop]

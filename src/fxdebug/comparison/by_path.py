@@ -113,7 +113,7 @@ def pair_bodies(pairs: Pairs) -> None:
         one, other = _items(pairs.a, pairs.a.trace.calls[found.a]), _items(pairs.b, call)
         if all(item.step is None or item.step.index in pairs.steps for item in other):
             continue
-        for left, right in in_order(one, other, lambda x, y: _score(pairs, x, y), lambda item: object()):
+        for left, right in in_order(one, other, lambda x, y: _score(pairs, x, y), _plain):
             if left.step is not None and right.step is not None:
                 pairs.step(left.step, right.step, found.how, 0.95)
 

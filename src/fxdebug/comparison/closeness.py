@@ -44,8 +44,7 @@ def size_of(stats: Stats) -> float:
     """The root of the mean square of the finite elements."""
     if stats.mean is None or stats.std is None:
         return 0.0
-    share = (stats.finite - 1) / stats.finite if stats.finite > 1 else 0.0
-    return math.hypot(abs(stats.mean), stats.std * math.sqrt(max(share, 0.0)))
+    return math.hypot(abs(stats.mean), spread(stats))
 
 
 def spread(stats: Stats) -> float:

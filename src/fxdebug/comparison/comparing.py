@@ -47,12 +47,15 @@ def compare(
     >>> found.equal, found.first.kind, found.first.op
     (False, 'constant', 'layer_norm')
     """
-    globs = _globs(ignore, mapping)
+    globs = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    if isinstance(mapping, (str, os.PathLike)):
+        mapping, more = read(mapping)
+        globs += more
     pairs = paired(a, b, mapping)
     meter = Meter(a, b, tolerance)
     judge = Judge(pairs, meter, tolerance)
     blamer = Blamer(judge)
-    blames = [found for judged in judge.all() if (found := _ask(blamer, judge, judged)) is not None]
+    blames = [found for judged in judge.all() if (found := blamer.of(judged)) is not None]
     blames += blamer.of_outputs()
     rows = Rows(judge, globs)
     counted: list[Row] = [*rows.inputs(), *rows.raised()]
@@ -106,15 +109,3 @@ def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None =
     pair_by_flow(pairs)
     pair_calls(pairs)
     return pairs
-
-
-def _ask(blamer: Blamer, judge: Judge, judged: object) -> Blame | None:
-    from fxdebug.comparison.judge import Judged
-
-    assert isinstance(judged, Judged)
-    return blamer.of(judged)
-
-
-def _globs(ignore: str | Iterable[str], mapping: object) -> tuple[str, ...]:
-    own = (ignore,) if isinstance(ignore, str) else tuple(ignore)
-    return own + read(mapping)[1] if isinstance(mapping, (str, os.PathLike)) else own

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 _SAME = {
     "iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub", "imul": "mul", "rmul": "mul", "multiply": "mul",
-    "truediv": "div", "itruediv": "div", "rtruediv": "rdiv", "rdiv": "rdiv", "divide": "div", "true_divide": "div",
-    "rsub": "rsub", "negative": "neg", "ipow": "pow", "rpow": "rpow", "imatmul": "matmul", "rmatmul": "matmul",
+    "truediv": "div", "itruediv": "div", "rtruediv": "rdiv", "divide": "div", "true_divide": "div",
+    "negative": "neg", "ipow": "pow", "imatmul": "matmul", "rmatmul": "matmul",
     "mm": "matmul", "bmm": "matmul", "floordiv": "floor_divide", "absolute": "abs", "special_expit": "sigmoid",
-    "expit": "sigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax", "__and__": "and",
+    "expit": "sigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
     "logical_and": "and", "bitwise_and": "and", "iand": "and", "logical_or": "or", "bitwise_or": "or", "ior": "or",
     "logical_not": "not", "bitwise_not": "not", "invert": "not", "greater": "gt", "greater_equal": "ge",
     "less": "lt", "less_equal": "le", "not_equal": "ne", "concat": "cat", "concatenate": "cat", "amax": "max",
-    "amin": "min", "clip": "clamp", "masked_fill": "masked_fill", "fill": "fill", "square": "pow",
+    "amin": "min", "clip": "clamp", "square": "pow",
 }  # fmt: skip
 
 # They change where elements lie, or how they are stored, but not what they are.

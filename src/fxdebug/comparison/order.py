@@ -17,24 +17,14 @@ def in_order(
 ) -> list[tuple[A, B]]:
     """Pairs of the two sequences, in order, with the highest sum of scores; a score of 0 or less pairs nothing.
 
-    ``key`` is what must be equal for a certain match: equal beginnings and ends are paired without weighing.
+    Sequences that are too long to be weighed pair by pair are paired by runs of equal ``key``.
 
     >>> in_order("xabc", "abdc", lambda x, y: float(x == y), lambda x: x)
     [('a', 'a'), ('b', 'b'), ('c', 'c')]
     """
-    keys_a, keys_b = [key(item) for item in a], [key(item) for item in b]
-    start = 0
-    while start < min(len(a), len(b)) and keys_a[start] == keys_b[start]:
-        start += 1
-    end = 0
-    while end < min(len(a), len(b)) - start and keys_a[-1 - end] == keys_b[-1 - end]:
-        end += 1
-    front = [(a[i], b[i]) for i in range(start)]
-    back = [(a[len(a) - i], b[len(b) - i]) for i in range(end, 0, -1)]
-    inner_a, inner_b = a[start : len(a) - end], b[start : len(b) - end]
-    if len(inner_a) * len(inner_b) > LARGEST:
-        return [*front, *_by_runs(inner_a, inner_b, keys_a[start:], keys_b[start:]), *back]
-    return [*front, *_best(inner_a, inner_b, score), *back]
+    if len(a) * len(b) > LARGEST:
+        return _by_runs(a, b, key)
+    return _best(a, b, score)
 
 
 def _best(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> list[tuple[A, B]]:
@@ -59,6 +49,7 @@ def _best(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> lis
     return found
 
 
-def _by_runs(a: Sequence[A], b: Sequence[B], keys_a: list[Hashable], keys_b: list[Hashable]) -> list[tuple[A, B]]:
-    blocks = SequenceMatcher(None, keys_a[: len(a)], keys_b[: len(b)], autojunk=False).get_matching_blocks()
+def _by_runs(a: Sequence[A], b: Sequence[B], key: Callable[[A | B], Hashable]) -> list[tuple[A, B]]:
+    one, other = [key(item) for item in a], [key(item) for item in b]
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return [(a[i + k], b[j + k]) for i, j, size in blocks for k in range(size)]

@@ -100,7 +100,7 @@ def parts(run: Run, step: Step) -> list[Value]:
 def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
     """What the one region does that the other does not, and the other way round."""
     one, other = written_out(a.doing), written_out(b.doing)
-    same = in_order(one, other, _alike, lambda pair: object())
+    same = in_order(one, other, _alike, lambda pair: pair[0])
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
     return _whole([x for x in one if id(x) not in left]), _whole([y for y in other if id(y) not in right])
 

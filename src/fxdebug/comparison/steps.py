@@ -130,10 +130,15 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
         if number in run.values:
             made_by.setdefault(id, []).append(run.values[number])
     found: list[tuple[float, Step]] = []
+    results: dict[int, dict[str, Item]] = {}  # by call
     for node in net.nodes.values():
         if node.kind in ("call_function", "call_method"):
             step = Step(0, node, canonical(node.op), _inputs(run, net, node), tuple(made_by.get(node.id, ())))
-            step.constants = () if node.step is None else tuple(_constants(node.step, _results(net, node.call)))
+            if node.step is not None:
+                index = node.call.index
+                if index not in results:
+                    results[index] = _results(net, node.call)
+                step.constants = tuple(_constants(node.step, results[index]))
             found.append((node.position, step))
     return found
 
@@ -202,12 +207,8 @@ def _written(net: Any, id: str) -> list[Value]:
 
 def _results(net: Any, call: Call) -> dict[str, Item]:
     """The results of the nodes of a call's graph, by name."""
-    known = net.__dict__.setdefault("_results_by_name", {})
-    if call.index not in known:
-        body, steps = net.bodies[call.index], net.steps(call)
-        known[call.index] = {step.name: item for step, item in zip(steps, body.results)} if body is not None else {}
-    found: dict[str, Item] = known[call.index]
-    return found
+    body = net.bodies[call.index]
+    return {} if body is None else {step.name: item for step, item in zip(net.steps(call), body.results)}
 
 
 def _constants(step: Op, results: dict[str, Item]) -> Iterator[str]:
