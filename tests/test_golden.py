@@ -137,6 +137,23 @@ def test_a_golden_file_is_small_and_a_run_is_equal_to_it(name, tmp_path):
     assert "sample" in bases
 
 
+def test_what_was_written_is_known_even_if_the_memory_held_the_same_before():
+    class Fills(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            fresh = torch.empty(8, dtype=torch.int64)
+            return fresh.fill_(torch.iinfo(torch.int64).max) + x
+
+    torch.use_deterministic_algorithms(True)  # fills what empty returns with the largest number
+    try:
+        run = fx_debug(Fills(), torch.zeros(8, dtype=torch.int64), values="samples")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    made, filled = run.ops("empty")[0].value, run.ops("fill")[0].value
+    assert made.stats == filled.stats and made.storage == filled.storage
+    kept = {value.number: value.stats is not None for value in golden.reduced(run).values}
+    assert (kept[made.number], kept[filled.number]) == (False, True)
+
+
 def test_nothing_of_a_machine_or_a_moment_is_in_a_golden_file(tmp_path):
     class Odd(nn.Module):
         def forward(self, x: torch.Tensor, thing: object) -> torch.Tensor:

@@ -146,14 +146,18 @@ def _text(text: str) -> str:
 
 
 def _uninitialised(trace: Trace, explanation: Explanation | None) -> set[int]:
-    """The numbers of values that hold what happened to be in memory: results of ``empty``, and those as they were."""
-    made = []
+    """The numbers of values that hold what happened to be in memory: results of ``empty``, and those as they were.
+
+    What has been written is known, even where the memory happened to hold the very same before.
+    """
+    made, written = [], set()
     for body in () if explanation is None else explanation.bodies:
         ops = () if explanation is None or body.graph is None else explanation.graphs[body.graph].ops
         made += [item for op, item in zip(ops, body.results) if op.op in EMPTY and isinstance(item, Value)]
+        written |= {value.number for _, value in body.writes}
     seen = {(value.storage, value.stats) for value in made if value.storage is not None}
-    numbers = {value.number for value in made}
-    return numbers | {value.number for value in trace.values if seen and (value.storage, value.stats) in seen}
+    same = {value.number for value in trace.values if seen and (value.storage, value.stats) in seen}
+    return {value.number for value in made} | (same - written)
 
 
 def _value(value: Value, arbitrary: bool) -> Value:
