@@ -44,6 +44,18 @@ def golden(request: pytest.FixtureRequest):
 
 
 @pytest.fixture(autouse=True)
+def modules_of_a_test_end_with_it(tmp_path_factory: pytest.TempPathFactory):
+    """What a test imported from its own folder the next one, in a folder of its own, must not find imported."""
+    path, known, folder = list(sys.path), set(sys.modules), tmp_path_factory.getbasetemp()
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - known:
+        file = getattr(sys.modules[name], "__file__", None)
+        if isinstance(file, str) and (not Path(file).is_absolute() or folder in Path(file).parents):
+            del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """After every test torch and the process are as before it: modes, print options, patches, grad mode."""
     from torch._tensor_str import get_printoptions
