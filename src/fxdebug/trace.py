@@ -7,6 +7,7 @@ went in or out of one. Everything here is equal by value and survives ``save`` a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -145,7 +146,8 @@ class Call:
     @property
     def body(self) -> Body | None:
         """What the call did inside; ``None`` for a run without graphs."""
-        return None if self._links.trace is None else self._links.trace.body_of(self)
+        explanation = self._links.explanation()
+        return None if explanation is None else explanation.bodies[self.index]
 
     @property
     def status(self) -> str | None:
@@ -165,10 +167,9 @@ class Call:
     @property
     def graph(self) -> Graph | None:
         """The operations of its body, shared with all calls that did the same."""
-        body = self.body
-        if body is None or body.graph is None or self._links.trace is None:
-            return None
-        return self._links.trace.graphs[body.graph]
+        explanation = self._links.explanation()
+        number = None if explanation is None else explanation.bodies[self.index].graph
+        return None if explanation is None or number is None else explanation.graphs[number]
 
     @property
     def code(self) -> str:
@@ -183,9 +184,9 @@ class Call:
         """
         from fxdebug import api
 
-        if self._links.trace is None:
+        if not self._links.count:
             raise UsageError("this call belongs to no trace")
-        return api.fx(self._links.trace, self)
+        return api.fx(self._links.explain, self)
 
     def walk(self) -> Iterator[Call]:
         """This call and all below it, in execution order."""
@@ -203,7 +204,16 @@ class _Links:
     children: tuple[Call, ...] = ()
     parent: Call | None = None
     notes: tuple[Note, ...] = ()
-    trace: Trace | None = None
+    explain: Explains | Explanation | None = None
+    count: int = 0  # calls of the trace; 0: it is in none
+
+    def explanation(self) -> Explanation | None:
+        """The graphs of the run the call is in."""
+        return _explanation(self.explain, self.count)
+
+    def clear(self) -> None:
+        """The call stands nowhere."""
+        self.children, self.parent, self.notes, self.explain, self.count = (), None, (), None, 0
 
 
 class Data(Protocol):
@@ -222,6 +232,27 @@ class Explains(Protocol):
     def explanation(self, count: int) -> Explanation: ...
 
     def fx(self, call: Call) -> Any: ...
+
+
+def _explanation(explain: Explains | Explanation | None, count: int) -> Explanation | None:
+    return explain if explain is None or isinstance(explain, Explanation) else explain.explanation(count)
+
+
+def _are_held(trace: Trace) -> bool:
+    """Does anybody hold one of the calls besides the trace and the other calls, and may ask it for those?"""
+    alone = _references((object(),))[0]
+    links = [call._links for call in trace.calls]
+    lists = tuple([link.children for link in links if link.children])
+    return (
+        _references((trace.calls,)) != [alone + 1]
+        or not set(_references(lists)) <= {alone + 1}
+        or _references(trace.calls) != [alone + len(link.children) + (link.parent is not None) for link in links]
+    )
+
+
+def _references(things: tuple[object, ...]) -> list[int]:
+    """How many references there are to each, as Python counts them here: so many to one that only ``things`` holds."""
+    return [sys.getrefcount(thing) for thing in things]
 
 
 class _NoOutput:
@@ -272,10 +303,16 @@ class Trace(Questions):
             if note.call is not None:
                 notes.setdefault(note.call, []).append(note)
         for call in self.calls:
-            call._links.trace = self
+            call._links.explain, call._links.count = self.explain, len(self.calls)
             call._links.children = tuple(children[call.index])
             call._links.parent = None if call.parent_index is None else self.calls[call.parent_index]
             call._links.notes = tuple(notes.get(call.index, ()))
+
+    def __del__(self) -> None:
+        """Calls hold each other, and the model through their graphs: they go now, not when Python looks for circles."""
+        if "calls" in vars(self) and not _are_held(self):
+            for call in self.calls:
+                call._links.clear()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trace):
@@ -297,18 +334,12 @@ class Trace(Questions):
     @property
     def explanation(self) -> Explanation | None:
         """The graphs of the run; they are made at the first question about them. ``None`` with ``graph=False``."""
-        if self.explain is None or isinstance(self.explain, Explanation):
-            return self.explain
-        return self.explain.explanation(len(self.calls))
+        return _explanation(self.explain, len(self.calls))
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The distinct graphs of the run's bodies."""
         return () if self.explanation is None else self.explanation.graphs
-
-    def body_of(self, call: Call) -> Body | None:
-        """What a call did inside."""
-        return None if self.explanation is None else self.explanation.bodies[call.index]
 
     @property
     def root(self) -> Call:

@@ -15,7 +15,8 @@ from fxdebug.api.dropin import model_addition_debugger_context
 from fxdebug.api.files import load, save, save_golden, tensor
 from fxdebug.api.run import VALUES, arguments, fx_debug, last_failed
 from fxdebug.api.shadow import shadow
-from fxdebug.trace import Call, Trace
+from fxdebug.ops import Explanation
+from fxdebug.trace import Call, Explains, Trace
 
 __all__ = [
     "VALUES",
@@ -94,16 +95,15 @@ def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> Path:
     return registry.export(trace, Path(path), **options)
 
 
-def fx(trace: Trace, call: Call) -> Any:
+def fx(explain: Explains | Explanation | None, call: Call) -> Any:
     """The runnable graph of a verified call: see :attr:`fxdebug.Call.fx`."""
     from fxdebug.errors import UsageError
-    from fxdebug.ops import Explanation
 
-    if trace.explain is None:
+    if explain is None:
         raise UsageError("this run has no graphs: it was made with graph=False")
-    if isinstance(trace.explain, Explanation):
+    if isinstance(explain, Explanation):
         raise UsageError("this trace was loaded: running a graph needs the model; trace it again, or read call.code")
-    return trace.explain.fx(call)
+    return explain.fx(call)
 
 
 def text(trace: Trace, **options: Any) -> str:

@@ -7,7 +7,6 @@ Statistics of weights are remembered across runs by tensor and data.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 import zlib
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, is_fake, looks
 from fxdebug.capture.layout import Layout, join, layout_of, tensors_of
 from fxdebug.capture.values import Values, version_of
-from fxdebug.stats import Unmeasurable, array_of, measure
+from fxdebug.stats import Unmeasurable, array_of, measure, memory_of
 from fxdebug.trace import Parameter
 from fxdebug.values import Stats
 
@@ -231,7 +230,7 @@ def _arrays(tensor: Tensor) -> tuple[np.ndarray, ...] | None:
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
     if not size or not dense or tensor.is_neg() or tensor.is_conj():
         return None
-    memory = np.frombuffer((ctypes.c_char * size).from_address(tensor.data_ptr()), np.uint8)
+    memory = np.frombuffer(memory_of(tensor), np.uint8, size)
     whole = memory.view(np.uint64) if size % 8 == 0 and tensor.data_ptr() % 8 == 0 else memory
     if tensor.dtype in (torch.float32, torch.float64) and tensor.data_ptr() % 8 == 0:
         return whole, memory.view(np.float32 if tensor.dtype is torch.float32 else np.float64)

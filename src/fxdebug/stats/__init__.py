@@ -2,7 +2,7 @@
 
 from fxdebug.stats.elsewhere import Elsewhere, is_elsewhere
 from fxdebug.stats.measure import Unmeasurable, fine_std, finished, measure, measure_later
-from fxdebug.stats.sums import BLOCK, array_of
+from fxdebug.stats.sums import BLOCK, array_of, memory_of
 
 __all__ = [
     "BLOCK",
@@ -14,4 +14,5 @@ __all__ = [
     "is_elsewhere",
     "measure",
     "measure_later",
+    "memory_of",
 ]

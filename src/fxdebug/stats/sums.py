@@ -26,6 +26,7 @@ _WIDE_DOT = 8192  # in float64: for more of them numpy's library starts threads 
 _FEW = 8192  # elements up to which numpy's sum is done before torch's has begun; beyond, torch's takes a third
 
 Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
+_Memory = ctypes.c_char * (1 << 62)  # from some address on: of a type for each size there would be no end
 _least, _greatest, _added = np.minimum.reduce, np.maximum.reduce, np.add.reduce
 
 
@@ -46,9 +47,14 @@ def array_of(flat: Tensor) -> np.ndarray:
     count = flat.numel()
     if count == 0:
         return np.empty(0, str(flat.dtype)[6:])
-    memory: Any = (ctypes.c_char * (count * flat.element_size())).from_address(flat.data_ptr())
+    memory = memory_of(flat)
     memory.tensor = flat  # it lives as long as the array
-    return np.frombuffer(memory, _kind(flat.dtype))
+    return np.frombuffer(memory, _kind(flat.dtype), count)
+
+
+def memory_of(tensor: Tensor) -> Any:
+    """What ``numpy.frombuffer`` reads a tensor on a CPU from, as long as somebody keeps it alive; it has no end."""
+    return _Memory.from_address(tensor.data_ptr())
 
 
 @functools.cache

@@ -1,0 +1,129 @@
+"""What a trace holds is gone with it, at once: the model, the output, and all it noted. No circle is left to Python."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import Trace, fx_debug
+from fxdebug.stats import measure
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x).relu()
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(Block(), Block(), nn.Linear(4, 2))
+
+
+def read(trace: Trace) -> Trace:
+    assert trace.explanation is not None
+    return trace
+
+
+def asked(trace: Trace) -> Trace:
+    assert len(trace.ops("relu")) == 2 and trace.find("*.inner") and trace.check() is not None and str(trace)
+    return trace
+
+
+def ours() -> set[str]:
+    """The types of what is in circles: our records, tensors, modules. (torch.fx's graphs and closures are circles.)"""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        types = [type(thing) for thing in gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    told = [
+        kind for kind in types if kind.__module__.startswith("fxdebug") or issubclass(kind, (torch.Tensor, nn.Module))
+    ]
+    return {kind.__name__ for kind in told}
+
+
+WAYS = {
+    "tree": lambda model, x, folder: fx_debug(model, x, graph=False),
+    "graph": lambda model, x, folder: fx_debug(model, x),
+    "read": lambda model, x, folder: read(fx_debug(model, x)),
+    "samples": lambda model, x, folder: fx_debug(model, x, values="samples"),
+    "tensors": lambda model, x, folder: fx_debug(model, x, values="tensors", save=folder),
+    "gradients": lambda model, x, folder: fx_debug(model, x.clone().requires_grad_()),
+}
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_trace_that_is_let_go_leaves_nothing_to_the_collector(way, tmp_path, no_collector):
+    x = torch.randn(3, 4)
+    for number in range(3):  # what is learned of the class at first stays
+        model = net()
+        gc.collect()
+        trace = WAYS[way](model, x, tmp_path / str(number))
+        alive = [weakref.ref(thing) for thing in (model, model[0].inner.weight, trace.output, trace, trace.calls[1])]
+        del trace, model
+        if number:
+            assert [reference() for reference in alive] == [None] * 5
+    assert ours() == set()
+
+
+def test_a_call_that_somebody_holds_can_be_asked_for_the_others(no_collector):
+    x = torch.randn(3, 4)
+    for hold in (
+        lambda trace: trace.calls[2],
+        lambda trace: trace.find("0.inner")[0],
+        lambda trace: next(call for call in trace.root.walk() if call.path == "0.inner"),
+    ):
+        call = hold(fx_debug(net(), x))
+        assert (call.path, call.parent.path, call.parent.parent.type) == ("0.inner", "0", "Sequential")
+        assert [child.path for child in call.parent.parent.children] == ["0", "1", "2"]
+        assert call.status == "verified" and "linear" in call.code
+        assert torch.equal(call.fx(x), net()[0].inner(x))
+    calls = fx_debug(net(), x).calls
+    assert [call.parent is None for call in calls] == [True] + [False] * 5
+    children = fx_debug(net(), x).root.children
+    assert [child.parent.path for child in children] == ["", "", ""]
+
+
+def test_a_copy_a_pickle_and_a_loaded_trace_outlive_the_first(tmp_path, no_collector):
+    trace = fx_debug(net(), torch.randn(3, 4))
+    again, path = pickle.loads(pickle.dumps(trace)), trace.save(tmp_path / "run")
+    one = str(trace)
+    del trace
+    for other in (again, fxdebug.load(path)):
+        assert str(other) == one and other.calls[2].parent is other.calls[1] and other.calls[2].status == "verified"
+
+
+def test_a_trace_that_was_asked_is_found_by_the_collector():
+    model = net()
+    trace, alive = asked(fx_debug(model, torch.randn(3, 4))), weakref.ref(model)
+    del trace, model
+    gc.collect()
+    assert alive() is None
+
+
+def test_measuring_makes_no_type_for_each_size(no_collector):
+    measure(torch.ones(70_000))
+    gc.collect()
+    for count in range(70_000, 70_050):
+        measure(torch.ones(count))
+    assert gc.collect() == 0
