@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from fractions import Fraction
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fxdebug.stats import BLOCK, Unmeasurable, measure, sums
+from fxdebug.stats import BLOCK, Unmeasurable, measure, measure_at_once, sums
 from fxdebug.values import Stats, pooled
 
 FLOATS = [
@@ -30,8 +31,14 @@ COMPLEX = [torch.complex32, torch.complex64, torch.complex128]
 FLOAT4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
 
 
-@pytest.fixture(autouse=True)
-def as_the_recorder_does():
+@pytest.fixture(autouse=True, params=["by numpy", "in one pass"])
+def as_the_recorder_does(request, monkeypatch):
+    """Without the code that the extra ``fast`` makes, and with it."""
+    if request.param == "by numpy":
+        for module in (sums, importlib.import_module("fxdebug.stats.measure")):
+            monkeypatch.setattr(module, "loop_of", lambda dtype: None)
+    else:
+        assert sums.loop_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
     with torch.no_grad():
         yield
 
@@ -279,6 +286,34 @@ def test_many_elements_are_measured_as_float64_numpy_measures_them(kind) -> None
             std = math.sqrt(math.fsum((array - mean) ** 2) / (size - 1))
             true = Stats(size, mean, std, low, high, max(-low, high), zeros=zeros)
             assert_close(measure(tensor), true, precision(dtype))
+            at_once = measure_at_once(tensor, size)
+            if at_once is not None:
+                assert_close(at_once, true, 2.0**-32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_in_one_pass_tensors_of_any_length_are_measured_to_the_last_element(dtype, request) -> None:
+    r = torch.Generator().manual_seed(4)
+    for size in (1, 2, 3, 31, 32, 33, 63, 64, 65, 100, 1000):
+        for numbers in (torch.randn(size, generator=r), torch.rand(size, generator=r), -torch.rand(size, generator=r)):
+            tensor = numbers.to(dtype)
+            tensor[-1] = 0.0 if size % 2 else -3.0
+            found = measure_at_once(tensor, size)
+            if "by numpy" in request.node.name or size == 1:  # one element has no spread: the sums alone do not say so
+                assert found is None or found == measure(tensor)
+            else:
+                assert found is not None
+                assert_close(found, exact(tensor.tolist()), 2.0**-32)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_special_is_not_measured_at_once(number) -> None:
+    tensor = torch.randn(100, generator=torch.Generator().manual_seed(5))
+    tensor[50] = number
+    assert measure_at_once(tensor, 100) is None
+    assert measure_at_once(torch.full((100,), 0.1), 100) is None  # nothing is left of the squares but rounding
+    assert measure_at_once(torch.ones(100, dtype=torch.int32), 100) is None
+    assert measure_at_once(torch.ones(100, dtype=torch.float64), 100) is None  # whose squares no float holds
 
 
 def test_the_spread_around_a_large_mean_keeps_three_digits_and_more() -> None:

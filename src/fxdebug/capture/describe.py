@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxdebug.stats import is_freed
 from fxdebug.values import Sharding
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -46,6 +47,7 @@ def is_ordinary(tensor: Tensor) -> bool:
         and not tensor.is_nested
         and not _is_wrapped(tensor)
         and tensor.data_ptr() != 0
+        and not is_freed(tensor)
     )
 
 
@@ -93,6 +95,8 @@ def looks(tensor: Tensor) -> Looks:
                 shape, stride = tuple(map(int, shape)), tuple(map(int, stride))
     if tensor.is_quantized:
         detail = _quantisation(tensor)
+    if body is not None and stride is not None and is_freed(body):
+        detail, body = "its memory was given back", None
     return Looks(
         shape, str(tensor.dtype)[6:], str(tensor.device), str(layout)[6:], stride, int(offset), kind.__name__,
         tensor.requires_grad, body, sharding, detail,

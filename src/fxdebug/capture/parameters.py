@@ -20,7 +20,7 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, is_fake, looks
 from fxdebug.capture.layout import Layout, join, layout_of, tensors_of
 from fxdebug.capture.values import Values, version_of
-from fxdebug.stats import Unmeasurable, array_of, measure, memory_of
+from fxdebug.stats import Unmeasurable, array_of, is_freed, measure, memory_of
 from fxdebug.trace import Parameter
 from fxdebug.values import Stats
 
@@ -228,7 +228,7 @@ def _arrays(tensor: Tensor) -> tuple[np.ndarray, ...] | None:
         return None
     size = tensor.numel() * tensor.element_size()
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    if not size or not dense or tensor.is_neg() or tensor.is_conj():
+    if not size or not dense or tensor.is_neg() or tensor.is_conj() or is_freed(tensor):
         return None
     memory = np.frombuffer(memory_of(tensor), np.uint8, size)
     whole = memory.view(np.uint64) if size % 8 == 0 and tensor.data_ptr() % 8 == 0 else memory
@@ -250,7 +250,7 @@ def _mark(tensor: Tensor) -> Mark | None:
         if arrays is not None:
             return tuple([_added(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
         body = tensor if type(tensor) in PLAIN else looks(tensor).body
-        if body is None or body.layout is not torch.strided or body.is_meta:
+        if body is None or body.layout is not torch.strided or body.is_meta or is_freed(body):
             return None
         if body.device.type == "cpu":
             return (zlib.crc32(array_of(body.detach().contiguous().view(-1).view(torch.uint8)).data),)

@@ -26,6 +26,7 @@ from fxdebug.capture.run import run_once
 from fxdebug.capture.values import first_line
 from fxdebug.capture.watched import tensors_in
 from fxdebug.errors import UsageError
+from fxdebug.stats import is_freed
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 
@@ -187,6 +188,9 @@ def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 def copied_model(model: nn.Module) -> nn.Module:
     """A deep copy; tensors that were computed and left on a module (pruning does that) are copied without history."""
     memo: dict[int, Any] = {}
+    for name, held in (*model.named_parameters(), *model.named_buffers()):
+        if held.layout is torch.strided and is_freed(held):
+            raise UsageError(f"{name} of {type(model).__name__} has given its memory back: gather the weights first")
     for module in model.modules():
         for thing in vars(module).values():
             if isinstance(thing, Tensor) and not thing.is_leaf:

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import NAMES, PLAIN, is_ordinary, looks, name_of
+from fxdebug.capture.describe import NAMES, PLAIN, is_fake, is_ordinary, local_part, looks, name_of
 from fxdebug.capture.memory import Dims, Memory, dims_of
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.staging import Measured, Staging
-from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, measure, measure_later
+from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, measure, measure_at_once, measure_later
 from fxdebug.values import Stats, Value, quick
 
 _quick_value = quick(Value)
@@ -294,7 +294,13 @@ class Values:
         if known is not None:
             return known
         measured = Measured()
-        if self._staging is None or not self._staging.take(tensor, count, dims, measured):
+        if place != count or not count or is_elsewhere(tensor):
+            stats = None
+        else:
+            stats = measure_at_once(tensor, count)
+        if stats is not None:
+            measured.stats = stats
+        elif self._staging is None or not self._staging.take(tensor, count, dims, measured):
             measured = self._begin(tensor)
         self._measured_views[view] = measured
         return measured
@@ -334,7 +340,7 @@ class Values:
 
     def _statistics(self, tensor: Tensor, body: Tensor | None, weights: bool) -> Measured:
         if body is None or body.is_meta:
-            self._without_data("fake" if body is None else "meta")
+            self._without_data("meta" if body is not None else "fake" if is_fake(local_part(tensor)) else "freed")
             return Measured()
         return self._of_weight(tensor, weights) or self._begin(body)
 

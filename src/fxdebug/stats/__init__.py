@@ -1,8 +1,8 @@
 """A tensor → :class:`~fxdebug.trace.Stats`, near the speed of reading it."""
 
 from fxdebug.stats.elsewhere import Elsewhere, is_elsewhere
-from fxdebug.stats.measure import Unmeasurable, fine_std, finished, measure, measure_later
-from fxdebug.stats.sums import BLOCK, array_of, memory_of
+from fxdebug.stats.measure import Unmeasurable, fine_std, finished, measure, measure_at_once, measure_later
+from fxdebug.stats.sums import BLOCK, array_of, is_freed, memory_of
 
 __all__ = [
     "BLOCK",
@@ -12,7 +12,9 @@ __all__ = [
     "fine_std",
     "finished",
     "is_elsewhere",
+    "is_freed",
     "measure",
+    "measure_at_once",
     "measure_later",
     "memory_of",
 ]

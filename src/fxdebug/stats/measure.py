@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.stats import elsewhere
-from fxdebug.stats.sums import REAL, Sums, array_of, blocks, centred, fine_squares, sums_of
+from fxdebug.stats.sums import REAL, Sums, array_of, blocks, centred, fine_squares, is_freed, loop_of, sums_of
 from fxdebug.values import Stats, quick
 
 _INTEGER = frozenset(
@@ -29,6 +29,10 @@ _INTEGER = frozenset(
 _FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
 
+_SHORT = (torch.float32, torch.bfloat16, torch.float16)  # the squares of all of which float64 holds
+_CANCELLED = 1e-6  # of sums in float64: with less of the squares left, std would have less than eight digits
+
+
 class Unmeasurable(Exception):
     """No statistics can be taken of this tensor; the message says why."""
 
@@ -38,7 +42,7 @@ def measure(tensor: Tensor) -> Stats:
 
     Dtypes: every real, integer, boolean and complex one, 8- and 4-bit floats, quantised. Layouts:
     strided, sparse (implicit zeros count as zeros) and nested (over the elements there are).
-    Raises :class:`Unmeasurable` for tensors without data (meta, fake) or of an unknown kind.
+    Raises :class:`Unmeasurable` for tensors without data (meta, fake, freed) or of an unknown kind.
 
     >>> measure(torch.tensor([1.0, 2.0, float("nan"), 0.0]))
     Stats(count=4, mean=1.0, std=1.0, min=0.0, max=2.0, absmax=2.0, nan=1, posinf=0, neginf=0, zeros=1)
@@ -52,6 +56,8 @@ def measure(tensor: Tensor) -> Stats:
         tensor = torch.cat(parts) if parts else tensor.values()
     if tensor.layout is not torch.strided:
         return _sparse(tensor)
+    if is_freed(tensor):
+        raise Unmeasurable("its memory was given back")
     dtype = tensor.dtype
     if dtype in REAL:
         return _dense(tensor)
@@ -92,6 +98,21 @@ def _dense(tensor: Tensor) -> Stats:
     if elsewhere.is_elsewhere(flat):
         return elsewhere.measured(flat, repeats)
     return finished(flat, repeats, sums_of(flat))
+
+
+def measure_at_once(tensor: Tensor, count: int) -> Stats | None:
+    """The statistics of a plain tensor, if there is a loop for it and nothing about its numbers is special.
+
+    Its ``count`` elements, one at least, lie one after the other in the CPU's memory, in any order.
+    """
+    loop = loop_of(tensor.dtype)
+    if loop is None or tensor.dtype not in _SHORT:
+        return None
+    total, squares, low, high, zeros = loop(tensor.data_ptr(), count)
+    deviation = squares - total * total / count
+    if not (-math.inf < low and high < math.inf and deviation >= _CANCELLED * squares):
+        return None
+    return _stats(count, 1, total / count, math.sqrt(deviation), 1.0, low, high, zeros)
 
 
 def finished(flat: Tensor, repeats: int, sums: Sums) -> Stats:

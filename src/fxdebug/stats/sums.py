@@ -11,7 +11,7 @@ import functools
 import math
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,24 @@ _least, _greatest, _added = np.minimum.reduce, np.maximum.reduce, np.add.reduce
 
 def sums_of(flat: Tensor) -> Sums:
     """The sums of flat elements of any real floating-point dtype; what is not finite shows in the extremes."""
+    loop = loop_of(flat.dtype)
+    if loop is not None and type(flat) is Tensor and flat.is_contiguous():
+        return loop(flat.data_ptr(), flat.numel())
     sums = _sums(flat)
     return sums[0] if len(sums) == 1 else _merged(sums)
+
+
+@functools.cache
+def loop_of(dtype: torch.dtype) -> Callable[[int, int], Sums] | None:
+    """Sums of so many elements from an address on, in one pass; ``None`` where nothing makes such code."""
+    try:
+        from fxdebug.stats import compiled
+    except ImportError:  # the extra ``fast`` is not installed
+        return None
+    try:
+        return compiled.loop(dtype)
+    except Exception:  # a system that lets nobody make code, a processor that llvmlite does not know
+        return None
 
 
 def array_of(flat: Tensor) -> np.ndarray:
@@ -50,6 +66,21 @@ def array_of(flat: Tensor) -> np.ndarray:
     memory = memory_of(flat)
     memory.tensor = flat  # it lives as long as the array
     return np.frombuffer(memory, _kind(flat.dtype), count)
+
+
+def is_freed(tensor: Tensor) -> bool:
+    """Has the program given back the memory of a strided tensor, or a part of it? To read it would end the process.
+
+    Sharded modules do so with weights between their calls; only what there is of shape and strides is left.
+    """
+    try:
+        there = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+    except (RuntimeError, NotImplementedError):  # no memory of the usual kind
+        return False
+    if there >= tensor.nbytes or not tensor.numel():
+        return False
+    span = 1 + sum([(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())])  # expanded: less
+    return there < span * tensor.element_size()
 
 
 def memory_of(tensor: Tensor) -> Any:

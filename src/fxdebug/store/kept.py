@@ -9,6 +9,7 @@ from typing import IO, Any, Protocol
 
 from torch import Tensor
 
+from fxdebug.stats import is_freed
 from fxdebug.store import tensors
 from fxdebug.store.folder import Workplace
 from fxdebug.store.printed import Printer
@@ -49,6 +50,8 @@ class Kept:
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
         local = getattr(tensor, "_local_tensor", tensor)
+        if body is None and is_freed(local):
+            return
         if self._with_words:
             with contextlib.suppress(Exception):  # sparse, nested: the tree then has our own numbers
                 words = self.printer.statistics(local, value.stats)
