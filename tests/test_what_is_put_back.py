@@ -24,11 +24,14 @@ import torch._tensor_str
 import torch.fx.experimental.symbolic_shapes  # brings in sympy, which adds a filter of its own to warnings
 from torch import nn
 from torch.nn.modules import module as torch_module
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from trees import Does, calls, linear, ones, tree
 
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
+from fxdebug.capture.aside import aside
 
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
 
@@ -549,3 +552,46 @@ def test_a_run_that_is_over_lets_go_of_its_recorder_without_a_collection(graph: 
     finally:
         gc.enable()
     assert trace.calls and left == []
+
+
+# At the end of the stack -------------------------------------------------------------------------
+
+
+class _Passing(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def _deeper(frames: int) -> None:
+    if frames:
+        _deeper(frames - 1)
+    else:
+        with aside():
+            pass
+
+
+def _frames() -> int:
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, _Passing, TorchFunctionMode])
+def test_where_no_frame_is_left_our_own_work_leaves_torch_as_it_was(mode):
+    """Torch functions stayed switched off in the thread, and nothing could be traced in it any more."""
+    raised = 0
+    for left in range(40):
+        with mode(), torch.set_grad_enabled(left % 2 == 0):
+            before = switches()
+            try:
+                _deeper(sys.getrecursionlimit() - _frames() - left)
+            except RecursionError:
+                raised += 1
+            assert switches() == before, left
+    assert 0 < raised < 40
+
+
+def switches() -> tuple[object, ...]:
+    stacks = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    return torch._C._is_torch_function_enabled(), *stacks, torch.is_grad_enabled()

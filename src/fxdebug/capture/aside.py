@@ -39,17 +39,28 @@ class aside:
         self._functions: Any = torch._C.DisableTorchFunction()
         self._functions.__enter__()
         self._lifted: Any = None
-        if _dispatch_modes():
-            self._lifted = _disable_current_modes()
-            self._lifted.__enter__()
-        self._grad = torch.is_grad_enabled()
-        if self._grad:
-            torch._C._set_grad_enabled(False)
+        try:  # at the recursion limit every call may raise that goes deeper than the one before, also one that asks
+            if _dispatch_modes():
+                lifted = _disable_current_modes()
+                lifted.__enter__()
+                self._lifted = lifted
+            self._grad = torch.is_grad_enabled()
+            if self._grad:
+                torch._C._set_grad_enabled(False)
+        except BaseException:
+            try:
+                if self._lifted is not None:
+                    self._lifted.__exit__(None, None, None)
+            finally:
+                self._functions.__exit__(None, None, None)
+            raise
 
     def __exit__(self, *error: object) -> None:
-        if self._grad:
-            torch._C._set_grad_enabled(True)
-        if self._lifted is not None:
-            self._lifted.__exit__(None, None, None)
-        self._functions.__exit__(None, None, None)
-        self._functorch = None
+        try:
+            if self._grad:
+                torch._C._set_grad_enabled(True)
+            if self._lifted is not None:
+                self._lifted.__exit__(None, None, None)
+        finally:
+            self._functions.__exit__(None, None, None)
+            self._functorch = None
