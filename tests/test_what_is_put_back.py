@@ -562,6 +562,11 @@ class _Passing(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+class _Hearing(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
 def _deeper(frames: int) -> None:
     if frames:
         _deeper(frames - 1)
@@ -577,7 +582,7 @@ def _frames() -> int:
     return count
 
 
-@pytest.mark.parametrize("mode", [contextlib.nullcontext, _Passing, TorchFunctionMode])
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, _Passing, _Hearing])
 def test_where_no_frame_is_left_our_own_work_leaves_torch_as_it_was(mode):
     """Torch functions stayed switched off in the thread, and nothing could be traced in it any more."""
     raised = 0
