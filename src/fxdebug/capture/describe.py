@@ -47,7 +47,6 @@ def is_ordinary(tensor: Tensor) -> bool:
         and not tensor.is_nested
         and not _is_wrapped(tensor)
         and tensor.data_ptr() != 0
-        and not is_freed(tensor)
     )
 
 

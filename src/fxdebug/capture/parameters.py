@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, is_fake, looks
 from fxdebug.capture.layout import Layout, join, layout_of, tensors_of
-from fxdebug.capture.values import Values, version_of
+from fxdebug.capture.seen import version_of
+from fxdebug.capture.values import Values
 from fxdebug.stats import Unmeasurable, array_of, is_freed, measure, memory_of
 from fxdebug.trace import Parameter
 from fxdebug.values import Stats

@@ -24,3 +24,11 @@ class Seen(weakref.ref[Tensor]):
     uid: Uid
     skipped: bool  # a weight that was not measured, as nobody asked for its numbers
     gradient: bool  # did it require gradients when it was last met?
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """How often the tensor has been written to; inference tensors do not count that."""
+    try:
+        return tensor._version
+    except RuntimeError:  # an inference tensor
+        return None

@@ -28,10 +28,10 @@ from fxdebug.capture.body import Body, Context, Entry, Met
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.metadata import ESCAPES, METADATA
-from fxdebug.capture.seen import Seen, Uid
+from fxdebug.capture.seen import Seen, Uid, version_of
 from fxdebug.capture.source import Line, is_users, short, user_line
 from fxdebug.capture.structural import Copies
-from fxdebug.capture.values import Values, version_of
+from fxdebug.capture.values import Values
 from fxdebug.values import Value
 
 _iterate = Tensor.__iter__

@@ -17,9 +17,9 @@ from torch import Tensor
 from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import NAMES, PLAIN, is_fake, is_ordinary, local_part, looks, name_of
 from fxdebug.capture.memory import Dims, Memory, dims_of
-from fxdebug.capture.seen import Seen, Uid
+from fxdebug.capture.seen import Seen, Uid, version_of
 from fxdebug.capture.staging import Measured, Staging
-from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, measure, measure_at_once, measure_later
+from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, is_freed, measure, measure_at_once, measure_later
 from fxdebug.values import Stats, Value, quick
 
 _quick_value = quick(Value)
@@ -199,16 +199,20 @@ class Values:
         return memory
 
     def _new(self, tensor: Tensor, version: int | None, keep: bool, weights: bool) -> Value:
-        plain = type(tensor) in PLAIN and is_ordinary(tensor)
-        value = self._ordinary(tensor, version, weights) if plain else self._special(tensor, weights)
+        plain = None
+        if type(tensor) in PLAIN and is_ordinary(tensor):
+            plain = self._ordinary(tensor, version, weights)
+        value = self._special(tensor, weights) if plain is None else plain
         self.all.append(value)
         if keep and self._keeper is not None:
-            self._keep(value, tensor, tensor if plain else None)
+            self._keep(value, tensor, None if plain is None else tensor)
         return value
 
-    def _ordinary(self, tensor: Tensor, version: int | None, weights: bool) -> Value:
-        """The value of a dense tensor that is what it seems: nearly all are."""
-        storage = tensor.untyped_storage()
+    def _ordinary(self, tensor: Tensor, version: int | None, weights: bool) -> Value | None:
+        """The value of a dense tensor that is what it seems: nearly all are. ``None`` if its memory is not there."""
+        storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+        if storage.nbytes() < tensor.nbytes + (offset and offset * tensor.itemsize) and is_freed(tensor):
+            return None
         memory = self._storages.get(storage._cdata)
         if memory is None or memory() is None:
             memory = self._storages[storage._cdata] = self._number(storage)
@@ -225,7 +229,7 @@ class Values:
             NAMES.get(device) or name_of(device),
             "strided",
             self._tuples.setdefault(stride, stride),
-            tensor.storage_offset(),
+            offset,
             type(tensor).__name__,
             tensor.requires_grad,
             memory.number,
@@ -377,14 +381,6 @@ class Values:
             return body is None or not self._measuring or measure(body) == value.stats
         except Exception:
             return False
-
-
-def version_of(tensor: Tensor) -> int | None:
-    """How often the tensor has been written to; inference tensors do not count that."""
-    try:
-        return tensor._version
-    except RuntimeError:  # an inference tensor
-        return None
 
 
 def first_line(error: BaseException) -> str:
