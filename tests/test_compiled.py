@@ -1,0 +1,103 @@
+"""The loops that llvmlite makes, held against every code of 16 bits and against float64; and doing without them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from fxdebug.stats import compiled, sums
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def loop(dtype: torch.dtype) -> compiled.Loop:
+    found = compiled.loop(dtype)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_every_number_of_16_bits_is_read_as_what_it_is(dtype):
+    numbers = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    run, start = loop(dtype), numbers.data_ptr()
+    for place, number in enumerate(numbers.tolist()):
+        total, squares, low, high, zeros = run(start + 2 * place, 1)
+        if number != number:
+            assert all(math.isnan(found) for found in (total, squares)) and (low != low or high != high), place
+        else:
+            assert (total, squares, low, high, zeros) == (number, number * number, number, number, number == 0), place
+            assert math.copysign(1, low) == math.copysign(1, high) == math.copysign(1, number), place
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 64, 65, 95, 1000, 4099])
+def test_sums_and_extremes_are_those_of_all_elements_and_of_no_more(dtype, count):
+    r = torch.Generator().manual_seed(count)
+    kinds = (
+        torch.randn(count + 8, generator=r),
+        torch.rand(count + 8, generator=r) + 1,
+        -torch.rand(count + 8, generator=r),
+    )
+    for kind in kinds:
+        numbers = kind.to(dtype)
+        numbers[count:] = math.nan  # what lies behind is not read
+        numbers[count // 2] = 0.0
+        numbers[count // 3] = -0.0
+        wide = numbers[:count].double()
+        total, squares, low, high, zeros = loop(dtype)(numbers.data_ptr(), count)
+        assert (low, high, zeros) == (float(wide.min()), float(wide.max()), int((wide == 0).sum()))
+        assert total == pytest.approx(math.fsum(wide.tolist()), rel=1e-12, abs=1e-12)
+        assert squares == pytest.approx(math.fsum((wide * wide).tolist()), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("place", [0, 31, 32, 70])
+def test_what_is_not_finite_shows_in_the_extremes_wherever_it_is(dtype, place):
+    for number in (math.nan, math.inf, -math.inf):
+        numbers = torch.ones(71, dtype=dtype)
+        numbers[place] = number
+        _, _, low, high, _ = loop(dtype)(numbers.data_ptr(), 71)
+        assert (low != low or high != high) if number != number else (number in (low, high))
+
+
+def test_a_place_that_is_not_a_multiple_of_the_size_is_read_too():
+    data = torch.zeros(4 * 100 + 1, dtype=torch.uint8)
+    data[1:] = torch.arange(100).float().view(torch.uint8)
+    assert loop(torch.float32)(data.data_ptr() + 1, 100) == (4950.0, 328350.0, 0.0, 99.0, 1)
+
+
+def test_several_threads_run_a_loop_at_once():
+    tensors = [torch.full((50_000,), float(number)) for number in range(8)]
+    run = loop(torch.float32)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: run(x.data_ptr(), len(x)), tensors * 5))
+    assert [total for total, *_ in found] == [50_000.0 * number for number in range(8)] * 5
+
+
+def test_other_dtypes_have_none():
+    assert [compiled.loop(dtype) for dtype in (torch.int32, torch.complex64, torch.float8_e5m2)] == [None] * 3
+
+
+def cannot(program: str) -> None:
+    raise RuntimeError("no target for this processor")
+
+
+@pytest.mark.parametrize("why", ["not installed", "no code for this processor"])
+def test_without_it_statistics_are_taken_in_four_passes(why, monkeypatch):
+    before = sums.sums_of(torch.arange(100.0))
+    for cached in (sums.loop_of, compiled.loop):
+        cached.cache_clear()
+    with monkeypatch.context() as patched:
+        if why == "not installed":
+            patched.setitem(sys.modules, "llvmlite", None)
+        else:
+            patched.setattr(compiled, "_engine", cannot)
+        assert sums.loop_of(torch.float32) is None
+        assert sums.sums_of(torch.arange(100.0)) == before
+    for cached in (sums.loop_of, compiled.loop):
+        cached.cache_clear()
+    assert sums.loop_of(torch.float32) is not None
