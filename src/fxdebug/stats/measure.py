@@ -15,7 +15,18 @@ import torch
 from torch import Tensor
 
 from fxdebug.stats import elsewhere
-from fxdebug.stats.sums import REAL, Sums, array_of, blocks, centred, fine_squares, is_freed, loop_of, sums_of
+from fxdebug.stats.sums import (
+    REAL,
+    Sums,
+    array_of,
+    blocks,
+    centred,
+    fine_squares,
+    has_two_zeros,
+    is_freed,
+    loop_of,
+    sums_of,
+)
 from fxdebug.values import Stats, quick
 
 _INTEGER = frozenset(
@@ -108,9 +119,10 @@ def measure_at_once(tensor: Tensor, count: int) -> Stats | None:
     loop = loop_of(tensor.dtype)
     if loop is None or tensor.dtype not in _SHORT:
         return None
-    total, squares, low, high, zeros = loop(tensor.data_ptr(), count)
+    sums = loop(tensor.data_ptr(), count)
+    total, squares, low, high, zeros = sums
     deviation = squares - total * total / count
-    if not (-math.inf < low and high < math.inf and deviation >= _CANCELLED * squares):
+    if not (-math.inf < low and high < math.inf and deviation >= _CANCELLED * squares) or has_two_zeros(sums):
         return None
     return _stats(count, 1, total / count, math.sqrt(deviation), 1.0, low, high, zeros)
 
@@ -169,9 +181,9 @@ def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
         return _wide(flat, low, high, zeros)
     deviation = squares - total * total / count
     if deviation < 0.2 * squares:  # cancellation would eat the digits float32 has
-        if max(-low, high) < 1e-11:  # the spread may be 1e-7 of that, and its square no float32
+        if not 1e-11 < max(-low, high) < 1e18:  # a square, of a spread of 1e-7 of that, may be no float32
             return _wide(flat, low, high, zeros)
-        shift = total / count
+        shift = total / count if flat.dtype is torch.float64 else float(np.float32(total / count))  # as it is taken off
         drift, squares = centred(flat, shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift

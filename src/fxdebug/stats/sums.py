@@ -34,9 +34,17 @@ def sums_of(flat: Tensor) -> Sums:
     """The sums of flat elements of any real floating-point dtype; what is not finite shows in the extremes."""
     loop = loop_of(flat.dtype)
     if loop is not None and type(flat) is Tensor and flat.is_contiguous():
-        return loop(flat.data_ptr(), flat.numel())
+        in_one_pass = loop(flat.data_ptr(), flat.numel())
+        if not has_two_zeros(in_one_pass):
+            return in_one_pass
     sums = _sums(flat)
     return sums[0] if len(sums) == 1 else _merged(sums)
+
+
+def has_two_zeros(sums: Sums) -> bool:
+    """May an extreme be 0.0 and -0.0 alike? Loops put these in order; torch, whose word is to be ours, takes either."""
+    _, _, low, high, zeros = sums
+    return zeros > 1 and ((low == 0.0 and math.copysign(1.0, low) < 0.0) or high == 0.0)
 
 
 @functools.cache
@@ -74,11 +82,14 @@ def is_freed(tensor: Tensor) -> bool:
     Sharded modules do so with weights between their calls; only what there is of shape and strides is left.
     """
     try:
-        there = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+        whole = tensor.untyped_storage().nbytes()
+        there = whole - tensor.storage_offset() * tensor.element_size()
     except (RuntimeError, NotImplementedError):  # no memory of the usual kind
         return False
     if there >= tensor.nbytes or not tensor.numel():
         return False
+    if tensor.is_quantized:  # several elements may be packed into one byte
+        return whole == 0
     span = 1 + sum([(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())])  # expanded: less
     return there < span * tensor.element_size()
 
