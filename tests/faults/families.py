@@ -39,7 +39,7 @@ _MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     }),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {
         **_TEXT, "intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 8, "query_pre_attn_scalar": 16,
-        "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0, "sliding_window": 4,
+        "attn_logit_softcapping": 3.0, "final_logit_softcapping": 10.0, "sliding_window": 4,
         "attn_implementation": "eager",
     }),
     "bloom": ("BloomForCausalLM", "BloomConfig", {
@@ -100,7 +100,7 @@ def pristine(name: str) -> nn.Module:
         for number, (path, tensor) in enumerate([*model.named_parameters(), *model.named_buffers()]):
             torch.manual_seed(2000 + number)
             with torch.no_grad():
-                _weigh(path, tensor)
+                _weigh(name, path, tensor)
         return model.eval()
 
 
@@ -114,7 +114,7 @@ def twins(name: str) -> tuple[Any, Any, dict[str, Any]]:
     return pristine(name), family(name), given(name)
 
 
-def _weigh(path: str, tensor: Tensor) -> None:
+def _weigh(name: str, path: str, tensor: Tensor) -> None:
     """Values of the size that a trained model has, relative to its width; buffers but running statistics stay."""
     last = path.rsplit(".", 1)[-1]
     if last == "running_var":
@@ -124,8 +124,7 @@ def _weigh(path: str, tensor: Tensor) -> None:
     elif not isinstance(tensor, nn.Parameter) or last in ("A_log", "D", "logit_scale"):
         return
     elif tensor.dim() == 1:
-        centre = 0.0 if "layernorm" in path and "Gemma" in type(tensor).__name__ else 1.0
-        tensor.normal_(centre, 0.3)
+        tensor.normal_(0.0 if name == "gemma2" else 1.0, 0.3)  # Gemma adds the one itself
     elif "embed" in path or "wte" in path or "class_embedding" in path:
         tensor.normal_(0.0, 0.5)
     elif "relative_position" in path:

@@ -95,7 +95,7 @@ class TinyGemma(nn.Module):
         return self.table[ids] * self.table.shape[1] ** 0.5
 
     def head(self, x: Tensor) -> Tensor:
-        return 4.0 * torch.tanh(x @ self.table.T / 4.0)
+        return 10.0 * torch.tanh(x @ self.table.T / 10.0)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor]:
         x = self.looked_up(input_ids)

@@ -223,7 +223,7 @@ class Blamer:
         if a is None or b is None:
             return
         steps = self._pairs.b.steps
-        for one, other in _returned(a, b):
+        for one, other in returned(a, b):
             if self._pairs.are(one, other) or not steps or not comparable(one, other):
                 continue
             measures = self._judge.meter(one, other)
@@ -241,7 +241,7 @@ class Blamer:
         """The models return other values, and no pair of steps says why: the first that is far from its partner."""
         a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
         limit = UNEXPLAINED * self._judge.clean
-        sides = _returned(a, b) if a is not None and b is not None else []
+        sides = returned(a, b) if a is not None and b is not None else []
         far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
@@ -252,10 +252,21 @@ class Blamer:
             yield replace(found, sure=0.3)
 
 
-def _returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
-    """What two models return, place by place; in order where they call the places otherwise."""
+def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
+    """What two models return, place by place; in order where they call the places otherwise.
+
+    One that returns a tuple may leave out what stands further back (a cache): the first of its size is meant.
+    """
     named = dict(a.named())
     if len(named) == 1 and len(b) == 1:
         return [(next(iter(a)), next(iter(b)))]
     sides = [(named[slot], value) for slot, value in b.named() if slot in named]
-    return sides or (list(zip(named.values(), b)) if len(named) == len(b) else [])
+    if sides or len(named) == len(b):
+        return sides or list(zip(named.values(), b))
+    left, found = list(named.values()), []
+    for value in b:
+        partner = next((one for one in left if one.numel == value.numel and comparable(one, value)), None)
+        if partner is not None:
+            left = left[left.index(partner) + 1 :]
+            found.append((partner, value))
+    return found

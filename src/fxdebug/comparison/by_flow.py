@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Container
 
 from fxdebug.comparison.closeness import EPS, error_between
-from fxdebug.comparison.opnames import COMMUTATIVE, family
+from fxdebug.comparison.opnames import ADDING, COMMUTATIVE, family
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Given, Run, Step, kindred
@@ -37,7 +37,27 @@ def pair_uses(pairs: Pairs) -> None:
         other = [step for step in pairs.b.users.get(number, ()) if step.index not in pairs.steps]
         for left, right in zip(one, other):
             if kindred(left, right) and not right.transparent and sizes(left) == sizes(right):
+                if has_bias(left) != has_bias(right):
+                    whole = (left, biased(pairs.b, right)) if has_bias(left) else (biased(pairs.a, left), right)
+                    if whole[0] is not None and whole[1] is not None:  # one adds its bias in a step of its own
+                        pairs.value(whole[0].outputs[0], whole[1].outputs[0], "weights", 0.9)
+                        continue
                 pairs.step(left, right, "weights", 0.9)
+
+
+def has_bias(step: Step) -> bool:
+    """Is it a product that adds a vector of weights, too?"""
+    return family(step.name) == "product" and len(step.weights) > 1 and len(step.weights[-1].value.shape) == 1
+
+
+def biased(run: Run, step: Step) -> Step | None:
+    """The sum that adds the bias to a product without one, if that is all that is done with the product."""
+    users = run.users.get(run.root(step.outputs[0]).number, ()) if family(step.name) == "product" else ()
+    users = [user for user in users if not user.transparent]
+    if len(users) != 1 or users[0].name != "add" or len(users[0].weights) != 1 or not users[0].outputs:
+        return None
+    bias = users[0].weights[0].value
+    return users[0] if len(bias.shape) == 1 and users[0].outputs[0].numel == step.outputs[0].numel else None
 
 
 def pair_forwards(pairs: Pairs) -> None:
@@ -97,7 +117,7 @@ def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
     """The inputs of two steps side by side: data with data, weights with weights, by argument, else in order."""
     found: list[tuple[Given, Given]] = []
     left_over: list[tuple[list[Given], list[Given]]] = []
-    for one, other in ((list(a.data), list(b.data)), (list(a.weights), list(b.weights))):
+    for one, other in ((factors(a, b), factors(b, a)), (list(a.weights), list(b.weights))):
         for right in list(other):
             left = next((left for left in one if pairs.are(left.value, right.value)), None)
             swappable = b.name in COMMUTATIVE or right.weight or (left is not None and left.argument == right.argument)
@@ -119,6 +139,12 @@ def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
         return found
     (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer here may be computed there
     return [*found, *zip(data_a, weights_b), *zip(weights_a, data_b)]
+
+
+def factors(step: Step, other: Step) -> list[Given]:
+    """The data of a step; of a product that also adds something, beside one that does not, what is multiplied."""
+    data = list(step.data)
+    return data[1:] if step.name in ADDING and other.name not in ADDING and len(data) == 3 else data
 
 
 def pair_between(pairs: Pairs) -> None:

@@ -89,6 +89,9 @@ _PRODUCTS = frozenset(
     ]
 )
 
+# Products of two values to which a third, given first, is added.
+ADDING = frozenset(["baddbmm", "addbmm"])
+
 RANDOM = frozenset(
     """rand randn rand_like randn_like randint randint_like randperm bernoulli multinomial normal uniform exponential
     cauchy geometric log_normal random dropout feature_dropout alpha_dropout dropout2d dropout3d rrelu
@@ -101,12 +104,14 @@ STEPS_OF = {
     "masked scaled_dot_product_attention": ("matmul", "mul", "add", "softmax", "matmul"),
     "layer_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
     "rms_norm": ("pow", "mean", "add", "rsqrt", "mul", "mul"),
+    "batch_norm": ("sub", "add", "rsqrt", "mul", "mul", "add"),
+    "group_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
     "silu": ("sigmoid", "mul"),
     "addmm": ("matmul",),
     "linear": ("matmul",),
     "einsum": ("matmul",),
     "grouped_mm": ("matmul",),
-    "baddbmm": ("matmul",),
+    "baddbmm": ("matmul", "mul", "add"),
     "conv1d": ("matmul",),
     "addcmul": ("mul", "add"),
 }

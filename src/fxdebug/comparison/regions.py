@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.closeness import visible
-from fxdebug.comparison.opnames import FACTORIES, PIECES, REPEATING, STEPS_OF, role
+from fxdebug.comparison.closeness import EPS, visible
+from fxdebug.comparison.opnames import ADDING, FACTORIES, PIECES, REPEATING, STEPS_OF, role
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
@@ -56,11 +56,19 @@ def region(run: Run, value: Value, paired: Callable[[Value], bool], *, through: 
 
 def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
     """The names of what steps do, fused operations one by one; what takes parts and makes constants left out."""
-    doing = [step for step in steps if step.name not in PIECES | FACTORIES | REPEATING]
+    doing = [step for step in steps if looks_up(step) or step.name not in PIECES | FACTORIES | REPEATING]
     return [(name, step) for step in doing for name in _parts(step)]
 
 
+def looks_up(step: Step) -> bool:
+    """Does it take rows out of a table of weights? However it is written, that is what an embedding does."""
+    tables = [given.value for given in step.weights if given.value.dtype in EPS]
+    return step.name == "getitem" and bool(tables) and len(tables[0].shape) > 1
+
+
 def _parts(step: Step) -> tuple[str, ...]:
+    if looks_up(step):
+        return ("embedding",)
     if step.name != "scaled_dot_product_attention":
         return STEPS_OF.get(step.name, (step.name,))
     masked = len(step.data) > 3 or "is_causal=True" in step.constants
@@ -73,6 +81,8 @@ def products(step: Step) -> list[tuple[Value, ...]]:
     data = tuple([given.value for given in step.data])
     if step.name == "scaled_dot_product_attention" and len(data) >= 3:
         return [data[:2]]
+    if step.name in ADDING and len(data) == 3:
+        return [data[1:]]
     return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
 
 

@@ -6,6 +6,7 @@ their numbers, so modules around an operation, their names and their nesting pla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -133,14 +134,28 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
     results: dict[int, dict[str, Item]] = {}  # by call
     for node in net.nodes.values():
         if node.kind in ("call_function", "call_method"):
-            step = Step(0, node, canonical(node.op), _inputs(run, net, node), tuple(made_by.get(node.id, ())))
+            inputs = _inputs(run, net, node)
+            name = "linear" if _pointwise(node.op, inputs) else canonical(node.op)
+            step = Step(0, node, name, inputs, tuple(made_by.get(node.id, ())))
             if node.step is not None:
                 index = node.call.index
                 if index not in results:
                     results[index] = _results(net, node.call)
                 step.constants = tuple(_constants(node.step, results[index]))
+                if name == "scaled_dot_product_attention" and inputs:
+                    usual = shorter(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
+                    step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
             found.append((node.position, step))
     return found
+
+
+def _pointwise(op: str, inputs: tuple[Given, ...]) -> bool:
+    """Is it a convolution whose kernel sees one place? Then it is a product with weights, wherever channels stand."""
+    kernels = [given.value.shape for given in inputs if given.weight and len(given.value.shape) > 2]
+    data = [given.value.shape for given in inputs if not given.weight]
+    if canonical(op) not in ("conv1d", "conv2d", "conv3d") or not kernels or not data or len(data[0]) < len(kernels[0]):
+        return False
+    return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # and is not grouped
 
 
 def _add(run: Run, step: Step) -> None:
