@@ -165,7 +165,7 @@ _INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
     "qwen3": lambda: _tokens(11, 8),
     "opt": lambda: _tokens(11, 8),
     "mamba": lambda: {"input_ids": torch.randint(3, WORDS, (2, 7))},
-    "convnext": lambda: _image(32),
+    "convnext": lambda: _image(24),
     "resnet": lambda: _image(32),
     "swin": lambda: _image(16),
     "clip": _both,

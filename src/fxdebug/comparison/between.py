@@ -25,6 +25,7 @@ class Between:
 
     judge: Judge
     told: set[object] = field(default_factory=set)
+    _folds: bool | None = None  # once it is known: are norms over the batch part of products in b?
 
     def ask(self, judged: Judged, a: Value, b: Value, *, through: bool = False) -> Blame | None:
         """Who makes ``b`` be there instead of ``a``; ``None`` where the error comes from further up.
@@ -92,7 +93,7 @@ class Between:
         for step in one.steps:
             for maker in _makers(pairs.a, step, pairs.back, pairs.b):
                 right |= {g.value.number: g.value for g in maker.weights if _free(g.value, pairs.values)}
-        if not left or not right or not _hold_others(left.values(), right.values()):
+        if not left or not right or _folds(one) != _folds(other) or not _hold_others(left.values(), right.values()):
             return None
         step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
         names = listed(value.name for value in right.values())
@@ -103,6 +104,7 @@ class Between:
 
     def _steps(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         gone, new = unlike(one, other)
+        gone = [(name, step) for name, step in gone if not self._elsewhere_too(step)]
         crossed = self._crossed(judged, a, b, one, other)
         if crossed is not None:
             return crossed
@@ -115,6 +117,20 @@ class Between:
         step = _telling([step for _, step in new])
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
         return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
+
+    def _elsewhere_too(self, step: Step) -> bool:
+        """Is a norm of a part of a product in b, as is right where another one of its kind is?"""
+        if step.name != "batch_norm":
+            return False
+        pairs = self.judge.pairs
+        if self._folds is None:
+            found = [(pairs.a.made.get(pair.a), pairs.b.made.get(number)) for number, pair in pairs.values.items()]
+            self._folds = any(
+                maker is not None and other is not None and maker.name == step.name and other.weights
+                and other.name.startswith(("conv", "linear")) and not differ(self.judge, maker.outputs[0], other.outputs[0])
+                for maker, other in found
+            )  # fmt: skip
+        return self._folds
 
     def _crossed(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         """A product of the right two values in the wrong order, or of one right value and another one's."""
@@ -195,7 +211,11 @@ class Between:
         if not wanted or None in wanted:
             return None
         most = (0, -1)
+        inside = {call.index for call in _above(step.call)}
         for call in home.walk():
+            other = pairs.of_call(call)
+            if other is not None and other.index not in inside and call is not home:
+                continue  # in a it is not in that one
             given, made = _at_hand(pairs.b, call)
             rank = (len(wanted & made), call.depth)
             if wanted <= given | made and rank[0] and rank > most:
@@ -261,6 +281,11 @@ def _makers(run: Run, step: Step, partner: Callable[[Value], Value | None], othe
         maker = None if value is None else other.made.get(value.number)
         if maker is not None:
             yield maker
+
+
+def _folds(found: Region) -> bool:
+    """Has it a norm over the batch, or scales by weights? Where only one has, the other may have it in its products."""
+    return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in found.doing)
 
 
 def _hold_others(a: Iterable[Value], b: Iterable[Value]) -> bool:

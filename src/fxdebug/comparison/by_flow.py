@@ -33,16 +33,25 @@ def pair_uses(pairs: Pairs) -> None:
     for number, found in list(pairs.values.items()):
         if pairs.b.values[number].name is None:
             continue
-        one = [step for step in pairs.a.users.get(found.a, ()) if step.index not in pairs.steps_of_a]
-        other = [step for step in pairs.b.users.get(number, ()) if step.index not in pairs.steps]
+        one = [s for s in pairs.a.users.get(found.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
+        other = [s for s in pairs.b.users.get(number, ()) if s.index not in pairs.steps and not s.transparent]
         for left, right in zip(one, other):
-            if kindred(left, right) and not right.transparent and sizes(left) == sizes(right):
-                if has_bias(left) != has_bias(right):
-                    whole = (left, biased(pairs.b, right)) if has_bias(left) else (biased(pairs.a, left), right)
-                    if whole[0] is not None and whole[1] is not None:  # one adds its bias in a step of its own
-                        pairs.value(whole[0].outputs[0], whole[1].outputs[0], "weights", 0.9)
-                        continue
-                pairs.step(left, right, "weights", 0.9)
+            if kindred(left, right) and sizes(left) == sizes(right):
+                pair_products(pairs, left, right, "weights", 0.9)
+
+
+def pair_products(pairs: Pairs, a: Step, b: Step, how: str, sure: float) -> None:
+    """Pair two steps; where only one of them adds its bias or norms in a step of its own, what they come to."""
+    ends = [a, b]
+    if has_bias(a) != has_bias(b):
+        ends = [biased(run, step) or step for run, step in ((pairs.a, a), (pairs.b, b))]
+    norms = [normed(run, step) for run, step in zip((pairs.a, pairs.b), ends)]
+    if (norms[0] is None) != (norms[1] is None):
+        ends = [norm or step for norm, step in zip(norms, ends)]
+    if ends == [a, b]:
+        pairs.step(a, b, how, sure)
+    else:
+        pairs.value(ends[0].outputs[0], ends[1].outputs[0], how, sure)
 
 
 def has_bias(step: Step) -> bool:
@@ -52,7 +61,8 @@ def has_bias(step: Step) -> bool:
 
 def biased(run: Run, step: Step) -> Step | None:
     """The sum that adds the bias to a product without one, if that is all that is done with the product."""
-    users = run.users.get(run.root(step.outputs[0]).number, ()) if family(step.name) == "product" else ()
+    product = family(step.name) == "product" and step.outputs
+    users = run.users.get(run.root(step.outputs[0]).number, ()) if product else ()
     users = [user for user in users if not user.transparent]
     if len(users) != 1 or users[0].name != "add" or len(users[0].weights) != 1 or not users[0].outputs:
         return None
@@ -67,7 +77,13 @@ def pair_forwards(pairs: Pairs) -> None:
             continue
         partner = _doing_the_same(pairs, step)
         if partner is not None:
-            pairs.step(partner, step, "dataflow", 0.85)
+            pair_products(pairs, partner, step, "dataflow", 0.85)
+
+
+def normed(run: Run, step: Step) -> Step | None:
+    """The batch norm that is all that is done with a product with weights."""
+    users = run.users.get(run.root(step.outputs[0]).number, ()) if step.weights and step.outputs else ()
+    return users[0] if len(users) == 1 and users[0].name == "batch_norm" and users[0].outputs else None
 
 
 def _doing_the_same(pairs: Pairs, step: Step) -> Step | None:

@@ -24,6 +24,7 @@ class Region:
     steps: tuple[Step, ...]  # in execution order, transparent ones too
     frontier: tuple[Value, ...]
     masks: tuple[Value, ...] = ()  # without a partner: every implementation writes them in its own way
+    again: frozenset[int] = frozenset()  # steps that do once more what one before did
 
     @property
     def doing(self) -> tuple[Step, ...]:
@@ -51,7 +52,25 @@ def region(run: Run, value: Value, paired: Callable[[Value], bool], *, through: 
         found[maker.index] = maker
         # a view of what is to be looked through is looked through as well
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
-    return Region(tuple([found[index] for index in sorted(found)]), tuple(frontier.values()), tuple(masks.values()))
+    steps = tuple([found[index] for index in sorted(found)])
+    return Region(steps, tuple(frontier.values()), tuple(masks.values()), _again(run, steps))
+
+
+def _again(run: Run, steps: Iterable[Step]) -> frozenset[int]:
+    """The steps that do with the same values what one before them did."""
+    seen: dict[object, int] = {}
+    same: dict[int, int] = {}  # the result of a step that does something again → that of the first
+    found = set()
+    for step in steps:
+        roots = [run.root(given.value).number for given in step.inputs]
+        key = (step.name, tuple([same.get(root, root) for root in roots]), step.constants)
+        first = seen.setdefault(key, step.index)
+        if first != step.index and roots and len(step.outputs) == 1:
+            found.add(step.index)
+            made = next(other for other in steps if other.index == first).outputs
+            if len(made) == 1:
+                same[run.root(step.outputs[0]).number] = run.root(made[0]).number
+    return frozenset(found)
 
 
 def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
@@ -109,7 +128,7 @@ def parts(run: Run, step: Step) -> list[Value]:
 
 def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
     """What the one region does that the other does not, and the other way round."""
-    one, other = written_out(a.doing), written_out(b.doing)
+    one, other = (written_out([step for step in side.doing if step.index not in side.again]) for side in (a, b))
     same = in_order(one, other, _alike, lambda pair: pair[0])
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
     return _whole([x for x in one if id(x) not in left]), _whole([y for y in other if id(y) not in right])

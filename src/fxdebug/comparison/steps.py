@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fxdebug import query
 from fxdebug.comparison.closeness import same_numbers
 from fxdebug.comparison.glue import glue
-from fxdebug.comparison.opnames import REORDERING, TRANSPARENT, called, canonical, family, shorter
+from fxdebug.comparison.opnames import ADDING, REORDERING, TRANSPARENT, called, canonical, family, shorter
 from fxdebug.graph import Node
 from fxdebug.ops import Op, Ref, text_of
 from fxdebug.trace import Call, Trace
@@ -78,8 +78,9 @@ class Step:
 
 
 def kindred(a: Step, b: Step) -> bool:
-    """May one stand for the other? A product with weights is not one of two values."""
-    return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights)
+    """May one stand for the other? A product with weights is not one of two values, nor one to which more is added."""
+    adding = (a.name in ADDING) == (b.name in ADDING)
+    return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights) and adding
 
 
 @dataclass(eq=False)
@@ -135,13 +136,16 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
     for node in net.nodes.values():
         if node.kind in ("call_function", "call_method"):
             inputs = _inputs(run, net, node)
-            name = "linear" if _pointwise(node.op, inputs) else canonical(node.op)
-            step = Step(0, node, name, inputs, tuple(made_by.get(node.id, ())))
+            made = tuple(made_by.get(node.id, ()))
+            name = "linear" if _pointwise(node.op, inputs, made) else canonical(node.op)
+            step = Step(0, node, name, inputs, made)
             if node.step is not None:
                 index = node.call.index
                 if index not in results:
                     results[index] = _results(net, node.call)
                 step.constants = tuple(_constants(node.step, results[index]))
+                if name == "linear" and canonical(node.op) != name:
+                    step.constants = ()  # how a kernel of one place moves, when it moves as usual
                 if name == "scaled_dot_product_attention" and inputs:
                     usual = shorter(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
                     step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
@@ -149,17 +153,21 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
     return found
 
 
-def _pointwise(op: str, inputs: tuple[Given, ...]) -> bool:
+def _pointwise(op: str, inputs: tuple[Given, ...], made: tuple[Value, ...]) -> bool:
     """Is it a convolution whose kernel sees one place? Then it is a product with weights, wherever channels stand."""
     kernels = [given.value.shape for given in inputs if given.weight and len(given.value.shape) > 2]
     data = [given.value.shape for given in inputs if not given.weight]
-    if canonical(op) not in ("conv1d", "conv2d", "conv3d") or not kernels or not data or len(data[0]) < len(kernels[0]):
+    if canonical(op) not in ("conv1d", "conv2d", "conv3d") or len(kernels) != 1 or len(data) != 1 or len(made) != 1:
         return False
-    return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # and is not grouped
+    places = 2 - len(kernels[0])
+    moved = data[0][places:] != made[0].shape[places:]  # in strides, or beyond the edges
+    return math.prod(kernels[0][2:]) == 1 and not moved and data[0][places - 1] == kernels[0][1]  # not in groups
 
 
 def _add(run: Run, step: Step) -> None:
     step.index = len(run.steps)
+    if family(step.name) == "product":  # with weights that are turned before they are used
+        step.inputs = tuple([_unturned(run, given) for given in step.inputs])
     if not step.loose:
         step.passed = tuple([value for value in step.node.values if value not in step.outputs])
     source = _hands_on(step)
@@ -175,6 +183,13 @@ def _add(run: Run, step: Step) -> None:
         users = run.users.setdefault(run.root(given.value).number, [])
         if not users or users[-1] is not step:
             users.append(step)
+
+
+def _unturned(run: Run, given: Given) -> Given:
+    """A weight, where it is a view of one."""
+    root = run.root(given.value)
+    viewed = root.name is not None and root.dtype == given.value.dtype and not given.memory
+    return given._replace(value=root) if viewed and given.value.name is None else given
 
 
 def _hands_on(step: Step) -> Value | None:
