@@ -185,7 +185,12 @@ def _() -> Pair:
 
 
 # Layer 0 slides. The masks are made by the model; the first to use one is the sum in the layer.
-@fault("gemma2/layers-take-turns-the-other-way", "model model.layers.0.self_attn", "Gemma2DecoderLayer add", "wiring values")
+@fault(
+    "gemma2/layers-take-turns-the-other-way",
+    "model model.layers.0.self_attn",
+    "Gemma2DecoderLayer add",
+    "wiring values",
+)
 def _() -> Pair:
     a, b, inputs = twins("gemma2")
     b.model.config = configured("gemma2", layer_types=["full_attention", "sliding_attention"])
@@ -195,7 +200,9 @@ def _() -> Pair:
 @fault("gemma2/swapped-gate-and-up", "model.layers.0.mlp", "Linear linear mul act_fn GELUTanh", "wiring")
 def _() -> Pair:
     a, b, inputs = twins("gemma2")
-    plant(b.model.layers[0].mlp, forward=lambda self, x: self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x)))
+    plant(
+        b.model.layers[0].mlp, forward=lambda self, x: self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x))
+    )
     return Pair(a, b, inputs)
 
 

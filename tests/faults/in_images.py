@@ -153,7 +153,11 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("swin/no-mask-between-windows", "encoder.layers.0.blocks.1 encoder.layers.0.blocks.1.attention", "add SwinAttention masked_fill sub")
+@fault(
+    "swin/no-mask-between-windows",
+    "encoder.layers.0.blocks.1 encoder.layers.0.blocks.1.attention",
+    "add SwinAttention masked_fill sub",
+)
 def _() -> Pair:
     a, b, inputs = twins("swin")
     plant(b.encoder.layers[0].blocks[1], get_attn_mask=lambda self, *args, **kwargs: None)
@@ -189,14 +193,21 @@ def _() -> Pair:
 # CLIP ----------------------------------------------------------------------------------------------
 
 
-@fault("clip/gelu-for-quick-gelu", "vision_model.encoder.layers.1.mlp.activation_fn", "gelu mul sigmoid", "values missing extra")
+@fault(
+    "clip/gelu-for-quick-gelu",
+    "vision_model.encoder.layers.1.mlp.activation_fn",
+    "gelu mul sigmoid",
+    "values missing extra",
+)
 def _() -> Pair:
     a, b, inputs = twins("clip")
     b.vision_model.encoder.layers[1].mlp.activation_fn = nn.GELU()
     return Pair(a, b, inputs)
 
 
-@fault("clip/text-pooled-at-the-first-word", "text_model", "getitem argmax eq to", "values wiring constant missing extra")
+@fault(
+    "clip/text-pooled-at-the-first-word", "text_model", "getitem argmax eq to", "values wiring constant missing extra"
+)
 def _() -> Pair:
     a, b, inputs = twins("clip")
     b.text_model.eos_token_id = int(inputs["input_ids"][0, 3])
@@ -216,7 +227,12 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("clip/causal-mask-missing", "text_model text_model.encoder.layers.0.self_attn", "CLIPEncoder scaled_dot_product_attention", "wiring constant values missing")
+@fault(
+    "clip/causal-mask-missing",
+    "text_model text_model.encoder.layers.0.self_attn",
+    "CLIPEncoder scaled_dot_product_attention",
+    "wiring constant values missing",
+)
 def _() -> Pair:
     a, b, inputs = twins("clip")
     for layer in b.text_model.encoder.layers:
@@ -325,7 +341,11 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("encoder/norm-after", "encoder.layers.1", "LayerNorm MultiheadAttention layer_norm multi_head_attention_forward add -")
+@fault(
+    "encoder/norm-after",
+    "encoder.layers.1",
+    "LayerNorm MultiheadAttention layer_norm multi_head_attention_forward add -",
+)
 def _() -> Pair:
     a, b, inputs = twins("encoder")
     b.encoder.layers[1].norm_first = False

@@ -207,7 +207,12 @@ def attend_keys_later(self: Any, x: Tensor, bias: Tensor) -> Tensor:
     return self.o(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
 
 
-@fault("port-neox/keys-one-place-late", "stack.1", "getitem add mul cos sin sub cat arange outer", "values extra wiring constant")
+@fault(
+    "port-neox/keys-one-place-late",
+    "stack.1",
+    "getitem add mul cos sin sub cat arange outer",
+    "values extra wiring constant",
+)
 def _() -> Pair:
     a, b, inputs = rewritten("neox")
     plant(b.stack[1], attend=attend_keys_later)
@@ -311,7 +316,9 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-bloom/norm-behind-the-embeddings-missing", ". lookup lookup.1", "LayerNorm layer_norm Identity Sequential -")
+@fault(
+    "port-bloom/norm-behind-the-embeddings-missing", ". lookup lookup.1", "LayerNorm layer_norm Identity Sequential -"
+)
 def _() -> Pair:
     a, b, inputs = rewritten("bloom")
     b.lookup.forward = lambda ids: b.lookup[0](ids)

@@ -94,7 +94,8 @@ class Residual(nn.Module):
 
     def norm(self, x: Tensor, which: int) -> Tensor:
         gain, shift, mean, variance = (
-            getattr(self, f"{name}_{which}")[:, None, None] for name in ("weight", "bias", "running_mean", "running_var")
+            getattr(self, f"{name}_{which}")[:, None, None]
+            for name in ("weight", "bias", "running_mean", "running_var")
         )
         return (x - mean) / torch.sqrt(variance + self.eps) * gain + shift
 
@@ -248,7 +249,9 @@ class HandLayer(nn.Module):
         own = layer.self_attn
         self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
         with torch.no_grad():
-            for mine, weight, bias in zip((self.q, self.k, self.v), own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3)):
+            for mine, weight, bias in zip(
+                (self.q, self.k, self.v), own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3)
+            ):
                 mine.weight.copy_(weight)
                 mine.bias.copy_(bias)
         self.out, self.one, self.two = own.out_proj, layer.norm1, layer.norm2

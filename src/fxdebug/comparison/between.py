@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fxdebug import query
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.by_value import EXACT
 from fxdebug.comparison.closeness import EPS, size_of, visible
 from fxdebug.comparison.judge import Judge, Judged
-from fxdebug.comparison.opnames import ACTIVATIONS, STEPS_OF
+from fxdebug.comparison.opnames import ACTIVATIONS, REPEATING, STEPS_OF
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.comparison.regions import Region, common, origin, parts, place_of, products, region, unlike
+from fxdebug.comparison.regions import Region, common, fractions, origin, parts, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
 from fxdebug.values import Stats, Value
@@ -104,7 +104,8 @@ class Between:
 
     def _steps(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         gone, new = unlike(one, other)
-        gone = [(name, step) for name, step in gone if not self._elsewhere_too(step)]
+        if any(step.weights and step.name.startswith(("conv", "linear")) for step in other.doing):
+            gone = [(name, step) for name, step in gone if not self._elsewhere_too(step)]
         crossed = self._crossed(judged, a, b, one, other)
         if crossed is not None:
             return crossed
@@ -180,9 +181,44 @@ class Between:
                 return blame(
                     self.judge, "constant", right.call, right.op, because, judged, a=a, b=b, partner=left, step=right
                 )
+        found = self._other_source(judged, a, b, one, other) or self._other_numbers(judged, a, b, one, other)
+        found = found or self._repeated(judged, a, b, one, other)
+        if found is not None:
+            return found
         last = _last(other) or judged.step
         because = "the same operations give other values"
         return blame(self.judge, "values", last.call, last.op, because, judged, a=a, b=b, partner=_last(one), step=last)
+
+    def _other_source(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """The same is done, with a value that belongs to something else in a."""
+        pairs = self.judge.pairs
+        wanted, given = [[v for v in side.frontier if v.dtype in EPS] for side in (one, other)]
+        if len(wanted) != 1 or len(given) != 1 or pairs.are(wanted[0], given[0]):
+            return None
+        user = next((s for s in other.steps if any(x.value.number == given[0].number for x in s.inputs)), judged.step)
+        facing = replace(judged, step=user)
+        return self._rewired(facing, wanted[0], given[0])
+
+    def _other_numbers(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """A number that is written in b alone, where a has another one: an epsilon, fused there and written out here."""
+        ours, theirs = ([(x, s) for s in side.doing for x in fractions(s)] for side in (one, other))
+        known = [x for x, _ in ours]
+        new = [(x, step) for x, step in theirs if not _among(x, known)]
+        gone = [x for x in known if not _among(x, [y for y, _ in theirs])]
+        if len(new) != 1 or not gone:
+            return None
+        number, step = new[0]
+        because = f"{listed(gone)} in a, {number} in b"
+        return blame(self.judge, "constant", step.call, step.op, because, judged, a=a, b=b, step=step)
+
+    def _repeated(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """Heads that are repeated in turn, where a has the copies of each beside one another."""
+        turns = [[step for step in side.steps if step.name in ("repeat", "tile")] for side in (one, other)]
+        if bool(turns[0]) == bool(turns[1]):
+            return None
+        step = (turns[1] or [s for s in other.steps if s.name in REPEATING] or [_last(other) or judged.step])[0]
+        because = f"copies stand {'in turn' if turns[1] else 'beside one another'}, in a they do not"
+        return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, step=step)
 
     def _rewired(self, judged: Judged, a: Value, b: Value) -> Blame | None:
         """Nothing is between, so another value is handed on, or the right one was written to."""
@@ -214,8 +250,8 @@ class Between:
         inside = {call.index for call in _above(step.call)}
         for call in home.walk():
             other = pairs.of_call(call)
-            if other is not None and other.index not in inside and call is not home:
-                continue  # in a it is not in that one
+            if other is not None and other.index not in inside and not call.children:
+                continue  # a layer of its own, in a too
             given, made = _at_hand(pairs.b, call)
             rank = (len(wanted & made), call.depth)
             if wanted <= given | made and rank[0] and rank > most:
@@ -243,6 +279,11 @@ class Between:
                 return (step.call, None) if own is None else (call, own)
             call, own = call.parent, call
         return call, own
+
+
+def _among(number: float, others: Iterable[float]) -> bool:
+    """Is a number one of these, or one over one of these?"""
+    return any(abs(number - x) <= 1e-4 * abs(x) or abs(number * x - 1.0) <= 1e-4 for x in others)
 
 
 def _at_hand(run: Run, call: Call) -> tuple[set[int], set[int]]:

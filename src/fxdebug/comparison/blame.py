@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.between import Between
-from fxdebug.comparison.closeness import EPS, error_between
+from fxdebug.comparison.closeness import EPS, error_between, visible
+from fxdebug.comparison.disorder import Disorder, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, TURNING, family, role
 from fxdebug.comparison.regions import chain
@@ -91,6 +92,10 @@ class Blamer:
             because = f"{shape_text(judged.a.shape)} in a, {shape_text(judged.b.shape)} in b"
         elif draws(step):
             kind, because = "random", "random numbers were drawn: seed both runs alike"
+        elif (masked := self._mask(judged)) is not None:
+            return masked
+        elif not self._by_path(judged) and (found := crossed(self._judge, judged)) is not None:
+            return self._disorder(judged, found)
         elif (gone or new) and partner.name == step.name:
             kind = "constant"
             because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
@@ -98,11 +103,46 @@ class Blamer:
             kind, because = "nonfinite", "NaN or infinity on one side only"
         elif missing := self._unused(partner, step):
             kind, because = "missing", missing
-        elif (turned := self._rearranged(judged)) is not None:
+        elif (turned := self._arranged(judged)) is not None:
             return turned
         elif partner.name != step.name:
             because = f"{partner.name} in a, {step.name} in b"
         return blame(self._judge, kind, step.call, step.op, because, judged, absorbable=not judged.weights)
+
+    def _arranged(self, judged: Judged) -> Blame | None:
+        """What put the elements into another order, the surest signs first."""
+        for ask in (crossed, resettled):
+            if judged.partner.name == judged.step.name and (found := ask(self._judge, judged)) is not None:
+                return self._disorder(judged, found)
+        turned = self._rearranged(judged)
+        if turned is not None:
+            return turned
+        for ask in (first_inexact, arranger):
+            if judged.partner.name == judged.step.name and (found := ask(self._judge, judged)) is not None:
+                return self._disorder(judged, found)
+        return None
+
+    def _disorder(self, judged: Judged, found: Disorder) -> Blame:
+        step = found.step
+        partner = self._pairs.of_step(step)
+        return blame(
+            self._judge, found.kind, step.call, step.op, found.because, judged, step=step, partner=partner,
+            b=step.results[0] if step.results else None,
+        )  # fmt: skip
+
+    def _mask(self, judged: Judged) -> Blame | None:
+        """A mask that it is given lets through another share, whatever the two are made of."""
+        for one, other in judged.sides:
+            ours, theirs = visible(one.value), visible(other.value)
+            if ours is None or theirs is None or min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
+                continue
+            maker = self._pairs.b.made.get(self._pairs.b.root(other.value).number)
+            if maker is not None:
+                because = f"the mask lets {ours:.0%} through in a, {theirs:.0%} in b"
+                return blame(
+                    self._judge, "values", maker.call, maker.op, because, judged, step=maker, a=one.value, b=other.value
+                )
+        return None
 
     def _unused(self, partner: Step, step: Step) -> str:
         """A weight that only one of the two uses (a bias that was left out)."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fxdebug.comparison.closeness import EPS, visible
-from fxdebug.comparison.opnames import ADDING, FACTORIES, PIECES, REPEATING, STEPS_OF, role
+from fxdebug.comparison.opnames import ADDING, FACTORIES, PIECES, REPEATING, STEPS_OF, TRANSPARENT, role, settings
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
@@ -95,6 +96,19 @@ def _parts(step: Step) -> tuple[str, ...]:
     return tuple([name for name in names if name != "mul" or "scale=1.0" not in step.constants])
 
 
+def fractions(step: Step) -> list[float]:
+    """The numbers written in a step that are no sizes, dimensions or counts."""
+    found = []
+    for text in settings(step.constants):
+        try:
+            number = float(text)
+        except ValueError:
+            continue
+        if number != int(number) if math.isfinite(number) else False:
+            found.append(number)
+    return found
+
+
 def products(step: Step) -> list[tuple[Value, ...]]:
     """The pairs of values that a step multiplies with each other, as matrices."""
     data = tuple([given.value for given in step.data])
@@ -131,7 +145,20 @@ def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str
     one, other = (written_out([step for step in side.doing if step.index not in side.again]) for side in (a, b))
     same = in_order(one, other, _alike, lambda pair: pair[0])
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
-    return _whole([x for x in one if id(x) not in left]), _whole([y for y in other if id(y) not in right])
+    gone, new = [x for x in one if id(x) not in left], [y for y in other if id(y) not in right]
+    return _whole(_not_idle(gone, b)), _whole(_not_idle(new, a))
+
+
+def _not_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
+    """Parts of fused steps, without those that the other side has as steps that changed nothing (a tiny epsilon)."""
+    idle = Counter(role(s.name) for s in other.steps if s.transparent and s.name not in TRANSPARENT)
+    found = []
+    for name, step in parts:
+        if name != step.name and idle[role(name)]:
+            idle[role(name)] -= 1
+        else:
+            found.append((name, step))
+    return found
 
 
 def _alike(a: tuple[str, Step], b: tuple[str, Step]) -> float:

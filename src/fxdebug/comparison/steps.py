@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fxdebug import query
 from fxdebug.comparison.closeness import same_numbers
 from fxdebug.comparison.glue import glue
-from fxdebug.comparison.opnames import ADDING, REORDERING, TRANSPARENT, called, canonical, family, shorter
+from fxdebug.comparison.opnames import ADDING, REORDERING, TRANSPARENT, called, canonical, family, settings, shorter
 from fxdebug.graph import Node
 from fxdebug.ops import Op, Ref, text_of
 from fxdebug.trace import Call, Trace
@@ -137,15 +137,17 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
         if node.kind in ("call_function", "call_method"):
             inputs = _inputs(run, net, node)
             made = tuple(made_by.get(node.id, ()))
-            name = "linear" if _pointwise(node.op, inputs, made) else canonical(node.op)
+            name = "linear" if _pointwise(node.op, inputs) else canonical(node.op)
             step = Step(0, node, name, inputs, made)
             if node.step is not None:
                 index = node.call.index
                 if index not in results:
                     results[index] = _results(net, node.call)
                 step.constants = tuple(_constants(node.step, results[index]))
-                if name == "linear" and canonical(node.op) != name:
-                    step.constants = ()  # how a kernel of one place moves, when it moves as usual
+                if name in ("clamp", "clamp_min") and settings(step.constants) in (settings(["0"]), settings([])):
+                    step.name, step.constants = "relu", ()
+                if name != canonical(node.op) and _same_places(inputs, made):
+                    step.constants = ()  # how a kernel of one place moves
                 if name == "scaled_dot_product_attention" and inputs:
                     usual = shorter(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
                     step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
@@ -153,15 +155,19 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
     return found
 
 
-def _pointwise(op: str, inputs: tuple[Given, ...], made: tuple[Value, ...]) -> bool:
+def _pointwise(op: str, inputs: tuple[Given, ...]) -> bool:
     """Is it a convolution whose kernel sees one place? Then it is a product with weights, wherever channels stand."""
     kernels = [given.value.shape for given in inputs if given.weight and len(given.value.shape) > 2]
     data = [given.value.shape for given in inputs if not given.weight]
-    if canonical(op) not in ("conv1d", "conv2d", "conv3d") or len(kernels) != 1 or len(data) != 1 or len(made) != 1:
+    if canonical(op) not in ("conv1d", "conv2d", "conv3d") or len(kernels) != 1 or len(data) != 1:
         return False
-    places = 2 - len(kernels[0])
-    moved = data[0][places:] != made[0].shape[places:]  # in strides, or beyond the edges
-    return math.prod(kernels[0][2:]) == 1 and not moved and data[0][places - 1] == kernels[0][1]  # not in groups
+    return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # not in groups
+
+
+def _same_places(inputs: tuple[Given, ...], made: tuple[Value, ...]) -> bool:
+    """Has what came out as many places as what went in, in neither strides nor margins?"""
+    data = next(given.value for given in inputs if not given.weight)
+    return len(made) == 1 and made[0].shape[2:] == data.shape[2:]
 
 
 def _add(run: Run, step: Step) -> None:
