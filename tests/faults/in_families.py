@@ -10,9 +10,6 @@ from torch import Tensor, nn
 from .case import Pair, fault, plant
 from .families import configured, twins
 
-Planted = Pair
-
-
 # DistilBERT ----------------------------------------------------------------------------------------
 
 
@@ -279,10 +276,10 @@ def _() -> Pair:
 # OPT -----------------------------------------------------------------------------------------------
 
 
-@fault("opt/positions-without-offset", "model.decoder.embed_positions", "add", "constant")
+@fault("opt/positions-with-another-offset", "model.decoder.embed_positions", "add", "constant")
 def _() -> Pair:
     a, b, inputs = twins("opt")
-    b.model.decoder.embed_positions.offset = 0
+    b.model.decoder.embed_positions.offset = 1
     return Pair(a, b, inputs)
 
 
@@ -330,7 +327,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("mamba/gelu-after-the-convolution", "backbone.layers.0.mixer", "gelu silu", "values")
+@fault("mamba/gelu-after-the-convolution", "backbone.layers.0.mixer.<GELUActivation>", "gelu", "values")
 def _() -> Pair:
     a, b, inputs = twins("mamba")
     b.backbone.layers[0].mixer.activation = "gelu"

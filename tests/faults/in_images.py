@@ -39,7 +39,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("convnext/kernel-flipped", "encoder.stages.1.layers.0.dwconv", "conv2d", "weights")
+@fault("convnext/kernel-flipped", "encoder.stages.1.layers.0.dwconv", "conv2d", "weights values")
 def _() -> Pair:
     a, b, inputs = twins("convnext")
     conv = b.encoder.stages[1].layers[0].dwconv
@@ -134,7 +134,7 @@ def one_way(self: Any, hidden_states: Tensor, reverse: bool = False) -> Tensor:
     return hidden_states if reverse else torch.roll(hidden_states, shifts=(-1, -1), dims=(1, 2))
 
 
-@fault("swin/not-shifted-back", "encoder.layers.0.blocks.1", "roll view add", "missing wiring")
+@fault("swin/not-shifted-back", "encoder.layers.0.blocks.1", "roll view add", "missing wiring constant")
 def _() -> Pair:
     a, b, inputs = twins("swin")
     plant(b.encoder.layers[0].blocks[1], cyclic_shift=one_way)
@@ -181,7 +181,7 @@ def _() -> Pair:
     "swin/relative-positions-transposed",
     "encoder.layers.1.blocks.0.attention.relative_position_bias",
     "get_attr getitem",
-    "weights",
+    "weights values",
 )
 def _() -> Pair:
     a, b, inputs = twins("swin")
@@ -206,7 +206,10 @@ def _() -> Pair:
 
 
 @fault(
-    "clip/text-pooled-at-the-first-word", "text_model", "getitem argmax eq to", "values wiring constant missing extra"
+    "clip/text-pooled-at-the-first-word",
+    "text_model",
+    "getitem argmax eq to int",
+    "values wiring constant missing extra",
 )
 def _() -> Pair:
     a, b, inputs = twins("clip")
@@ -258,7 +261,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("tagger/gates-in-another-order", "lstm", "lstm", "weights")
+@fault("tagger/gates-in-another-order", "lstm", "lstm", "weights values")
 def _() -> Pair:
     a, b, inputs = twins("tagger")
     for name, weight in b.lstm.named_parameters():
@@ -280,7 +283,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("tagger/not-batch-first", "lstm", "lstm", "constant values")
+@fault("tagger/not-batch-first", "lstm", "lstm", "constant values shape")
 def _() -> Pair:
     a, b, inputs = twins("tagger")
     b.lstm.batch_first = False
@@ -334,7 +337,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("unet/transposed-kernel", "up1", "conv_transpose2d", "weights")
+@fault("unet/transposed-kernel", "up1", "conv_transpose2d", "weights values")
 def _() -> Pair:
     a, b, inputs = twins("unet")
     b.up1.weight.data = b.up1.weight.data.transpose(2, 3).contiguous()
@@ -352,10 +355,13 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("encoder/relu-for-gelu", "encoder.layers.0", "relu gelu", "values")
+# One fused operation does all of the layer.
+@fault(
+    "encoder/relu-for-gelu", "encoder.layers.0", "_transformer_encoder_layer_fwd relu gelu - TransformerEncoderLayer"
+)
 def _() -> Pair:
     a, b, inputs = twins("encoder")
-    b.encoder.layers[0].activation = F.relu
+    b.encoder.layers[0].activation_relu_or_gelu = 1  # what its fused kernel goes by
     return Pair(a, b, inputs)
 
 

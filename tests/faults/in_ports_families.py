@@ -234,7 +234,8 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-neox/padding-seen", ".", "add mul rsub sub", "missing values")
+# The last step of making the mask, or what it lacks.
+@fault("port-neox/padding-seen", ".", "triu add mul rsub sub", "missing values")
 def _() -> Pair:
     a, b, inputs = rewritten("neox")
     inputs["attention_mask"] = inputs["attention_mask"].flip(1)  # padded in front, where it is seen
@@ -242,7 +243,8 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-neox/norms-swapped", "stack.1.ln_a", "layer_norm", "weights values wiring")
+# By its weights the one norm is the other, by its place the block hands what it returns to the wrong one.
+@fault("port-neox/norms-swapped", "stack.1.ln_a stack.1", "layer_norm Linear", "weights values wiring")
 def _() -> Pair:
     a, b, inputs = rewritten("neox")
     one = b.stack[1]
@@ -253,7 +255,7 @@ def _() -> Pair:
 # BLOOM ---------------------------------------------------------------------------------------------
 
 
-@fault("port-bloom/slopes", "levels.1", "pow rpow __rpow__ mul truediv div", "constant values")
+@fault("port-bloom/slopes", "levels.1", "pow rpow __rpow__ mul truediv div", "constant values extra")
 def _() -> Pair:
     a, b, inputs = rewritten("bloom")
     plant(b.levels[1], slopes=lambda self: 0.5 ** torch.arange(1, self.heads + 1))
@@ -352,7 +354,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-distilbert/mean-not-subtracted", ".", "sub pow mean truediv div", "missing values wiring")
+@fault("port-distilbert/mean-not-subtracted", ".", "layer_norm sub pow mean truediv div", "missing values wiring")
 def _() -> Pair:
     a, b, inputs = rewritten("distilbert")
     right = type(b).norm
@@ -388,7 +390,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-distilbert/positions-from-one", ".", "getitem", "constant values")
+@fault("port-distilbert/positions-from-one", ".", "getitem", "constant values weights")
 def _() -> Pair:
     a, b, inputs = rewritten("distilbert")
 

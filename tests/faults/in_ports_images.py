@@ -60,7 +60,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-convnext/scaled-after-the-sum", "trunk.0.0", "mul add", "values wiring")
+@fault("port-convnext/scaled-after-the-sum", "trunk.0.0", "mul add", "values wiring extra")
 def _() -> Pair:
     a, b, inputs = rewritten("convnext")
     late = lambda self, x: self.gamma * (x + self.reduce(F.gelu(self.expand(self.norm(self.depthwise(x))))))  # noqa: E731
@@ -93,7 +93,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-resnet/padded-with-zeros-before-the-pool", ".", "pad max_pool2d", "constant values")
+@fault("port-resnet/padded-with-zeros-before-the-pool", ".", "pad max_pool2d", "constant values extra")
 def _() -> Pair:
     a, b, inputs = rewritten("resnet")
     b.first[2] = torch.nn.Identity()  # so that zeros show
@@ -101,7 +101,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-resnet/padding-left-out", "rest.2", "conv2d pad", "constant values")
+@fault("port-resnet/padding-left-out", "rest.2", "conv2d pad", "constant values extra")
 def _() -> Pair:
     a, b, inputs = rewritten("resnet")
 
@@ -115,7 +115,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-resnet/statistics-of-the-batch", "rest.0", "mean var sub truediv div sqrt", "values")
+@fault("port-resnet/statistics-of-the-batch", "rest.0", "mean var sub truediv div sqrt", "values extra")
 def _() -> Pair:
     a, b, inputs = rewritten("resnet")
 
@@ -128,7 +128,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-resnet/shortcut-without-norm", "rest.1", "conv2d add batch_norm sub", "missing values wiring")
+@fault("port-resnet/shortcut-without-norm", "rest.1", "BatchNorm2d conv2d add batch_norm sub", "missing values wiring")
 def _() -> Pair:
     a, b, inputs = rewritten("resnet")
     plant(b.rest[1], beside=lambda self, x: self.conv(x, 3))
@@ -142,7 +142,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-resnet/leaky", "rest.0", "leaky_relu clamp relu", "values")
+@fault("port-resnet/leaky", "rest.0", "leaky_relu clamp relu", "values extra")
 def _() -> Pair:
     a, b, inputs = rewritten("resnet")
 
@@ -186,7 +186,7 @@ def _() -> Pair:
     return Pair(a, b, inputs)
 
 
-@fault("port-unet/norm-not-folded", "twice.1.0", "conv2d", "weights values")
+@fault("port-unet/norm-not-folded", "twice.1.0", "conv2d BatchNorm2d batch_norm", "weights values missing")
 def _() -> Pair:
     a, b, inputs = rewritten("unet")
     conv = a.down1.conv1
@@ -222,7 +222,12 @@ def _() -> Pair:
 
 
 # The reference has one operation for all of it: where its parts come together, or anything in the guilty step.
-@fault("port-tagger/gates-in-another-order", ". forth", "chunk getitem sigmoid tanh mul add cat stack", "values wiring")
+@fault(
+    "port-tagger/gates-in-another-order",
+    ". forth",
+    "chunk getitem sigmoid tanh mul add cat stack",
+    "values wiring constant",
+)
 def _() -> Pair:
     a, b, inputs = rewritten("tagger")
 

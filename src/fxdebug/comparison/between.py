@@ -10,9 +10,11 @@ from fxdebug import query
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.by_value import EXACT
 from fxdebug.comparison.closeness import EPS, size_of, visible
+from fxdebug.comparison.disorder import accused, crossed
 from fxdebug.comparison.judge import Judge, Judged
 from fxdebug.comparison.opnames import ACTIVATIONS, REPEATING, STEPS_OF
 from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.peers import odd_one
 from fxdebug.comparison.regions import Region, common, fractions, origin, parts, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
@@ -112,10 +114,15 @@ class Between:
         if gone and not new:
             return self._missing(judged, a, b, gone, other)
         if new and not gone:
-            return self._extra(judged, a, b, new, one)
+            several = len({step.index for _, step in new}) > 1
+            odd = self._odd(judged, a, b, other, _last(one)) if several else None
+            return odd or self._extra(judged, a, b, new, one)
         if not new:
             return self._another_constant(judged, a, b, one, other)
-        step = _telling([step for _, step in new])
+        odd = None if all(_small(step) for _, step in gone) else self._odd(judged, a, b, other, gone[0][1])
+        if odd is not None:
+            return odd
+        step = _telling([step for _, step in new], [step for _, step in gone])
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
         return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
 
@@ -165,6 +172,14 @@ class Between:
         op = lost.type if lost is not None else step.op if step.name in STEPS_OF else name
         return blame(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
 
+    def _odd(self, judged: Judged, a: Value, b: Value, other: Region, partner: Step | None) -> Blame | None:
+        """What a call does otherwise than another one of its class in b does."""
+        odd = odd_one(self.judge.pairs.b, other.doing)
+        if odd is None:
+            return None
+        call, step = odd.step.call, odd.step
+        return blame(self.judge, odd.kind, call, odd.op, odd.because, judged, a=a, b=b, partner=partner, step=step)
+
     def _extra(self, judged: Judged, a: Value, b: Value, new: list[tuple[str, Step]], one: Region) -> Blame:
         writers = query.network(self.judge.pairs.b.trace).writers
         step = next((step for _, step in new if step.node.id in writers), _telling([step for _, step in new]))
@@ -174,6 +189,9 @@ class Between:
         return blame(self.judge, "extra", home, op, because, judged, a=a, b=b, partner=_last(one), step=step)
 
     def _another_constant(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame:
+        turned = crossed(self.judge, judged)
+        if turned is not None:
+            return accused(self.judge, judged, turned)
         for left, right in zip(one.doing, other.doing):
             ours, theirs = other_settings(left, right)
             if left.name == right.name and (ours or theirs):
@@ -365,10 +383,31 @@ def _computes(step: Step) -> bool:
     return any(v.dtype in EPS for v in step.outputs) and any(g.value.dtype in EPS for g in step.inputs)
 
 
-def _telling(steps: list[Step]) -> Step:
-    """The step to name among several: an activation, else the last that computes, which made what differs."""
+def _telling(steps: list[Step], gone: list[Step] | None = None) -> Step:
+    """The step to name among several: an activation, else the last that computes, which made what differs.
+
+    Where a has a whole call or a whole recurrence in one step, no single one of many stands out: of the first call
+    in b that has some of it, the last step.
+    """
     computing = [step for step in steps if _computes(step)] or steps
+    if not all(_small(step) for step in gone or ()):
+        around = common(step.call for step in computing)
+        if any(step.loose for step in gone or ()) and computing[0].call is not around:
+            computing = [s for s in computing if _below(s.call, around) is _below(computing[0].call, around)]
+        return computing[-1]
     return next((step for step in computing if step.name in ACTIVATIONS), computing[-1])
+
+
+def _below(call: Call, top: Call | None) -> Call:
+    """The call right below another one that a call is in."""
+    while call.parent is not None and call.parent is not top:
+        call = call.parent
+    return call
+
+
+def _small(step: Step) -> bool:
+    """Is it a step of its own, not a recurrence or a call whose inside nobody knows?"""
+    return not step.loose and len(step.weights) <= 2
 
 
 def _last(found: Region) -> Step | None:

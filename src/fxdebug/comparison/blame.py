@@ -8,7 +8,7 @@ from dataclasses import replace
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.between import Between
 from fxdebug.comparison.closeness import EPS, error_between, visible
-from fxdebug.comparison.disorder import Disorder, arranger, crossed, first_inexact, resettled
+from fxdebug.comparison.disorder import accused, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, TURNING, family, role
 from fxdebug.comparison.regions import chain
@@ -95,7 +95,7 @@ class Blamer:
         elif (masked := self._mask(judged)) is not None:
             return masked
         elif not self._by_path(judged) and (found := crossed(self._judge, judged)) is not None:
-            return self._disorder(judged, found)
+            return accused(self._judge, judged, found)
         elif (gone or new) and partner.name == step.name:
             kind = "constant"
             because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
@@ -113,22 +113,14 @@ class Blamer:
         """What put the elements into another order, the surest signs first."""
         for ask in (crossed, resettled):
             if judged.partner.name == judged.step.name and (found := ask(self._judge, judged)) is not None:
-                return self._disorder(judged, found)
+                return accused(self._judge, judged, found)
         turned = self._rearranged(judged)
         if turned is not None:
             return turned
         for ask in (first_inexact, arranger):
             if judged.partner.name == judged.step.name and (found := ask(self._judge, judged)) is not None:
-                return self._disorder(judged, found)
+                return accused(self._judge, judged, found)
         return None
-
-    def _disorder(self, judged: Judged, found: Disorder) -> Blame:
-        step = found.step
-        partner = self._pairs.of_step(step)
-        return blame(
-            self._judge, found.kind, step.call, step.op, found.because, judged, step=step, partner=partner,
-            b=step.results[0] if step.results else None,
-        )  # fmt: skip
 
     def _mask(self, judged: Judged) -> Blame | None:
         """A mask that it is given lets through another share, whatever the two are made of."""

@@ -125,8 +125,18 @@ def pair_backwards(pairs: Pairs) -> None:
             continue
         partner = pairs.a.steps[found.a]
         for one, other in facing(pairs, partner, step):
-            if pairs.free(one.value, other.value) and one.value.numel == other.value.numel:
+            if (
+                pairs.free(one.value, other.value)
+                and one.value.numel == other.value.numel
+                and not _apart(pairs, one, other)
+            ):
                 pairs.join(one.value, other.value, "dataflow", min(found.sure, 0.8))
+
+
+def _apart(pairs: Pairs, a: Given, b: Given) -> bool:
+    """Are they products of another kind: with weights or of two values, with something added or without?"""
+    one, other = pairs.a.made.get(pairs.a.root(a.value).number), pairs.b.made.get(pairs.b.root(b.value).number)
+    return one is not None and other is not None and family(one.name) == family(other.name) and not kindred(one, other)
 
 
 def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:

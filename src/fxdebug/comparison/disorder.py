@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fxdebug.comparison.accusation import listed, other_settings
+from fxdebug.comparison.accusation import Blame, blame, listed, other_settings
 from fxdebug.comparison.closeness import EPS
 from fxdebug.comparison.judge import Judge, Judged
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PIECES, REORDERING, TRANSPARENT, TURNING
@@ -74,6 +74,14 @@ def arranger(judge: Judge, judged: Judged) -> Disorder | None:
         if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or judged.step.transparent):
             return Disorder("values", sides[1], "it has the elements of a's in another order")
     return None
+
+
+def accused(judge: Judge, judged: Judged, found: Disorder) -> Blame:
+    """The finding."""
+    step = found.step
+    value = step.results[0] if step.results else None
+    partner = judge.pairs.of_step(step)
+    return blame(judge, found.kind, step.call, step.op, found.because, judged, step=step, partner=partner, b=value)
 
 
 def _maker(judge: Judge, number: int) -> Step | None:

@@ -176,6 +176,29 @@ def settings(constants: Iterable[str]) -> Counter[str]:
     return Counter(text for text in plain if text not in ("None", "False", "True", "0.0") and "torch." not in text)
 
 
+CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
+_USUAL = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}  # in the order of their arguments
+
+
+def convolved(constants: Iterable[str]) -> tuple[str, ...]:
+    """What is said of a convolution by position or name, for each dimension or for all, without what is usual.
+
+    >>> convolved(["(2, 2)", "[1, 1]", "(1, 1)", "1"]), convolved(["None", "padding=1.0", "stride=2"])
+    (('stride=2', 'padding=1'), ('stride=2', 'padding=1'))
+    """
+    said: dict[str, str] = {}
+    free = list(_USUAL)
+    for text in constants:
+        name, _, value = text.rpartition("=")
+        parts = [part.strip().removesuffix(".0") for part in value.strip("()[] ").split(",") if part.strip()]
+        plain = parts[0] if len(set(parts)) == 1 else value
+        if name in _USUAL:
+            said[name] = plain
+        elif not name and plain != "None" and free:
+            said[free.pop(0)] = plain
+    return tuple([f"{name}={said[name]}" for name, usual in _USUAL.items() if said.get(name, usual) != usual])
+
+
 def shorter(constant: str) -> str:
     """A constant as it is compared: ``1e-05`` and ``0.00001`` are one."""
     try:

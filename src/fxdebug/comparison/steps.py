@@ -14,7 +14,18 @@ from typing import Any, NamedTuple
 from fxdebug import query
 from fxdebug.comparison.closeness import same_numbers
 from fxdebug.comparison.glue import glue
-from fxdebug.comparison.opnames import ADDING, REORDERING, TRANSPARENT, called, canonical, family, settings, shorter
+from fxdebug.comparison.opnames import (
+    ADDING,
+    CONVOLUTIONS,
+    REORDERING,
+    TRANSPARENT,
+    called,
+    canonical,
+    convolved,
+    family,
+    settings,
+    shorter,
+)
 from fxdebug.graph import Node
 from fxdebug.ops import Op, Ref, text_of
 from fxdebug.trace import Call, Trace
@@ -144,6 +155,8 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
                 if index not in results:
                     results[index] = _results(net, node.call)
                 step.constants = tuple(_constants(node.step, results[index]))
+                if canonical(node.op) in CONVOLUTIONS:
+                    step.constants = convolved(step.constants)
                 if name in ("clamp", "clamp_min") and settings(step.constants) in (settings(["0"]), settings([])):
                     step.name, step.constants = "relu", ()
                 if name != canonical(node.op) and _same_places(inputs, made):
@@ -159,7 +172,7 @@ def _pointwise(op: str, inputs: tuple[Given, ...]) -> bool:
     """Is it a convolution whose kernel sees one place? Then it is a product with weights, wherever channels stand."""
     kernels = [given.value.shape for given in inputs if given.weight and len(given.value.shape) > 2]
     data = [given.value.shape for given in inputs if not given.weight]
-    if canonical(op) not in ("conv1d", "conv2d", "conv3d") or len(kernels) != 1 or len(data) != 1:
+    if canonical(op) not in CONVOLUTIONS or len(kernels) != 1 or len(data) != 1:
         return False
     return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # not in groups
 
