@@ -114,9 +114,7 @@ class Between:
         if gone and not new:
             return self._missing(judged, a, b, gone, other)
         if new and not gone:
-            several = len({step.index for _, step in new}) > 1
-            odd = self._odd(judged, a, b, other, _last(one)) if several else None
-            return odd or self._extra(judged, a, b, new, one)
+            return self._extra(judged, a, b, new, one, other)
         if not new:
             return self._another_constant(judged, a, b, one, other)
         odd = None if all(_small(step) for _, step in gone) else self._odd(judged, a, b, other, gone[0][1])
@@ -180,9 +178,15 @@ class Between:
         call, step = odd.step.call, odd.step
         return blame(self.judge, odd.kind, call, odd.op, odd.because, judged, a=a, b=b, partner=partner, step=step)
 
-    def _extra(self, judged: Judged, a: Value, b: Value, new: list[tuple[str, Step]], one: Region) -> Blame:
+    def _extra(
+        self, judged: Judged, a: Value, b: Value, new: list[tuple[str, Step]], one: Region, other: Region
+    ) -> Blame:
         writers = query.network(self.judge.pairs.b.trace).writers
-        step = next((step for _, step in new if step.node.id in writers), _telling([step for _, step in new]))
+        step = next((step for _, step in new if step.node.id in writers), None)
+        odd = self._odd(judged, a, b, other, _last(one)) if step is None and len(new) > 1 else None
+        if odd is not None:
+            return odd
+        step = step or _telling([step for _, step in new])
         home, own = self._lifted(step)
         because = f"{own.path if own else listed(name for name, _ in new)} has no counterpart in a"
         op = own.type if own else step.op

@@ -90,11 +90,12 @@ def compare(
 def _surer(kept: list[Blame]) -> list[Blame]:
     """Where steps were merely met in the same place, what follows from surer pairs counts alone.
 
-    But for something missing before all of those: they have their error from it.
+    But for something with weights that is missing before all of those: they have their error from it.
     """
     surer = [blame for blame in kept if blame.how != "order"]
     first = min((blame.position for blame in surer), default=0)
-    before = [b for b in kept if b.how == "order" and b.position < first and b.kind == "missing"]
+    lost = [blame for blame in kept if blame.kind == "missing" and blame.a is not None and blame.a.weights]
+    before = [blame for blame in lost if blame.how == "order" and blame.position < first]
     return [*before[:1], *surer] if surer else kept
 
 

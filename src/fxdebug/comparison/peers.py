@@ -10,7 +10,7 @@ from fxdebug.comparison.order import in_order
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
 
-MOST = 12  # differences beyond which two calls are no peers
+MOST = 4  # differences beyond which two calls are no peers
 
 
 class Odd(NamedTuple):
@@ -43,14 +43,14 @@ def _unlike(run: Run, peer: Call, call: Call) -> Odd | None:
     """The first difference between what two calls do themselves."""
     one, other = ([s for s in run.inside.get(c.index, ()) if not s.transparent] for c in (peer, call))
     same = in_order(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
-    for x, y in same:
-        gone, new = other_settings(x, y)
-        if gone and new:
-            return Odd("constant", y.op, y, f"{listed(gone)} in {peer.path}, {listed(new)} in {call.path}")
     left, right = {x.index for x, _ in same}, {y.index for _, y in same}
     gone_steps, new_steps = [x for x in one if x.index not in left], [y for y in other if y.index not in right]
-    if not same or not 0 < len(gone_steps) + len(new_steps) <= MOST:
+    otherwise = [(y, *settings) for x, y in same if all(settings := other_settings(x, y))]
+    if not same or not 0 < len(gone_steps) + len(new_steps) + len(otherwise) <= MOST:
         return None
+    if otherwise:
+        step, gone, new = otherwise[0]
+        return Odd("constant", step.op, step, f"{listed(gone)} in {peer.path}, {listed(new)} in {call.path}")
     if new_steps:
         step = new_steps[0]
         return Odd("extra", step.op, step, f"{step.op} has no counterpart in {peer.path}")
