@@ -165,6 +165,8 @@ class Between:
         if lost is None and (known is None or known.how not in ("path", "mapping") or known.a != step.call.index):
             deeper = any(above is home for above in _above(inside))
             home = self._around(step, home) or (inside if deeper else home)
+        elif lost is not None and any(above is home for above in _above(inside)) and not self._does(home):
+            home = inside  # a container does nothing itself
         what = lost.path if lost is not None else listed(name for name, _ in gone)
         because = f"{what} of a ({_line(step)}) has no counterpart in b"
         op = lost.type if lost is not None else step.op if step.name in STEPS_OF else name
@@ -279,6 +281,10 @@ class Between:
             if wanted <= given | made and rank[0] and rank > most:
                 found, most = call, rank
         return found
+
+    def _does(self, call: Call) -> bool:
+        """Does the code of a call of b itself compute anything?"""
+        return any(not step.transparent for step in self.judge.pairs.b.inside.get(call.index, ()))
 
     def _home(self, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
         """The call of b in which a step of a should have been, and the call in there that is missing as a whole."""
