@@ -24,7 +24,8 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
         return True
     if not blame.absorbable or blame.kind in ("weights", "input", "raised"):
         return False
-    if blame.b is not None and blame.b.weights and blame.sure == 1.0:
+    itself = blame.b is not None and blame.position == blame.b.index
+    if blame.b is not None and blame.b.weights and blame.sure == 1.0 and itself:
         return False
     if not blame.proven and _outputs_agree(judge, _judged_by(judge, blame)):
         return True

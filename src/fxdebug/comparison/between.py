@@ -117,7 +117,8 @@ class Between:
             return self._extra(judged, a, b, new, one, other)
         if not new:
             return self._another_constant(judged, a, b, one, other)
-        odd = None if all(_small(step) for _, step in gone) else self._odd(judged, a, b, other, gone[0][1])
+        whole = not all(_small(step) for _, step in gone)
+        odd = self._odd(judged, a, b, other, gone[0][1], None if whole else self._healthy)
         if odd is not None:
             return odd
         step = _telling([step for _, step in new], [step for _, step in gone])
@@ -131,11 +132,14 @@ class Between:
         pairs = self.judge.pairs
         if self._folds is None:
             found = [(pairs.a.made.get(pair.a), pairs.b.made.get(number)) for number, pair in pairs.values.items()]
+            both = [(one, other) for one, other in found if one is not None and other is not None]
             self._folds = any(
-                maker is not None and other is not None and maker.name == step.name and other.weights
-                and other.name.startswith(("conv", "linear")) and not differ(self.judge, maker.outputs[0], other.outputs[0])
-                for maker, other in found
-            )  # fmt: skip
+                one.name == step.name
+                and other.weights
+                and other.name.startswith(("conv", "linear"))
+                and not differ(self.judge, one.outputs[0], other.outputs[0])
+                for one, other in both
+            )
         return self._folds
 
     def _crossed(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
@@ -172,9 +176,22 @@ class Between:
         op = lost.type if lost is not None else step.op if step.name in STEPS_OF else name
         return blame(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
 
-    def _odd(self, judged: Judged, a: Value, b: Value, other: Region, partner: Step | None) -> Blame | None:
+    def _healthy(self, call: Call) -> bool:
+        """Does a call of b return what it returns in a?"""
+        known = [(self.judge.pairs.of_value(value), value) for value in call.outputs or ()]
+        return any(a is not None and a.dtype in EPS and not differ(self.judge, a, b) for a, b in known)
+
+    def _odd(
+        self,
+        judged: Judged,
+        a: Value,
+        b: Value,
+        other: Region,
+        partner: Step | None,
+        peers: Callable[[Call], bool] | None = None,
+    ) -> Blame | None:
         """What a call does otherwise than another one of its class in b does."""
-        odd = odd_one(self.judge.pairs.b, other.doing)
+        odd = odd_one(self.judge.pairs.b, other.doing, peers)
         if odd is None:
             return None
         call, step = odd.step.call, odd.step
@@ -224,7 +241,7 @@ class Between:
         return self._rewired(facing, wanted[0], given[0])
 
     def _other_numbers(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
-        """A number that is written in b alone, where a has another one: an epsilon, fused there and written out here."""
+        """A number that is written in b alone, where a has another one: an epsilon that is written out here."""
         ours, theirs = ([(x, s) for s in side.doing for x in fractions(s)] for side in (one, other))
         known = [x for x, _ in ours]
         new = [(x, step) for x, step in theirs if not _among(x, known)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fxdebug.comparison.accusation import listed, other_settings
@@ -22,8 +22,11 @@ class Odd(NamedTuple):
     because: str
 
 
-def odd_one(run: Run, steps: Sequence[Step]) -> Odd | None:
-    """What the innermost of the calls around some steps does otherwise, in these steps, than another of its class."""
+def odd_one(run: Run, steps: Sequence[Step], fits: Callable[[Call], bool] | None = None) -> Odd | None:
+    """What the innermost of the calls around some steps does otherwise, in these steps, than another of its class.
+
+    ``fits`` says which calls are held against it, all without it.
+    """
     within = {step.index for step in steps}
     seen: set[int] = set()
     for step in steps:
@@ -31,12 +34,16 @@ def odd_one(run: Run, steps: Sequence[Step]) -> Odd | None:
         while call is not None and call.parent is not None and call.index not in seen:
             seen.add(call.index)
             for peer in run.trace.calls:
-                if peer.type == call.type and peer is not call and len(peer.children) == len(call.children):
+                if _peers(peer, call) and (fits is None or fits(peer)):
                     found = _unlike(run, peer, call)
                     if found is not None and found.step.index in within:
                         return found
             call = call.parent
     return None
+
+
+def _peers(a: Call, b: Call) -> bool:
+    return a is not b and a.type == b.type and len(a.children) == len(b.children)
 
 
 def _unlike(run: Run, peer: Call, call: Call) -> Odd | None:
