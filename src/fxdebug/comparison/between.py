@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 
 from fxdebug import query
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
-from fxdebug.comparison.by_value import EXACT
-from fxdebug.comparison.closeness import EPS, size_of, visible
+from fxdebug.comparison.closeness import EPS, visible
 from fxdebug.comparison.disorder import accused, crossed
+from fxdebug.comparison.holding import folds, free, hold_others, makers
 from fxdebug.comparison.judge import Judge, Judged
-from fxdebug.comparison.opnames import ACTIVATIONS, REPEATING, STEPS_OF
+from fxdebug.comparison.opnames import REPEATING, STEPS_OF
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.peers import odd_one
-from fxdebug.comparison.regions import Region, common, fractions, origin, parts, place_of, products, region, unlike
+from fxdebug.comparison.regions import Region, common, fractions, origin, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
+from fxdebug.comparison.telling import computes, small, telling
 from fxdebug.trace import Call
-from fxdebug.values import Stats, Value
+from fxdebug.values import Value
 
 
 @dataclass
@@ -86,16 +86,16 @@ class Between:
     def _weights(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         """Weights of another layout (fused, apart) hold the same numbers altogether, or they are to blame."""
         pairs = self.judge.pairs
-        left = {g.value.number: g.value for s in one.steps for g in s.weights if _free(g.value, pairs.values_of_a)}
-        right = {g.value.number: g.value for s in other.steps for g in s.weights if _free(g.value, pairs.values)}
+        left = {g.value.number: g.value for s in one.steps for g in s.weights if free(g.value, pairs.values_of_a)}
+        right = {g.value.number: g.value for s in other.steps for g in s.weights if free(g.value, pairs.values)}
         # parts of one that is whole on the other side may be paired already
         for step in other.steps:
-            for maker in _makers(pairs.b, step, pairs.of_value, pairs.a):
-                left |= {g.value.number: g.value for g in maker.weights if _free(g.value, pairs.values_of_a)}
+            for maker in makers(pairs.b, step, pairs.of_value, pairs.a):
+                left |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values_of_a)}
         for step in one.steps:
-            for maker in _makers(pairs.a, step, pairs.back, pairs.b):
-                right |= {g.value.number: g.value for g in maker.weights if _free(g.value, pairs.values)}
-        if not left or not right or _folds(one) != _folds(other) or not _hold_others(left.values(), right.values()):
+            for maker in makers(pairs.a, step, pairs.back, pairs.b):
+                right |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values)}
+        if not left or not right or folds(one) != folds(other) or not hold_others(left.values(), right.values()):
             return None
         step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
         names = listed(value.name for value in right.values())
@@ -117,11 +117,11 @@ class Between:
             return self._extra(judged, a, b, new, one, other)
         if not new:
             return self._another_constant(judged, a, b, one, other)
-        whole = not all(_small(step) for _, step in gone)
+        whole = not all(small(step) for _, step in gone)
         odd = self._odd(judged, a, b, other, gone[0][1], None if whole else self._healthy)
         if odd is not None:
             return odd
-        step = _telling([step for _, step in new], [step for _, step in gone])
+        step = telling([step for _, step in new], [step for _, step in gone])
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
         return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
 
@@ -161,9 +161,9 @@ class Between:
         return None
 
     def _missing(self, judged: Judged, a: Value, b: Value, gone: list[tuple[str, Step]], other: Region) -> Blame:
-        name, step = next((pair for pair in gone if _computes(pair[1])), gone[0])
+        name, step = next((pair for pair in gone if computes(pair[1])), gone[0])
         place = place_of(self.judge.pairs, judged.step, a, b)[0]
-        inside = common([s.call for s in other.doing if _computes(s)]) or place
+        inside = common([s.call for s in other.doing if computes(s)]) or place
         home, lost = self._home(step, inside)
         known = self.judge.pairs.calls.get(home.index)
         if lost is None and (known is None or known.how not in ("path", "mapping") or known.a != step.call.index):
@@ -205,7 +205,7 @@ class Between:
         odd = self._odd(judged, a, b, other, _last(one)) if step is None and len(new) > 1 else None
         if odd is not None:
             return odd
-        step = step or _telling([step for _, step in new])
+        step = step or telling([step for _, step in new])
         home, own = self._lifted(step)
         because = f"{own.path if own else listed(name for name, _ in new)} has no counterpart in a"
         op = own.type if own else step.op
@@ -360,81 +360,9 @@ def _names(pairs: Pairs, values: Iterable[Value]) -> str:
     return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
 
 
-def _makers(run: Run, step: Step, partner: Callable[[Value], Value | None], other: Run) -> Iterable[Step]:
-    """Who makes, on the other side, what is taken out of the product of a step with weights."""
-    for part in parts(run, step) if step.weights else ():
-        value = partner(part)
-        maker = None if value is None else other.made.get(value.number)
-        if maker is not None:
-            yield maker
-
-
-def _folds(found: Region) -> bool:
-    """Has it a norm over the batch, or scales by weights? Where only one has, the other may have it in its products."""
-    return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in found.doing)
-
-
-def _hold_others(a: Iterable[Value], b: Iterable[Value]) -> bool:
-    """Do two sets of weights hold other numbers? Matrices and vectors apart; a vector of zeros may be left out."""
-    for matrices in (True, False):
-        sides = [[v.stats for v in side if (len(v.shape) > 1) == matrices] for side in (list(a), list(b))]
-        known = [[stats for stats in side if stats is not None] for side in sides]
-        if matrices and sum(s.count for s in known[0]) != sum(s.count for s in known[1]):
-            return False  # of different sizes: they do not stand for each other
-        sums = [_sums(side) for side in known]
-        size = max(sums[0][1], sums[1][1])
-        if size and any(abs(x - y) > EXACT * scale for x, y, scale in zip(*sums, (math.sqrt(size), size))):
-            return True
-    return False
-
-
-def _sums(parts: Iterable[Stats]) -> tuple[float, float]:
-    """The sum of all elements, in units of the root of their number, and of their squares."""
-    held = list(parts)
-    count = sum(stats.count for stats in held)
-    total = math.fsum(float(stats.mean.real) * stats.count for stats in held if stats.mean is not None)
-    return total / math.sqrt(max(count, 1)), math.fsum(size_of(stats) ** 2 * stats.count for stats in held)
-
-
 def _odd(value: Value) -> bool:
     """Has it NaN or +Inf? −Inf is how masks are written."""
     return value.stats is not None and bool(value.stats.nan or value.stats.posinf)
-
-
-def _free(value: Value, paired: Iterable[int]) -> bool:
-    return value.number not in paired
-
-
-def _computes(step: Step) -> bool:
-    """Does it work on floating numbers that it is given? Masks, positions and constants are made by others."""
-    return any(v.dtype in EPS for v in step.outputs) and any(g.value.dtype in EPS for g in step.inputs)
-
-
-def _telling(steps: list[Step], gone: list[Step] | None = None) -> Step:
-    """The step to name among several: an activation, else the last that computes, which made what differs.
-
-    Where a has a whole call or a whole recurrence in one step, no single one of many stands out: of the first call
-    in b that has some of it, the last step.
-    """
-    computing = [step for step in steps if _computes(step)] or steps
-    if not all(_small(step) for step in gone or ()):
-        around = common(step.call for step in computing)
-        if any(step.loose for step in gone or ()) and computing[0].call is not around:
-            computing = [s for s in computing if _below(s.call, around) is _below(computing[0].call, around)]
-        return computing[-1]
-    return next((step for step in computing if step.name in ACTIVATIONS), computing[-1])
-
-
-def _below(call: Call, top: Call | None) -> Call:
-    """The call right below another one that a call is in."""
-    while call.parent is not None and call.parent is not top:
-        call = call.parent
-    return call
-
-
-def _small(step: Step) -> bool:
-    """Is it a step of its own, not a recurrence or a call whose inside nobody knows?"""
-    return not step.loose and len(step.weights) <= 2
 
 
 def _last(found: Region) -> Step | None:
