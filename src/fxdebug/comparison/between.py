@@ -54,6 +54,15 @@ class Between:
             or self._steps(judged, a, b, one, other)
         )
 
+    def among_peers(self, judged: Judged) -> Blame | None:
+        """What is done on the way to a step otherwise than in a call of the same class that is in order."""
+        pairs = self.judge.pairs
+        other = region(pairs.b, judged.b, pairs.sure_of, through=True)
+        both = [(pairs.of_value(value), value) for value in other.frontier]
+        if any(partner is not None and differ(self.judge, partner, value) for partner, value in both):
+            return None
+        return self._odd(judged, judged.a, judged.b, other, None, self._healthy)
+
     # What a region uses --------------------------------------------------------------------------
 
     def _nonfinite(self, judged: Judged, a: Value, b: Value, other: Region) -> Blame | None:

@@ -10,7 +10,7 @@ from fxdebug.comparison.between import Between
 from fxdebug.comparison.closeness import EPS, error_between, visible
 from fxdebug.comparison.disorder import accused, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
-from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, TURNING, family, role
+from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Outputs, Value, shape_text
@@ -43,6 +43,10 @@ class Blamer:
         one, other = judged.worst
         if self._pairs.are(one.value, other.value):
             return self._on_the_way(judged, one, other)
+        if judged.step.name in SUMS and self._judge.meter(one.value, other.value).what == "shape":
+            odd = self._between.among_peers(judged)  # which of what is added belongs to which is not known
+            if odd is not None:
+                return odd
         return self._between.ask(judged, one.value, other.value)
 
     def _limit(self, one: Given, other: Given) -> float:
