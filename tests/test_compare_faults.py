@@ -16,6 +16,7 @@ import torch
 import zoo
 from faults.bench import EQUAL, FAULTS
 from faults.case import Pair
+from faults.families import FAMILIES, pristine
 from faults.judge import answer, compared, false_alarms
 from faults.known import ALARMS, MISSES
 from faults.originals import NAMES, reference
@@ -98,8 +99,10 @@ def _tensors(result: Any) -> list[torch.Tensor]:
         return [result]
     if isinstance(result, tuple):
         return list(result)
-    names = ("logits",) if "logits" in result else ("last_hidden_state", "pooler_output")
-    return [result[name] for name in names]
+    names = ("logits", "logits_per_image", "last_hidden_state", "pooler_output", "text_embeds", "image_embeds")
+    found = [result[name] for name in names if name in result]
+    assert found
+    return found[:1] if "logits" in result else found
 
 
 def test_more_than_fifty_faults_are_planted_and_nearly_half_of_them_in_ports():
@@ -126,9 +129,11 @@ def test_an_equal_pair_returns_the_same(name):
 def test_nobody_changes_the_models_that_all_pairs_share():
     def state() -> list[str]:
         found = []
-        for model in (reference(name, attention) for name in NAMES for attention in ("sdpa", "eager")):
-            weights = b"".join(bytes(x.contiguous().view(torch.uint8).numpy()) for x in model.state_dict().values())
-            found.append(f"{hashlib.sha256(weights).hexdigest()} {model} {model.config}")
+        models = [reference(name, attention) for name in NAMES for attention in ("sdpa", "eager")]
+        for model in [*models, *map(pristine, FAMILIES)]:
+            held = [x.reshape(-1).contiguous().view(torch.uint8) for x in model.state_dict().values()]
+            weights = b"".join(bytes(x.numpy()) for x in held)
+            found.append(f"{hashlib.sha256(weights).hexdigest()} {model} {getattr(model, 'config', '')}")
         return found
 
     before = state()

@@ -1,10 +1,11 @@
 """The test bench of planted faults: pairs of models, what differs between them, and who is to be named.
 
 ``originals``  small models of transformers, weighted so that every scale, mask and norm shows
+``families``   the same for further families; ``own_models`` has those that people write from torch's own layers
 ``ports_*``    the same models written again with other names, nesting and functions, and the way weights get there
 ``case``       what a planted fault and an equal pair are; ``fault`` and ``equal`` collect them
 ``in_*``       the faults, in copies of the originals and in the ports
-``equal_pairs`` pairs in which nothing may be found
+``equal_*``    pairs in which nothing may be found
 ``judge``      runs a pair in a mode, compares, and says whether the answer is right
 
 Nothing in here knows how ``fxdebug.compare`` works.

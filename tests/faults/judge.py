@@ -72,9 +72,11 @@ _traces: dict[tuple[Any, ...], Trace] = {}
 
 def _reference(pair: Pair, mode: str) -> Trace:
     """The trace of the reference, made once where many pairs share it."""
+    from .families import FAMILIES, pristine
     from .originals import NAMES, reference
 
     shared = {id(reference(name, attention)) for name in NAMES for attention in ("sdpa", "eager")}
+    shared |= {id(pristine(name)) for name in FAMILIES}
     if id(pair.a) not in shared:
         return traced(pair.a, _fresh(pair.inputs), mode)
     given = tuple((name, str(x.tolist()) if isinstance(x, torch.Tensor) else x) for name, x in pair.inputs.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fxdebug.comparison.accusation import Blame
+from fxdebug.comparison.by_flow import normed
 from fxdebug.comparison.closeness import EPS, like_a_mask
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.replaced import replacements
@@ -19,9 +20,12 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
     A weight that differs, or an operation with weights of one name on both sides, counts in any case: a bias that
     softmax takes no notice of is still another bias.
     """
+    if blame.kind == "weights" and _folded(judge, blame):
+        return True
     if not blame.absorbable or blame.kind in ("weights", "input", "raised"):
         return False
-    if blame.b is not None and blame.b.weights and blame.sure == 1.0:
+    itself = blame.b is not None and blame.position == blame.b.index
+    if blame.b is not None and blame.b.weights and blame.sure == 1.0 and itself:
         return False
     if not blame.proven and _outputs_agree(judge, _judged_by(judge, blame)):
         return True
@@ -29,6 +33,17 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
     at = run.steps[blame.position] if blame.position < len(run.steps) else None
     starts = [step for step in (at, blame.b) if step is not None]
     return not _reaches(judge, run, starts, blame.measures.error)
+
+
+def _folded(judge: Judge, blame: Blame) -> bool:
+    """Do other weights give, at once, what those of a give after the norm that follows them there?"""
+    if blame.a is None or blame.b is None:
+        return False
+    ends = [normed(judge.pairs.a, blame.a) or blame.a, normed(judge.pairs.b, blame.b) or blame.b]
+    if (ends[0] is blame.a) == (ends[1] is blame.b):
+        return False
+    a, b = (end.outputs[0] for end in ends)
+    return comparable(a, b) and judge.meter(a, b).error <= judge.clean
 
 
 def _judged_by(judge: Judge, blame: Blame) -> Call:

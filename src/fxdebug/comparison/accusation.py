@@ -89,4 +89,14 @@ def other_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
     one, other = settings(a.constants), settings(b.constants)
     gone = [text for text in a.constants if settings([text]) - other]
     new = [text for text in b.constants if settings([text]) - one]
+    if not gone and not new and a.name == b.name == "permute" and a.constants != b.constants:
+        return list(a.constants), list(b.constants)
+    if not gone and not new:  # switches, where both have the same ones
+        named = [{text.partition("=")[0]: text for text in step.constants if "=" in text} for step in (a, b)]
+        turned = [key for key, text in named[0].items() if key in named[1] and {text, named[1][key]} == _switch(key)]
+        return [named[0][key] for key in turned], [named[1][key] for key in turned]
     return gone, new
+
+
+def _switch(name: str) -> set[str]:
+    return {f"{name}=True", f"{name}=False"}

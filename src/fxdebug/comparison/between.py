@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fxdebug import query
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
-from fxdebug.comparison.by_value import EXACT
-from fxdebug.comparison.closeness import EPS, size_of, visible
+from fxdebug.comparison.closeness import EPS, visible
+from fxdebug.comparison.disorder import accused, crossed
+from fxdebug.comparison.holding import folds, free, hold_others, makers
 from fxdebug.comparison.judge import Judge, Judged
-from fxdebug.comparison.opnames import ACTIVATIONS, STEPS_OF
+from fxdebug.comparison.opnames import REPEATING, STEPS_OF
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.comparison.regions import Region, common, origin, parts, place_of, products, region, unlike
+from fxdebug.comparison.peers import odd_one
+from fxdebug.comparison.regions import Region, common, fractions, origin, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
+from fxdebug.comparison.telling import computes, small, telling
 from fxdebug.trace import Call
-from fxdebug.values import Stats, Value
+from fxdebug.values import Value
 
 
 @dataclass
@@ -25,6 +27,7 @@ class Between:
 
     judge: Judge
     told: set[object] = field(default_factory=set)
+    _folds: bool | None = None  # once it is known: are norms over the batch part of products in b?
 
     def ask(self, judged: Judged, a: Value, b: Value, *, through: bool = False) -> Blame | None:
         """Who makes ``b`` be there instead of ``a``; ``None`` where the error comes from further up.
@@ -50,6 +53,15 @@ class Between:
             or self._weights(judged, a, b, one, other)
             or self._steps(judged, a, b, one, other)
         )
+
+    def among_peers(self, judged: Judged) -> Blame | None:
+        """What is done on the way to a step otherwise than in a call of the same class that is in order."""
+        pairs = self.judge.pairs
+        other = region(pairs.b, judged.b, pairs.sure_of, through=True)
+        both = [(pairs.of_value(value), value) for value in other.frontier]
+        if any(partner is not None and differ(self.judge, partner, value) for partner, value in both):
+            return None
+        return self._odd(judged, judged.a, judged.b, other, None, self._healthy)
 
     # What a region uses --------------------------------------------------------------------------
 
@@ -83,16 +95,16 @@ class Between:
     def _weights(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         """Weights of another layout (fused, apart) hold the same numbers altogether, or they are to blame."""
         pairs = self.judge.pairs
-        left = {g.value.number: g.value for s in one.steps for g in s.weights if _free(g.value, pairs.values_of_a)}
-        right = {g.value.number: g.value for s in other.steps for g in s.weights if _free(g.value, pairs.values)}
+        left = {g.value.number: g.value for s in one.steps for g in s.weights if free(g.value, pairs.values_of_a)}
+        right = {g.value.number: g.value for s in other.steps for g in s.weights if free(g.value, pairs.values)}
         # parts of one that is whole on the other side may be paired already
         for step in other.steps:
-            for maker in _makers(pairs.b, step, pairs.of_value, pairs.a):
-                left |= {g.value.number: g.value for g in maker.weights if _free(g.value, pairs.values_of_a)}
+            for maker in makers(pairs.b, step, pairs.of_value, pairs.a):
+                left |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values_of_a)}
         for step in one.steps:
-            for maker in _makers(pairs.a, step, pairs.back, pairs.b):
-                right |= {g.value.number: g.value for g in maker.weights if _free(g.value, pairs.values)}
-        if not left or not right or not _hold_others(left.values(), right.values()):
+            for maker in makers(pairs.a, step, pairs.back, pairs.b):
+                right |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values)}
+        if not left or not right or folds(one) != folds(other) or not hold_others(left.values(), right.values()):
             return None
         step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
         names = listed(value.name for value in right.values())
@@ -103,18 +115,41 @@ class Between:
 
     def _steps(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         gone, new = unlike(one, other)
+        if any(step.weights and step.name.startswith(("conv", "linear")) for step in other.doing):
+            gone = [(name, step) for name, step in gone if not self._elsewhere_too(step)]
         crossed = self._crossed(judged, a, b, one, other)
         if crossed is not None:
             return crossed
         if gone and not new:
             return self._missing(judged, a, b, gone, other)
         if new and not gone:
-            return self._extra(judged, a, b, new, one)
+            return self._extra(judged, a, b, new, one, other)
         if not new:
             return self._another_constant(judged, a, b, one, other)
-        step = _telling([step for _, step in new])
+        whole = not all(small(step) for _, step in gone)
+        odd = self._odd(judged, a, b, other, gone[0][1], None if whole else self._healthy)
+        if odd is not None:
+            return odd
+        step = telling([step for _, step in new], [step for _, step in gone])
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
         return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
+
+    def _elsewhere_too(self, step: Step) -> bool:
+        """Is a norm of a part of a product in b, as is right where another one of its kind is?"""
+        if step.name != "batch_norm":
+            return False
+        pairs = self.judge.pairs
+        if self._folds is None:
+            found = [(pairs.a.made.get(pair.a), pairs.b.made.get(number)) for number, pair in pairs.values.items()]
+            both = [(one, other) for one, other in found if one is not None and other is not None]
+            self._folds = any(
+                one.name == step.name
+                and other.weights
+                and other.name.startswith(("conv", "linear"))
+                and not differ(self.judge, one.outputs[0], other.outputs[0])
+                for one, other in both
+            )
+        return self._folds
 
     def _crossed(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
         """A product of the right two values in the wrong order, or of one right value and another one's."""
@@ -135,28 +170,60 @@ class Between:
         return None
 
     def _missing(self, judged: Judged, a: Value, b: Value, gone: list[tuple[str, Step]], other: Region) -> Blame:
-        name, step = next((pair for pair in gone if _computes(pair[1])), gone[0])
+        name, step = next((pair for pair in gone if computes(pair[1])), gone[0])
         place = place_of(self.judge.pairs, judged.step, a, b)[0]
-        inside = common([s.call for s in other.doing if _computes(s)]) or place
+        inside = common([s.call for s in other.doing if computes(s)]) or place
         home, lost = self._home(step, inside)
         known = self.judge.pairs.calls.get(home.index)
         if lost is None and (known is None or known.how not in ("path", "mapping") or known.a != step.call.index):
             deeper = any(above is home for above in _above(inside))
             home = self._around(step, home) or (inside if deeper else home)
+        elif lost is not None and any(above is home for above in _above(inside)) and not self._does(home):
+            home = inside  # a container does nothing itself
         what = lost.path if lost is not None else listed(name for name, _ in gone)
         because = f"{what} of a ({_line(step)}) has no counterpart in b"
         op = lost.type if lost is not None else step.op if step.name in STEPS_OF else name
         return blame(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
 
-    def _extra(self, judged: Judged, a: Value, b: Value, new: list[tuple[str, Step]], one: Region) -> Blame:
+    def _healthy(self, call: Call) -> bool:
+        """Does a call of b return what it returns in a?"""
+        known = [(self.judge.pairs.of_value(value), value) for value in call.outputs or ()]
+        return any(a is not None and a.dtype in EPS and not differ(self.judge, a, b) for a, b in known)
+
+    def _odd(
+        self,
+        judged: Judged,
+        a: Value,
+        b: Value,
+        other: Region,
+        partner: Step | None,
+        peers: Callable[[Call], bool] | None = None,
+    ) -> Blame | None:
+        """What a call does otherwise than another one of its class in b does."""
+        odd = odd_one(self.judge.pairs.b, other.doing, peers)
+        if odd is None:
+            return None
+        call, step = odd.step.call, odd.step
+        return blame(self.judge, odd.kind, call, odd.op, odd.because, judged, a=a, b=b, partner=partner, step=step)
+
+    def _extra(
+        self, judged: Judged, a: Value, b: Value, new: list[tuple[str, Step]], one: Region, other: Region
+    ) -> Blame:
         writers = query.network(self.judge.pairs.b.trace).writers
-        step = next((step for _, step in new if step.node.id in writers), _telling([step for _, step in new]))
+        step = next((step for _, step in new if step.node.id in writers), None)
+        odd = self._odd(judged, a, b, other, _last(one)) if step is None and len(new) > 1 else None
+        if odd is not None:
+            return odd
+        step = step or telling([step for _, step in new])
         home, own = self._lifted(step)
         because = f"{own.path if own else listed(name for name, _ in new)} has no counterpart in a"
         op = own.type if own else step.op
         return blame(self.judge, "extra", home, op, because, judged, a=a, b=b, partner=_last(one), step=step)
 
     def _another_constant(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame:
+        turned = crossed(self.judge, judged)
+        if turned is not None:
+            return accused(self.judge, judged, turned)
         for left, right in zip(one.doing, other.doing):
             ours, theirs = other_settings(left, right)
             if left.name == right.name and (ours or theirs):
@@ -164,9 +231,44 @@ class Between:
                 return blame(
                     self.judge, "constant", right.call, right.op, because, judged, a=a, b=b, partner=left, step=right
                 )
+        found = self._other_source(judged, a, b, one, other) or self._other_numbers(judged, a, b, one, other)
+        found = found or self._repeated(judged, a, b, one, other)
+        if found is not None:
+            return found
         last = _last(other) or judged.step
         because = "the same operations give other values"
         return blame(self.judge, "values", last.call, last.op, because, judged, a=a, b=b, partner=_last(one), step=last)
+
+    def _other_source(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """The same is done, with a value that belongs to something else in a."""
+        pairs = self.judge.pairs
+        wanted, given = [[v for v in side.frontier if v.dtype in EPS] for side in (one, other)]
+        if len(wanted) != 1 or len(given) != 1 or pairs.are(wanted[0], given[0]):
+            return None
+        user = next((s for s in other.steps if any(x.value.number == given[0].number for x in s.inputs)), judged.step)
+        facing = replace(judged, step=user)
+        return self._rewired(facing, wanted[0], given[0])
+
+    def _other_numbers(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """A number that is written in b alone, where a has another one: an epsilon that is written out here."""
+        ours, theirs = ([(x, s) for s in side.doing for x in fractions(s)] for side in (one, other))
+        known = [x for x, _ in ours]
+        new = [(x, step) for x, step in theirs if not _among(x, known)]
+        gone = [x for x in known if not _among(x, [y for y, _ in theirs])]
+        if len(new) != 1 or not gone:
+            return None
+        number, step = new[0]
+        because = f"{listed(gone)} in a, {number} in b"
+        return blame(self.judge, "constant", step.call, step.op, because, judged, a=a, b=b, step=step)
+
+    def _repeated(self, judged: Judged, a: Value, b: Value, one: Region, other: Region) -> Blame | None:
+        """Heads that are repeated in turn, where a has the copies of each beside one another."""
+        turns = [[step for step in side.steps if step.name in ("repeat", "tile")] for side in (one, other)]
+        if bool(turns[0]) == bool(turns[1]):
+            return None
+        step = (turns[1] or [s for s in other.steps if s.name in REPEATING] or [_last(other) or judged.step])[0]
+        because = f"copies stand {'in turn' if turns[1] else 'beside one another'}, in a they do not"
+        return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, step=step)
 
     def _rewired(self, judged: Judged, a: Value, b: Value) -> Blame | None:
         """Nothing is between, so another value is handed on, or the right one was written to."""
@@ -195,12 +297,20 @@ class Between:
         if not wanted or None in wanted:
             return None
         most = (0, -1)
+        inside = {call.index for call in _above(step.call)}
         for call in home.walk():
+            other = pairs.of_call(call)
+            if other is not None and other.index not in inside and not call.children:
+                continue  # a layer of its own, in a too
             given, made = _at_hand(pairs.b, call)
             rank = (len(wanted & made), call.depth)
             if wanted <= given | made and rank[0] and rank > most:
                 found, most = call, rank
         return found
+
+    def _does(self, call: Call) -> bool:
+        """Does the code of a call of b itself compute anything?"""
+        return any(not step.transparent for step in self.judge.pairs.b.inside.get(call.index, ()))
 
     def _home(self, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
         """The call of b in which a step of a should have been, and the call in there that is missing as a whole."""
@@ -223,6 +333,11 @@ class Between:
                 return (step.call, None) if own is None else (call, own)
             call, own = call.parent, call
         return call, own
+
+
+def _among(number: float, others: Iterable[float]) -> bool:
+    """Is a number one of these, or one over one of these?"""
+    return any(abs(number - x) <= 1e-4 * abs(x) or abs(number * x - 1.0) <= 1e-4 for x in others)
 
 
 def _at_hand(run: Run, call: Call) -> tuple[set[int], set[int]]:
@@ -254,55 +369,9 @@ def _names(pairs: Pairs, values: Iterable[Value]) -> str:
     return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
 
 
-def _makers(run: Run, step: Step, partner: Callable[[Value], Value | None], other: Run) -> Iterable[Step]:
-    """Who makes, on the other side, what is taken out of the product of a step with weights."""
-    for part in parts(run, step) if step.weights else ():
-        value = partner(part)
-        maker = None if value is None else other.made.get(value.number)
-        if maker is not None:
-            yield maker
-
-
-def _hold_others(a: Iterable[Value], b: Iterable[Value]) -> bool:
-    """Do two sets of weights hold other numbers? Matrices and vectors apart; a vector of zeros may be left out."""
-    for matrices in (True, False):
-        sides = [[v.stats for v in side if (len(v.shape) > 1) == matrices] for side in (list(a), list(b))]
-        known = [[stats for stats in side if stats is not None] for side in sides]
-        if matrices and sum(s.count for s in known[0]) != sum(s.count for s in known[1]):
-            return False  # of different sizes: they do not stand for each other
-        sums = [_sums(side) for side in known]
-        size = max(sums[0][1], sums[1][1])
-        if size and any(abs(x - y) > EXACT * scale for x, y, scale in zip(*sums, (math.sqrt(size), size))):
-            return True
-    return False
-
-
-def _sums(parts: Iterable[Stats]) -> tuple[float, float]:
-    """The sum of all elements, in units of the root of their number, and of their squares."""
-    held = list(parts)
-    count = sum(stats.count for stats in held)
-    total = math.fsum(float(stats.mean.real) * stats.count for stats in held if stats.mean is not None)
-    return total / math.sqrt(max(count, 1)), math.fsum(size_of(stats) ** 2 * stats.count for stats in held)
-
-
 def _odd(value: Value) -> bool:
     """Has it NaN or +Inf? −Inf is how masks are written."""
     return value.stats is not None and bool(value.stats.nan or value.stats.posinf)
-
-
-def _free(value: Value, paired: Iterable[int]) -> bool:
-    return value.number not in paired
-
-
-def _computes(step: Step) -> bool:
-    """Does it work on floating numbers that it is given? Masks, positions and constants are made by others."""
-    return any(v.dtype in EPS for v in step.outputs) and any(g.value.dtype in EPS for g in step.inputs)
-
-
-def _telling(steps: list[Step]) -> Step:
-    """The step to name among several: an activation, else the last that computes, which made what differs."""
-    computing = [step for step in steps if _computes(step)] or steps
-    return next((step for step in computing if step.name in ACTIVATIONS), computing[-1])
 
 
 def _last(found: Region) -> Step | None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.between import Between
-from fxdebug.comparison.closeness import EPS, error_between
+from fxdebug.comparison.closeness import EPS, error_between, visible
+from fxdebug.comparison.disorder import accused, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
-from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, TURNING, family, role
+from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Outputs, Value, shape_text
@@ -42,6 +43,10 @@ class Blamer:
         one, other = judged.worst
         if self._pairs.are(one.value, other.value):
             return self._on_the_way(judged, one, other)
+        if judged.step.name in SUMS and self._judge.meter(one.value, other.value).what == "shape":
+            odd = self._between.among_peers(judged)  # which of what is added belongs to which is not known
+            if odd is not None:
+                return odd
         return self._between.ask(judged, one.value, other.value)
 
     def _limit(self, one: Given, other: Given) -> float:
@@ -91,6 +96,10 @@ class Blamer:
             because = f"{shape_text(judged.a.shape)} in a, {shape_text(judged.b.shape)} in b"
         elif draws(step):
             kind, because = "random", "random numbers were drawn: seed both runs alike"
+        elif (masked := self._mask(judged)) is not None:
+            return masked
+        elif not self._by_path(judged) and (found := crossed(self._judge, judged)) is not None:
+            return accused(self._judge, judged, found)
         elif (gone or new) and partner.name == step.name:
             kind = "constant"
             because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
@@ -98,11 +107,38 @@ class Blamer:
             kind, because = "nonfinite", "NaN or infinity on one side only"
         elif missing := self._unused(partner, step):
             kind, because = "missing", missing
-        elif (turned := self._rearranged(judged)) is not None:
+        elif (turned := self._arranged(judged)) is not None:
             return turned
         elif partner.name != step.name:
             because = f"{partner.name} in a, {step.name} in b"
         return blame(self._judge, kind, step.call, step.op, because, judged, absorbable=not judged.weights)
+
+    def _arranged(self, judged: Judged) -> Blame | None:
+        """What put the elements into another order, the surest signs first."""
+        for ask in (crossed, resettled):
+            if judged.partner.name == judged.step.name and (found := ask(self._judge, judged)) is not None:
+                return accused(self._judge, judged, found)
+        turned = self._rearranged(judged)
+        if turned is not None:
+            return turned
+        for ask in (first_inexact, arranger):
+            if judged.partner.name == judged.step.name and (found := ask(self._judge, judged)) is not None:
+                return accused(self._judge, judged, found)
+        return None
+
+    def _mask(self, judged: Judged) -> Blame | None:
+        """A mask that it is given lets through another share, whatever the two are made of."""
+        for one, other in judged.sides:
+            ours, theirs = visible(one.value), visible(other.value)
+            if ours is None or theirs is None or min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
+                continue
+            maker = self._pairs.b.made.get(self._pairs.b.root(other.value).number)
+            if maker is not None:
+                because = f"the mask lets {ours:.0%} through in a, {theirs:.0%} in b"
+                return blame(
+                    self._judge, "values", maker.call, maker.op, because, judged, step=maker, a=one.value, b=other.value
+                )
+        return None
 
     def _unused(self, partner: Step, step: Step) -> str:
         """A weight that only one of the two uses (a bias that was left out)."""
@@ -223,7 +259,7 @@ class Blamer:
         if a is None or b is None:
             return
         steps = self._pairs.b.steps
-        for one, other in _returned(a, b):
+        for one, other in returned(a, b):
             if self._pairs.are(one, other) or not steps or not comparable(one, other):
                 continue
             measures = self._judge.meter(one, other)
@@ -241,7 +277,7 @@ class Blamer:
         """The models return other values, and no pair of steps says why: the first that is far from its partner."""
         a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
         limit = UNEXPLAINED * self._judge.clean
-        sides = _returned(a, b) if a is not None and b is not None else []
+        sides = returned(a, b) if a is not None and b is not None else []
         far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
@@ -252,10 +288,21 @@ class Blamer:
             yield replace(found, sure=0.3)
 
 
-def _returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
-    """What two models return, place by place; in order where they call the places otherwise."""
+def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
+    """What two models return, place by place; in order where they call the places otherwise.
+
+    One that returns a tuple may leave out what stands further back (a cache): the first of its size is meant.
+    """
     named = dict(a.named())
     if len(named) == 1 and len(b) == 1:
         return [(next(iter(a)), next(iter(b)))]
     sides = [(named[slot], value) for slot, value in b.named() if slot in named]
-    return sides or (list(zip(named.values(), b)) if len(named) == len(b) else [])
+    if sides or len(named) == len(b):
+        return sides or list(zip(named.values(), b))
+    left, found = list(named.values()), []
+    for value in b:
+        partner = next((one for one in left if one.numel == value.numel and comparable(one, value)), None)
+        if partner is not None:
+            left = left[left.index(partner) + 1 :]
+            found.append((partner, value))
+    return found

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Container
 
 from fxdebug.comparison.closeness import EPS, error_between
-from fxdebug.comparison.opnames import COMMUTATIVE, family
+from fxdebug.comparison.opnames import ADDING, COMMUTATIVE, family
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Given, Run, Step, kindred
@@ -33,11 +33,41 @@ def pair_uses(pairs: Pairs) -> None:
     for number, found in list(pairs.values.items()):
         if pairs.b.values[number].name is None:
             continue
-        one = [step for step in pairs.a.users.get(found.a, ()) if step.index not in pairs.steps_of_a]
-        other = [step for step in pairs.b.users.get(number, ()) if step.index not in pairs.steps]
+        one = [s for s in pairs.a.users.get(found.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
+        other = [s for s in pairs.b.users.get(number, ()) if s.index not in pairs.steps and not s.transparent]
         for left, right in zip(one, other):
-            if kindred(left, right) and not right.transparent and sizes(left) == sizes(right):
-                pairs.step(left, right, "weights", 0.9)
+            if kindred(left, right) and sizes(left) == sizes(right):
+                pair_products(pairs, left, right, "weights", 0.9)
+
+
+def pair_products(pairs: Pairs, a: Step, b: Step, how: str, sure: float) -> None:
+    """Pair two steps; where only one of them adds its bias or norms in a step of its own, what they come to."""
+    ends = [a, b]
+    if has_bias(a) != has_bias(b):
+        ends = [biased(run, step) or step for run, step in ((pairs.a, a), (pairs.b, b))]
+    norms = [normed(run, step) for run, step in zip((pairs.a, pairs.b), ends)]
+    if (norms[0] is None) != (norms[1] is None):
+        ends = [norm or step for norm, step in zip(norms, ends)]
+    if ends == [a, b]:
+        pairs.step(a, b, how, sure)
+    else:
+        pairs.value(ends[0].outputs[0], ends[1].outputs[0], how, sure)
+
+
+def has_bias(step: Step) -> bool:
+    """Is it a product that adds a vector of weights, too?"""
+    return family(step.name) == "product" and len(step.weights) > 1 and len(step.weights[-1].value.shape) == 1
+
+
+def biased(run: Run, step: Step) -> Step | None:
+    """The sum that adds the bias to a product without one, if that is all that is done with the product."""
+    product = family(step.name) == "product" and step.outputs
+    users = run.users.get(run.root(step.outputs[0]).number, ()) if product else ()
+    users = [user for user in users if not user.transparent]
+    if len(users) != 1 or users[0].name != "add" or len(users[0].weights) != 1 or not users[0].outputs:
+        return None
+    bias = users[0].weights[0].value
+    return users[0] if len(bias.shape) == 1 and users[0].outputs[0].numel == step.outputs[0].numel else None
 
 
 def pair_forwards(pairs: Pairs) -> None:
@@ -47,7 +77,13 @@ def pair_forwards(pairs: Pairs) -> None:
             continue
         partner = _doing_the_same(pairs, step)
         if partner is not None:
-            pairs.step(partner, step, "dataflow", 0.85)
+            pair_products(pairs, partner, step, "dataflow", 0.85)
+
+
+def normed(run: Run, step: Step) -> Step | None:
+    """The batch norm that is all that is done with a product with weights."""
+    users = run.users.get(run.root(step.outputs[0]).number, ()) if step.weights and step.outputs else ()
+    return users[0] if len(users) == 1 and users[0].name == "batch_norm" and users[0].outputs else None
 
 
 def _doing_the_same(pairs: Pairs, step: Step) -> Step | None:
@@ -89,15 +125,25 @@ def pair_backwards(pairs: Pairs) -> None:
             continue
         partner = pairs.a.steps[found.a]
         for one, other in facing(pairs, partner, step):
-            if pairs.free(one.value, other.value) and one.value.numel == other.value.numel:
+            if (
+                pairs.free(one.value, other.value)
+                and one.value.numel == other.value.numel
+                and not _apart(pairs, one, other)
+            ):
                 pairs.join(one.value, other.value, "dataflow", min(found.sure, 0.8))
+
+
+def _apart(pairs: Pairs, a: Given, b: Given) -> bool:
+    """Are they products of another kind: with weights or of two values, with something added or without?"""
+    one, other = pairs.a.made.get(pairs.a.root(a.value).number), pairs.b.made.get(pairs.b.root(b.value).number)
+    return one is not None and other is not None and family(one.name) == family(other.name) and not kindred(one, other)
 
 
 def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
     """The inputs of two steps side by side: data with data, weights with weights, by argument, else in order."""
     found: list[tuple[Given, Given]] = []
     left_over: list[tuple[list[Given], list[Given]]] = []
-    for one, other in ((list(a.data), list(b.data)), (list(a.weights), list(b.weights))):
+    for one, other in ((factors(a, b), factors(b, a)), (list(a.weights), list(b.weights))):
         for right in list(other):
             left = next((left for left in one if pairs.are(left.value, right.value)), None)
             swappable = b.name in COMMUTATIVE or right.weight or (left is not None and left.argument == right.argument)
@@ -119,6 +165,12 @@ def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[Given, Given]]:
         return found
     (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer here may be computed there
     return [*found, *zip(data_a, weights_b), *zip(weights_a, data_b)]
+
+
+def factors(step: Step, other: Step) -> list[Given]:
+    """The data of a step; of a product that also adds something, beside one that does not, what is multiplied."""
+    data = list(step.data)
+    return data[1:] if step.name in ADDING and other.name not in ADDING and len(data) == 3 else data
 
 
 def pair_between(pairs: Pairs) -> None:

@@ -10,6 +10,7 @@ from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.trace import Call
 
+ALIKE = 4  # times as much may be in one as in the other, where all of the smaller one is
 LEAST = 0.5  # of the operations in both that must be pairs, or they return the same value
 
 
@@ -22,9 +23,10 @@ def pair_calls(pairs: Pairs) -> None:
             continue
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
         both = shared[(one, other)]
-        overlap = max(
-            2 * both / max(held_a[one] + held_b[other], 1), 0.8 * both / max(min(held_a[one], held_b[other]), 1)
-        )
+        least, most = sorted((held_a[one], held_b[other]))
+        overlap = 2 * both / max(least + most, 1)
+        if least * ALIKE >= most:  # a small one that is within a large one says little about that
+            overlap = max(overlap, 0.8 * both / max(least, 1))
         same = _returns_the_same(pairs, a, b)
         if overlap >= LEAST or same:
             weighed.append((overlap + 0.5 * same + _likeness(a, b), one, other))

@@ -68,9 +68,7 @@ def compare(
             absorbed[blame.position] = blame
         else:
             kept.append(blame)
-    # where steps were merely met in the same place, what follows from surer pairs counts alone
-    surer = [blame for blame in kept if blame.how != "order"]
-    counted += [rows.finding(blame) for blame in surer or kept]
+    counted += [rows.finding(blame) for blame in _surer(kept)]
     if not counted:
         counted = [rows.finding(blame) for blame in blamer.unexplained() if not ignored(blame.call.path, globs)]
     counted += handed(judge, counted, globs)
@@ -87,6 +85,18 @@ def compare(
         tuple(rows.outputs()),
         {"tolerance": tolerance, "ignore": globs, "clean": judge.clean, "isolated": bool(b.settings.get("isolated"))},
     )
+
+
+def _surer(kept: list[Blame]) -> list[Blame]:
+    """Where steps were merely met in the same place, what follows from surer pairs counts alone.
+
+    But for something with weights that is missing before all of those: they have their error from it.
+    """
+    surer = [blame for blame in kept if blame.how != "order"]
+    first = min((blame.position for blame in surer), default=0)
+    lost = [blame for blame in kept if blame.kind == "missing" and blame.a is not None and blame.a.weights]
+    before = [blame for blame in lost if blame.how == "order" and blame.position < first]
+    return [*before[:1], *surer] if surer else kept
 
 
 def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None = None) -> Pairs:

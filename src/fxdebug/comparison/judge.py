@@ -17,6 +17,7 @@ from fxdebug.values import Value
 # How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with
 # outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.
 GROWTH = 30.0
+DEEPEST = 8  # steps that are looked back for data
 SHARP_EPS = 16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
 FEW, NARROW_FEW = 0.02, 0.1  # share of integers that may differ where the scores behind them do not agree exactly
 
@@ -118,7 +119,10 @@ class Judge:
             tolerance = self._sharp(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
             tolerance = 0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else self.few
-        handed_on = GROWTH * error_in * self._enlarged(step, sides)
+        carried = error_in
+        if measures.basis == "tensors":  # what is known of the inputs by statistics alone may be far less than it is
+            carried = max([error_in, *(self._carried(other.value, 0) for _, other in sides if not other.weight)])
+        handed_on = GROWTH * carried * self._enlarged(step, sides)
         if step.name in SUMS:
             rounding, handed = self._cancelled(sides, a)
             tolerance, handed_on = max(tolerance, rounding), max(handed_on, handed)
@@ -126,6 +130,18 @@ class Judge:
         if not weights and error_in > max(self.clean, tolerance):
             adds = False
         return Judged(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
+
+    def _carried(self, value: Value, depth: int) -> float:
+        """The error that a value of b surely has: its own, or that of what it was made of, where data tells more."""
+        partner = self.pairs.of_value(value)
+        if partner is not None and comparable(partner, value):
+            measures = self.meter(partner, value)
+            if measures.basis == "tensors":
+                return measures.error if math.isfinite(measures.error) else 0.0
+        maker = self.pairs.b.made.get(self.pairs.b.root(value).number)
+        if maker is None or depth >= DEEPEST:
+            return 0.0
+        return max([0.0, *(self._carried(given.value, depth + 1) for given in maker.data)])
 
     def _enlarged(self, step: Step, sides: list[tuple[Given, Given]]) -> float:
         """How much more a norm enlarges errors: what it subtracts is larger than what it leaves."""

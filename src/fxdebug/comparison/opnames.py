@@ -89,6 +89,9 @@ _PRODUCTS = frozenset(
     ]
 )
 
+# Products of two values to which a third, given first, is added.
+ADDING = frozenset(["baddbmm", "addbmm"])
+
 RANDOM = frozenset(
     """rand randn rand_like randn_like randint randint_like randperm bernoulli multinomial normal uniform exponential
     cauchy geometric log_normal random dropout feature_dropout alpha_dropout dropout2d dropout3d rrelu
@@ -101,12 +104,14 @@ STEPS_OF = {
     "masked scaled_dot_product_attention": ("matmul", "mul", "add", "softmax", "matmul"),
     "layer_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
     "rms_norm": ("pow", "mean", "add", "rsqrt", "mul", "mul"),
+    "batch_norm": ("sub", "add", "rsqrt", "mul", "mul", "add"),
+    "group_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
     "silu": ("sigmoid", "mul"),
     "addmm": ("matmul",),
     "linear": ("matmul",),
     "einsum": ("matmul",),
     "grouped_mm": ("matmul",),
-    "baddbmm": ("matmul",),
+    "baddbmm": ("matmul", "mul", "add"),
     "conv1d": ("matmul",),
     "addcmul": ("mul", "add"),
 }
@@ -169,6 +174,29 @@ def settings(constants: Iterable[str]) -> Counter[str]:
     said = [constant for constant in constants if not constant.startswith("_")]
     plain = [constant.rpartition("=")[2] if "=" in constant else constant for constant in said]
     return Counter(text for text in plain if text not in ("None", "False", "True", "0.0") and "torch." not in text)
+
+
+CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
+_USUAL = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}  # in the order of their arguments
+
+
+def convolved(constants: Iterable[str]) -> tuple[str, ...]:
+    """What is said of a convolution by position or name, for each dimension or for all, without what is usual.
+
+    >>> convolved(["(2, 2)", "[1, 1]", "(1, 1)", "1"]), convolved(["None", "padding=1.0", "stride=2"])
+    (('stride=2', 'padding=1'), ('stride=2', 'padding=1'))
+    """
+    said: dict[str, str] = {}
+    free = list(_USUAL)
+    for text in constants:
+        name, _, value = text.rpartition("=")
+        parts = [part.strip().removesuffix(".0") for part in value.strip("()[] ").split(",") if part.strip()]
+        plain = parts[0] if len(set(parts)) == 1 else value
+        if name in _USUAL:
+            said[name] = plain
+        elif not name and plain != "None" and free:
+            said[free.pop(0)] = plain
+    return tuple([f"{name}={said[name]}" for name, usual in _USUAL.items() if said.get(name, usual) != usual])
 
 
 def shorter(constant: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.closeness import visible
-from fxdebug.comparison.opnames import FACTORIES, PIECES, REPEATING, STEPS_OF, role
+from fxdebug.comparison.closeness import EPS, visible
+from fxdebug.comparison.opnames import ADDING, FACTORIES, PIECES, REPEATING, STEPS_OF, TRANSPARENT, role, settings
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
@@ -24,6 +25,7 @@ class Region:
     steps: tuple[Step, ...]  # in execution order, transparent ones too
     frontier: tuple[Value, ...]
     masks: tuple[Value, ...] = ()  # without a partner: every implementation writes them in its own way
+    again: frozenset[int] = frozenset()  # steps that do once more what one before did
 
     @property
     def doing(self) -> tuple[Step, ...]:
@@ -51,16 +53,42 @@ def region(run: Run, value: Value, paired: Callable[[Value], bool], *, through: 
         found[maker.index] = maker
         # a view of what is to be looked through is looked through as well
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
-    return Region(tuple([found[index] for index in sorted(found)]), tuple(frontier.values()), tuple(masks.values()))
+    steps = tuple([found[index] for index in sorted(found)])
+    return Region(steps, tuple(frontier.values()), tuple(masks.values()), _again(run, steps))
+
+
+def _again(run: Run, steps: Iterable[Step]) -> frozenset[int]:
+    """The steps that do with the same values what one before them did."""
+    seen: dict[object, int] = {}
+    same: dict[int, int] = {}  # the result of a step that does something again → that of the first
+    found = set()
+    for step in steps:
+        roots = [run.root(given.value).number for given in step.inputs]
+        key = (step.name, tuple([same.get(root, root) for root in roots]), step.constants)
+        first = seen.setdefault(key, step.index)
+        if first != step.index and roots and len(step.outputs) == 1:
+            found.add(step.index)
+            made = next(other for other in steps if other.index == first).outputs
+            if len(made) == 1:
+                same[run.root(step.outputs[0]).number] = run.root(made[0]).number
+    return frozenset(found)
 
 
 def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
     """The names of what steps do, fused operations one by one; what takes parts and makes constants left out."""
-    doing = [step for step in steps if step.name not in PIECES | FACTORIES | REPEATING]
+    doing = [step for step in steps if looks_up(step) or step.name not in PIECES | FACTORIES | REPEATING]
     return [(name, step) for step in doing for name in _parts(step)]
 
 
+def looks_up(step: Step) -> bool:
+    """Does it take rows out of a table of weights? However it is written, that is what an embedding does."""
+    tables = [given.value for given in step.weights if given.value.dtype in EPS]
+    return step.name == "getitem" and bool(tables) and len(tables[0].shape) > 1
+
+
 def _parts(step: Step) -> tuple[str, ...]:
+    if looks_up(step):
+        return ("embedding",)
     if step.name != "scaled_dot_product_attention":
         return STEPS_OF.get(step.name, (step.name,))
     masked = len(step.data) > 3 or "is_causal=True" in step.constants
@@ -68,11 +96,26 @@ def _parts(step: Step) -> tuple[str, ...]:
     return tuple([name for name in names if name != "mul" or "scale=1.0" not in step.constants])
 
 
+def fractions(step: Step) -> list[float]:
+    """The numbers written in a step that are no sizes, dimensions or counts."""
+    found = []
+    for text in settings(step.constants):
+        try:
+            number = float(text)
+        except ValueError:
+            continue
+        if number != int(number) if math.isfinite(number) else False:
+            found.append(number)
+    return found
+
+
 def products(step: Step) -> list[tuple[Value, ...]]:
     """The pairs of values that a step multiplies with each other, as matrices."""
     data = tuple([given.value for given in step.data])
     if step.name == "scaled_dot_product_attention" and len(data) >= 3:
         return [data[:2]]
+    if step.name in ADDING and len(data) == 3:
+        return [data[1:]]
     return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
 
 
@@ -99,10 +142,23 @@ def parts(run: Run, step: Step) -> list[Value]:
 
 def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
     """What the one region does that the other does not, and the other way round."""
-    one, other = written_out(a.doing), written_out(b.doing)
+    one, other = (written_out([step for step in side.doing if step.index not in side.again]) for side in (a, b))
     same = in_order(one, other, _alike, lambda pair: pair[0])
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
-    return _whole([x for x in one if id(x) not in left]), _whole([y for y in other if id(y) not in right])
+    gone, new = [x for x in one if id(x) not in left], [y for y in other if id(y) not in right]
+    return _whole(_not_idle(gone, b)), _whole(_not_idle(new, a))
+
+
+def _not_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
+    """Parts of fused steps, without those that the other side has as steps that changed nothing (a tiny epsilon)."""
+    idle = Counter(role(s.name) for s in other.steps if s.transparent and s.name not in TRANSPARENT)
+    found = []
+    for name, step in parts:
+        if name != step.name and idle[role(name)]:
+            idle[role(name)] -= 1
+        else:
+            found.append((name, step))
+    return found
 
 
 def _alike(a: tuple[str, Step], b: tuple[str, Step]) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fxdebug import query
 from fxdebug.comparison.accusation import Blame
+from fxdebug.comparison.blame import returned
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.mapping import ignored
 from fxdebug.comparison.measures import EQUAL, Measures
@@ -187,10 +188,12 @@ class Rows:
     def outputs(self) -> list[Row]:
         """What the two models returned, slot by slot."""
         root_a, root_b = self._a.trace.root, self._b.trace.root
-        named = {} if root_a.outputs is None else dict(root_a.outputs.named())
+        if root_a.outputs is None or root_b.outputs is None:
+            return []
+        sides = {value.number: one for one, value in returned(root_a.outputs, root_b.outputs)}
         rows = []
-        for slot, value in () if root_b.outputs is None else root_b.outputs.named():
-            partner = named.get(slot) or self._pairs.of_value(value)
+        for slot, value in root_b.outputs.named():
+            partner = sides.get(value.number) or self._pairs.of_value(value)
             if partner is None or not comparable(partner, value):
                 continue
             measures = self._judge.meter(partner, value)

@@ -6,6 +6,7 @@ their numbers, so modules around an operation, their names and their nesting pla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,18 @@ from typing import Any, NamedTuple
 from fxdebug import query
 from fxdebug.comparison.closeness import same_numbers
 from fxdebug.comparison.glue import glue
-from fxdebug.comparison.opnames import REORDERING, TRANSPARENT, called, canonical, family, shorter
+from fxdebug.comparison.opnames import (
+    ADDING,
+    CONVOLUTIONS,
+    REORDERING,
+    TRANSPARENT,
+    called,
+    canonical,
+    convolved,
+    family,
+    settings,
+    shorter,
+)
 from fxdebug.graph import Node
 from fxdebug.ops import Op, Ref, text_of
 from fxdebug.trace import Call, Trace
@@ -77,8 +89,9 @@ class Step:
 
 
 def kindred(a: Step, b: Step) -> bool:
-    """May one stand for the other? A product with weights is not one of two values."""
-    return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights)
+    """May one stand for the other? A product with weights is not one of two values, nor one to which more is added."""
+    adding = (a.name in ADDING) == (b.name in ADDING)
+    return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights) and adding
 
 
 @dataclass(eq=False)
@@ -133,18 +146,47 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
     results: dict[int, dict[str, Item]] = {}  # by call
     for node in net.nodes.values():
         if node.kind in ("call_function", "call_method"):
-            step = Step(0, node, canonical(node.op), _inputs(run, net, node), tuple(made_by.get(node.id, ())))
+            inputs = _inputs(run, net, node)
+            made = tuple(made_by.get(node.id, ()))
+            name = "linear" if _pointwise(node.op, inputs) else canonical(node.op)
+            step = Step(0, node, name, inputs, made)
             if node.step is not None:
                 index = node.call.index
                 if index not in results:
                     results[index] = _results(net, node.call)
                 step.constants = tuple(_constants(node.step, results[index]))
+                if canonical(node.op) in CONVOLUTIONS:
+                    step.constants = convolved(step.constants)
+                if name in ("clamp", "clamp_min") and settings(step.constants) in (settings(["0"]), settings([])):
+                    step.name, step.constants = "relu", ()
+                if name != canonical(node.op) and _same_places(inputs, made):
+                    step.constants = ()  # how a kernel of one place moves
+                if name == "scaled_dot_product_attention" and inputs:
+                    usual = shorter(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
+                    step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
             found.append((node.position, step))
     return found
 
 
+def _pointwise(op: str, inputs: tuple[Given, ...]) -> bool:
+    """Is it a convolution whose kernel sees one place? Then it is a product with weights, wherever channels stand."""
+    kernels = [given.value.shape for given in inputs if given.weight and len(given.value.shape) > 2]
+    data = [given.value.shape for given in inputs if not given.weight]
+    if canonical(op) not in CONVOLUTIONS or len(kernels) != 1 or len(data) != 1:
+        return False
+    return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # not in groups
+
+
+def _same_places(inputs: tuple[Given, ...], made: tuple[Value, ...]) -> bool:
+    """Has what came out as many places as what went in, in neither strides nor margins?"""
+    data = next(given.value for given in inputs if not given.weight)
+    return len(made) == 1 and made[0].shape[2:] == data.shape[2:]
+
+
 def _add(run: Run, step: Step) -> None:
     step.index = len(run.steps)
+    if family(step.name) == "product":  # with weights that are turned before they are used
+        step.inputs = tuple([_unturned(run, given) for given in step.inputs])
     if not step.loose:
         step.passed = tuple([value for value in step.node.values if value not in step.outputs])
     source = _hands_on(step)
@@ -160,6 +202,13 @@ def _add(run: Run, step: Step) -> None:
         users = run.users.setdefault(run.root(given.value).number, [])
         if not users or users[-1] is not step:
             users.append(step)
+
+
+def _unturned(run: Run, given: Given) -> Given:
+    """A weight, where it is a view of one."""
+    root = run.root(given.value)
+    viewed = root.name is not None and root.dtype == given.value.dtype and not given.memory
+    return given._replace(value=root) if viewed and given.value.name is None else given
 
 
 def _hands_on(step: Step) -> Value | None:
