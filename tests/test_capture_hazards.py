@@ -8,6 +8,7 @@ each test adds what is outside the modules, and says what the call's status and 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import itertools
 import logging
@@ -417,7 +418,59 @@ def test_a_seed_that_a_forward_sets_is_not_set_again() -> None:
             torch.manual_seed(3)
             return self.l(x) + torch.rand(8)
 
-    assert saw(Seeds)[:2] == ("recorded", "its Python sets the state of torch's random numbers")
+    assert saw(Seeds) == (
+        "recorded", "its Python sets the state of torch's random numbers, before", "return self.l(x) + torch.rand(8)",
+    )  # fmt: skip
+
+
+def test_a_random_state_that_a_forward_sets_and_puts_back_gives_a_recorded_graph() -> None:
+    class Forks(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(3)
+                noise = torch.rand(8)
+            return self.l(x) + noise
+
+    class DrawsTheSameTwice(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state = torch.get_rng_state()
+            noise = torch.rand(8)
+            torch.set_rng_state(state)
+            return self.l(x) + noise + torch.rand(8)
+
+    words = "its Python sets the state of torch's random numbers, before"
+    assert saw(Forks) == ("recorded", words, "noise = torch.rand(8)")
+    assert saw(DrawsTheSameTwice) == ("recorded", words, "return self.l(x) + noise + torch.rand(8)")
+
+
+def test_a_dataclass_that_a_child_fills_is_the_childs_hazard() -> None:
+    @dataclasses.dataclass
+    class Notes:
+        found: dict[str, torch.Tensor]
+        last: torch.Tensor | None = None
+
+    class Fills(nn.Module):
+        def forward(self, x: torch.Tensor, notes: Notes) -> torch.Tensor:
+            notes.found["x"] = x + 1
+            return x + 2
+
+    class Sets(nn.Module):
+        def forward(self, x: torch.Tensor, notes: Notes) -> torch.Tensor:
+            notes.last = x + 1
+            return x + 2
+
+    class Parent(Layer):
+        def setup(self) -> None:
+            self.fills, self.sets = Fills(), Sets()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fills(x, Notes({})) + self.sets(x, Notes({}))
+
+    seen = watched(lambda: (Parent(), torch.randn(3, 8)), audited=False)  # the judge copies no dataclass
+    assert seen.not_verified() == {
+        "fills#0": "recorded: it changes a dict that it was given",
+        "sets#0": "recorded: it changes a Notes that it was given",
+    }
 
 
 # The process and the world -------------------------------------------------------------------------------------------

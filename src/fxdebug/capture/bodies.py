@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
 
 from fxdebug.capture.coding import Opaque
 from fxdebug.capture.imported import WhenImported
+from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.state import Passed, References, references_to
@@ -53,7 +54,7 @@ class Bodies:
         """Note what a forward is given. To be called ``aside``, with the context outside of that."""
         body = self.by_index[index] = Body(index, module, forward, context)
         try:
-            self.tape.began(body, args, kwargs)
+            self.tape.began(body, args, kwargs, next(iter(self._stack()[-1:]), None))
         except Exception as error:
             body.hazard = body.hazard or _unnoted(error)
 
@@ -89,7 +90,8 @@ class Bodies:
                 pass
         for container, before in containers:
             if _items(container) != before:
-                body.hazard = body.hazard or f"it changes a {type(container).__name__} that it was given"
+                kind = type(container).__name__
+                body.hazard = body.hazard or f"it changes a{'n' * (kind[0] in 'AEIOUaeiou')} {kind} that it was given"
         if body.regions and body.regions == len(body.entries):
             body.suspended = "torch.compile runs it as one piece"
         try:
@@ -142,20 +144,31 @@ def _unnoted(error: Exception) -> str:
 
 
 def _containers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, list[int]]]:
-    """The lists and dicts among the arguments, each with the ids of what is in it: they keep nothing alive."""
+    """The lists, dicts and dataclasses among the arguments, each with the ids of what it holds."""
     found: list[tuple[Any, list[int]]] = []
-    pending = [thing for thing in (*args, *kwargs.values()) if type(thing) in _FILLED]
+    pending = [thing for thing in (*args, *kwargs.values()) if _is_filled(thing)]
     while pending and len(found) < 1000:
         container = pending.pop()
         if type(container) is not tuple:
             found.append((container, _items(container)))
-        inside = container.values() if type(container) is dict else container
-        pending.extend([thing for thing in inside if type(thing) in _FILLED])
+        pending.extend([thing for thing in _inside(container) if _is_filled(thing)])
     return found
 
 
+def _is_filled(thing: Any) -> bool:
+    kind = type(thing)
+    return kind in _FILLED or (hasattr(kind, "__dataclass_fields__") and attributes_of(thing) is not None)
+
+
 def _items(container: Any) -> list[int]:
-    return list(map(id, (*container, *container.values()) if type(container) is dict else container))
+    keys = container if type(container) is dict else ()
+    return list(map(id, (*keys, *_inside(container))))
+
+
+def _inside(container: Any) -> Iterable[Any]:
+    if type(container) is dict:
+        return container.values()
+    return container if type(container) in _FILLED else (attributes_of(container) or {}).values()
 
 
 _FILLED = (list, dict, tuple)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxdebug.capture.coding import Opaque, Struct
 from fxdebug.capture.describe import type_name
@@ -174,6 +175,11 @@ class Executor(fx.Interpreter):
         self._answers = {guard.node: guard for guard in built.pattern.guards if guard.node is not None}
         self._expected = {i: built.pattern.nodes[i].out for i in self._answers}
 
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[Any, Any]:
+        """Arguments in containers of Python's own: torch.fx's cannot be written to, and whoever is called may do so."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return _thawed(args), {name: _thawed(arg) for name, arg in kwargs.items()}
+
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A parameter, buffer or held object."""
         held = self._built.objects.get(target)
@@ -196,6 +202,15 @@ class Executor(fx.Interpreter):
                 guard = self._answers[index]
                 raise Refused(f"the graph was made where {guard}; here it is {result!r}")
         return result
+
+
+def _thawed(thing: Any) -> Any:
+    kind = type(thing)  # what the program's own kinds hold is the program's
+    if kind is immutable_dict:
+        return {key: _thawed(item) for key, item in thing.items()}
+    if kind is immutable_list:
+        return [_thawed(item) for item in thing]
+    return tuple([_thawed(item) for item in thing]) if kind is tuple else thing
 
 
 def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) -> None:

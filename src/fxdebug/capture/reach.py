@@ -172,6 +172,15 @@ class Reach:
                 self._pending.append(thing)
 
 
+def mappings_of(module: nn.Module) -> Iterator[dict[Any, Any]]:
+    """The dicts that are one module's alone: its attributes, parameters, buffers and submodules."""
+    yield module.__dict__
+    for name in ("_parameters", "_buffers", "_modules"):
+        held = module.__dict__.get(name)
+        if isinstance(held, dict):
+            yield held
+
+
 def _functions_of(thing: Any) -> tuple[Any, ...]:
     """The functions behind something in a class."""
     if isinstance(thing, (staticmethod, classmethod)):

@@ -61,7 +61,7 @@ class GraphOfCall(fx.GraphModule):
             if built.opaque:
                 kinds = sorted({o.type.__name__ for o in built.objects.values() if isinstance(o, Absent)})
                 raise Refused(f"it works on {', '.join(kinds)}, whose state is not part of the graph")
-            alone = built.pattern.only_here or self._hidden
+            alone = self._hidden or built.pattern.only_here
             if alone:
                 raise Refused(alone)
             tensors = [slots[slot] for slot in range(built.pattern.inputs)]

@@ -129,7 +129,10 @@ def decoded(value: Value, parts: dict[str, Tensor]) -> Tensor:
             layout=getattr(torch, value.layout),
             check_invariants=True,
         )
-    return _numbers(parts[""], dtype).expand(value.shape)
+    whole = _numbers(parts[""], dtype)
+    if whole.dim() > len(value.shape):  # inside torch.vmap: its shape there has no batch, its data has
+        return whole
+    return whole.expand(value.shape)
 
 
 def _inner(value: Value, parts: dict[str, Tensor]) -> Tensor:
