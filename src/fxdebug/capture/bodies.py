@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.body import unnoted
 from fxdebug.capture.coding import Opaque
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.reach import attributes_of
@@ -20,7 +21,7 @@ from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
-from fxdebug.capture.values import Values, first_line
+from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
 
 
@@ -56,7 +57,7 @@ class Bodies:
         try:
             self.tape.began(body, args, kwargs, next(iter(self._stack()[-1:]), None))
         except Exception as error:
-            body.hazard = body.hazard or _unnoted(error)
+            body.hazard = body.hazard or unnoted("it", error)
 
     def run(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None) -> Any:
         """Run the forward that began with its operations noted; its result is returned, its exception passes through.
@@ -97,7 +98,7 @@ class Bodies:
         try:
             self.tape.ended(body, None if body.suspended == "inside" else parent, output, line)
         except Exception as error:
-            body.hazard = body.hazard or _unnoted(error)
+            body.hazard = body.hazard or unnoted("it", error)
         return output
 
     def holds(self, index: int, output: Any) -> int:
@@ -136,11 +137,6 @@ class Bodies:
             if known.unknown(tensor, count, passed=id(tensor) in more):
                 kept.add(uid)
         self.kept = frozenset(kept)
-
-
-def _unnoted(error: Exception) -> str:
-    """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
-    return f"it could not be noted ({type(error).__name__}: {first_line(error)})"
 
 
 def _containers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, list[int]]]:

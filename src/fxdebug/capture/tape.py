@@ -24,7 +24,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.aside import aside, nothing_listens
-from fxdebug.capture.body import Body, Context, Entry, Met
+from fxdebug.capture.body import Body, Context, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.metadata import ESCAPES, LEVELS, METADATA
@@ -88,7 +88,7 @@ class Tape(TorchFunctionMode):
             if met.left < 0:
                 body.hazard = body.hazard or met.full
         except Exception as error:
-            body.hazard = body.hazard or f"an argument could not be noted ({type(error).__name__})"
+            body.hazard = body.hazard or unnoted("an argument", error)
         if func is _iterate and args and args[0].dim():  # iterating calls unbind unseen: note its results
             result = args[0].unbind(0)
         else:
@@ -97,7 +97,7 @@ class Tape(TorchFunctionMode):
             try:
                 self._note(body, func, coded, met, result, sys._getframe(1))
             except Exception as error:
-                body.hazard = body.hazard or f"an operation could not be noted ({type(error).__name__})"
+                body.hazard = body.hazard or unnoted("an operation", error)
         return iter(result) if func is _iterate and type(result) is tuple else result
 
     def _note(
@@ -277,7 +277,7 @@ class Tape(TorchFunctionMode):
                     body.out = self._code(output, met)
                 body.hazard = body.hazard or met.full
         except Exception as error:  # the caller's tape has the call all the same
-            body.out, body.hazard = Opaque(output), f"what it returned could not be noted ({type(error).__name__})"
+            body.out, body.hazard = Opaque(output), unnoted("what it returned", error)
         if met and torch.is_grad_enabled():
             self._check_gradients(body, met)
         if parent is not None:

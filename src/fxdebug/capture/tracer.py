@@ -284,7 +284,8 @@ class ModuleTracer(fx.Tracer):
         if (first.detail or "").startswith("inside"):
             raise Mismatch("it computes inside torch.vmap or another transform of torch.func")
         if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised")):
-            raise Mismatch(f"a {first.detail or first.layout} tensor cannot be stood in for")
+            kind = first.layout if first.detail is None else first.detail.split()[0].strip(":,")
+            raise Mismatch(f"a {kind} tensor cannot be stood in for")
         if first.sharding is not None:
             shape = first.sharding.shape
             self._facts[uid] = (shape, dtype, gradient)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import NAMES, PLAIN, is_ordinary, looks, name_of
+from fxdebug.capture.describe import NAMES, PLAIN, is_fake, is_ordinary, looks, name_of
 from fxdebug.capture.memory import Dims, Memory, dims_of
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.staging import Measured, Staging
@@ -334,7 +334,7 @@ class Values:
 
     def _statistics(self, tensor: Tensor, body: Tensor | None, weights: bool) -> Measured:
         if body is None or body.is_meta:
-            self._without_data("fake" if body is None else "meta")
+            self._without_data("meta" if body is not None else "fake" if is_fake(tensor) else type(tensor).__name__)
             return Measured()
         return self._of_weight(tensor, weights) or self._begin(body)
 

@@ -80,6 +80,8 @@ def _plain(tensor: Tensor, copies: Copies) -> Tensor:
         tensor = torch.view_as_real(tensor)
     tensor = _carried(tensor)
     copy = copies.of(tensor)
+    if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
+        raise ValueError(f"a {type(copy).__name__} has no memory of its own")
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
 
 
