@@ -720,3 +720,41 @@ def test_names_on_tensors_that_a_caller_set_are_not_on_stand_ins() -> None:
         "the constant 1.0 stands where 2.0 was, in mul",
         line,
     )
+
+
+def test_a_layer_with_a_constant_that_only_compares_equal_has_a_graph_of_its_own() -> None:
+    class Scales(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale
+
+    seen = watched(lambda: (nn.Sequential(Scales(0.0), nn.ReLU(), Scales(-0.0)), torch.randn(3, 8)))
+    assert seen.not_verified() == {}
+    assert ["-0.0" in seen.call(path).code for path in ("0", "2")] == [False, True]
+
+
+def test_a_layer_that_returns_its_keys_in_another_order_has_a_graph_of_its_own() -> None:
+    class Returns(nn.Module):
+        def __init__(self, keys: str) -> None:
+            super().__init__()
+            self.keys = keys
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            found = {"a": x + 1, "b": x + 2}
+            return {key: found[key] for key in self.keys}
+
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Returns("ab"), Returns("ba")
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.first(x), self.second(x)
+
+    seen = watched(lambda: (Parent(), torch.randn(3, 8)))
+    assert seen.not_verified() == {}
+    with torch.no_grad():
+        assert list(seen.call("second").fx(torch.randn(3, 8))) == ["b", "a"]

@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import sizes
-from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, uids_in
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, uids_in
 from fxdebug.capture.context import in_context
 from fxdebug.capture.metadata import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.naming import argument_names, name_of, short
@@ -328,7 +328,7 @@ class ModuleTracer(fx.Tracer):
                 raise Mismatch(f"the size {plain(thing)} stands where {code!r} was")
             return thing
         if kind in ATOMS:
-            if type(code) is kind and (code is thing or code == thing or (code != code and thing != thing)):
+            if type(code) is kind and (code is thing or is_same(code, thing)):
                 return thing
             raise Mismatch(f"the constant {short(thing)} stands where {short(code)} was")
         if isinstance(thing, Tensor):
@@ -340,7 +340,7 @@ class ModuleTracer(fx.Tracer):
                 raise Mismatch(f"a {kind.__name__} of other length or kind")
             return kind([self._matched(x, y) for x, y in zip(thing, code)])
         if kind is dict:
-            if type(code) is not dict or list(thing) != list(code):
+            if type(code) is not dict or not have_same_keys(thing, code):
                 raise Mismatch("a dict with other keys")
             return {key: self._matched(item, code[key]) for key, item in thing.items()}
         if kind is slice:
