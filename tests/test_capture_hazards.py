@@ -228,6 +228,23 @@ def test_a_class_attribute() -> None:
     assert saw(Remembers, before=reset, outside=lambda model: Remembers.calls) == VERIFIED
 
 
+HERE = threading.local()
+
+
+def test_a_variable_of_a_thread() -> None:
+    class Counts(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            HERE.count = getattr(HERE, "count", 0) + 1
+            return self.l(x)
+
+    seen = watched(
+        lambda: (Counts(), torch.randn(3, 8)),
+        before=lambda: vars(HERE).clear(),
+        outside=lambda model: HERE.count,
+    )
+    assert seen.not_verified() == {}
+
+
 def test_an_attribute_of_a_function() -> None:
     def counted(x: torch.Tensor) -> torch.Tensor:
         counted.calls = getattr(counted, "calls", 0) + 1  # type: ignore[attr-defined]

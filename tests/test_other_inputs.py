@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -127,7 +128,26 @@ class SetsAnOption(Layer):
         return y
 
 
-@pytest.mark.parametrize("kind", [SwitchesTheChild, TiesForOneCall, SetsAnOption])
+HERE = threading.local()
+
+
+class SetsAVariableOfTheThread(Layer):
+    class Scales(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * getattr(HERE, "scale", 1.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = self.Scales()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        HERE.scale = 3.0
+        y = self.scales(x)
+        del HERE.scale
+        return y
+
+
+@pytest.mark.parametrize("kind", [SwitchesTheChild, TiesForOneCall, SetsAnOption, SetsAVariableOfTheThread])
 def test_a_graph_refuses_where_its_python_changes_things_around_a_call_and_puts_them_back(kind: Any) -> None:
     trace = traced(kind())
     for size in (3, 5):
