@@ -154,6 +154,31 @@ def test_a_graph_refuses_where_its_python_changes_things_around_a_call_and_puts_
         assert "changes attributes or other objects around a call" in refused(trace, torch.randn(size, 4))
 
 
+class CallsWhatNobodyRegistered(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [nn.Linear(4, 4)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.hidden[0](self.inner(x))
+
+
+class CallsAModuleThatIsCompiledInPlace(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner.compile(backend="eager")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+@pytest.mark.parametrize("kind", [CallsWhatNobodyRegistered, CallsAModuleThatIsCompiledInPlace])
+def test_what_we_put_in_front_of_modules_is_no_change_of_the_programs(kind: Any) -> None:
+    trace, x = traced(kind()), torch.randn(3, 4)
+    with torch.no_grad():
+        assert trace.root.fx(x).shape == x.shape
+
+
 @dataclasses.dataclass
 class Notes:
     values: dict[str, torch.Tensor]

@@ -191,7 +191,11 @@ class _Tracing:
             module.__dict__["_compiled_call_impl"] = self._instead_of(module, run)
 
     def _instead_of(self, module: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: (compiled if self._mine() is None else module._call_impl)(*args, **kwargs)
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            return (compiled if self._mine() is None else module._call_impl)(*args, **kwargs)
+
+        instead.__dict__.update(__fxdebug__=True, __wrapped__=compiled)  # what it closes over is not the program's
+        return instead
 
     def end(self) -> None:
         for module, compiled in self._compiled:

@@ -81,9 +81,8 @@ class State:
         What it holds itself, and what is no module's own.
         """
         places = [self._of_modules.get(id(held)) for each in module.modules() for held in mappings_of(each)]
-        return any(
-            place.is_altered() for place in (*places, *self._shared) if place is not None and place not in self._swapped
-        )
+        looked_at = [place for place in (*places, *self._shared) if place is not None and place not in self._swapped]
+        return any(place.is_altered() and not place.is_only_wrapped() for place in looked_at)
 
     def put_back_attributes(self) -> None:
         """What the places hold, wherever it is something else now."""
@@ -137,6 +136,10 @@ class _Place:
         """Does it hold something else now?"""
         raise NotImplementedError
 
+    def is_only_wrapped(self) -> bool:
+        """Has it changed in nothing but that we stand in front of a forward, of a module that is met in the body?"""
+        return False
+
     def restore(self) -> None:
         """Let it hold what it held."""
         raise NotImplementedError
@@ -150,6 +153,10 @@ class _Place:
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         return []
+
+
+def _is_wrapper(thing: Any) -> bool:
+    return type(thing) is types.MethodType and "__fxdebug__" in getattr(thing.__func__, "__dict__", ())
 
 
 class _Mapping(_Place):
@@ -169,6 +176,10 @@ class _Mapping(_Place):
 
     def is_altered(self) -> bool:
         return self._now() != self._ids
+
+    def is_only_wrapped(self) -> bool:
+        now = [(name, id(thing)) for name, thing in self._kind.items(self.held) if not _is_wrapper(thing)]
+        return now == [(name, id(thing)) for name, thing in self._contents if not _is_wrapper(thing)]
 
     def restore(self) -> None:
         held, kind = self.held, self._kind  # other threads may be reading: what did not change stays
