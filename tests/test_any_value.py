@@ -10,6 +10,7 @@ import json
 import math
 import time
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,6 +104,15 @@ class Wrapping(torch.Tensor):
         cls.heard += 1
         plain = torch.utils._pytree.tree_map(lambda x: x.inner if isinstance(x, Wrapping) else x, (args, kwargs or {}))
         return function(*plain[0], **plain[1])
+
+
+class Rewrapping(Wrapping):
+    """Whatever is done with it is one of its kind."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = super().__torch_dispatch__(function, types, args, kwargs)
+        return cls(found) if isinstance(found, torch.Tensor) else found
 
 
 class Opaque(Wrapping):
@@ -705,3 +715,26 @@ def test_values_that_modules_change_in_place_are_recorded_before_and_after() -> 
     (before,), (after, new) = trace.root.inputs, trace.root.outputs
     assert (before.stats.mean, after.stats.mean, new.stats.mean) == (1.0, 2.0, 3.0)
     assert before.storage == after.storage != new.storage
+
+
+def test_a_wrapper_whose_parts_are_wrappers_is_not_saved_and_the_rest_of_the_run_is(tmp_path: Path) -> None:
+    trace = fx_debug(Emit(lambda: Rewrapping(torch.ones(2))), torch.ones(3), values="tensors", save=tmp_path)
+    assert any("Rewrapping has no memory of its own" in note.what for note in trace.notes)
+    assert torch.equal(fxdebug.load(tmp_path).tensor(trace.root.inputs[0]), torch.ones(3))
+
+
+def test_a_masked_tensor_warns_as_often_as_without_us() -> None:
+    from torch.masked import masked_tensor
+
+    class Masks(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return (masked_tensor(x, x > 0) + masked_tensor(x, x > 0)).sum()
+
+    x = torch.tensor([1.0, -1.0])
+    counts = []
+    for run in (lambda: Masks()(x), lambda: fx_debug(Masks(), x)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            run()
+        counts.append([(warning.filename, warning.lineno) for warning in said])
+    assert counts[0] == counts[1] != []

@@ -32,6 +32,52 @@ def agree(model: nn.Module, made: Any, *shapes: tuple[int, ...]) -> None:
             assert torch.equal(made(x), model(x)), shape
 
 
+def refusal(made: Any, *args: Any) -> str:
+    with torch.no_grad(), pytest.raises(fxdebug.UsageError) as caught:
+        made(*args)
+    return str(caught.value).partition("does not hold here: ")[2]
+
+
+class Both(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> Any:
+        return a * 2 + b, a is b
+
+
+def test_one_tensor_given_twice_is_not_two() -> None:
+    x, y, z = torch.randn(3, 2, 8)
+    once, twice = graph(Both(), x, y), graph(Both(), x, x)
+    assert torch.equal(once(y, z)[0], y * 2 + z) and torch.equal(twice(z, z)[0], z * 2 + z)
+    assert refusal(twice, x, y) == "one and the same tensor is expected in two places, and two were passed"
+    assert refusal(once, x, x) == "its arguments or results are arranged differently for these inputs"
+
+
+class Constants(nn.Module):
+    def forward(self, x: torch.Tensor, scale: float, where: Any) -> torch.Tensor:
+        return x[where] * scale
+
+
+def test_constants_that_compare_equal_and_are_not_the_same() -> None:
+    x = torch.randn(3, 3)
+    made = graph(Constants(), x, 0.0, [0, 1])
+    assert torch.equal(made(x, 0.0, [0, 1]), x[[0, 1]] * 0.0)
+    assert refusal(made, x, -0.0, [0, 1]) == "it holds for the argument 0.0, not for -0.0"
+    assert refusal(made, x, 0.0, (0, 1)) == "a list is expected where tuple was passed"
+    assert refusal(made, x, 0.0, [0, True]) == "it holds for the argument 1, not for True"
+
+
+class WritesIntoWhatIsContiguous(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        whole = x.contiguous().add_(1)
+        return x.clone(), whole
+
+
+def test_a_layout_for_which_an_operation_copies_instead_of_returning_its_input() -> None:
+    made = graph(WritesIntoWhatIsContiguous(), torch.randn(3, 8))
+    assert torch.equal(*made(torch.randn(3, 8)))
+    for other in (torch.randn(1, 8).expand(3, 8), torch.randn(8, 3).t(), torch.randn(3, 16)[:, ::2]):
+        assert refusal(made, other).startswith("for these sizes it does something else at ")
+
+
 OTHERS = ((2, 5, 8), (3, 5, 8), (2, 9, 8), (1, 1, 8), (7, 2, 8))
 
 

@@ -270,6 +270,21 @@ def test_a_scripted_or_traced_module_is_one_opaque_call(make: Any) -> None:
     }
 
 
+def test_a_traced_module_with_submodules_does_not_keep_the_parameters_of_the_others_from_being_told() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Linear(8, 8, bias=False)
+            self.traced = torch.jit.trace(nn.Sequential(nn.Linear(8, 8, bias=False)), torch.ones(3, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.traced(self.own(x))
+
+    trace = fxdebug.fx_debug(Outer(), torch.randn(3, 8))
+    assert "own.weight" in [parameter.name for parameter in trace.parameters]
+    assert not [note for note in trace.notes if "parameters" in note.what]
+
+
 def test_what_a_scripted_function_returns_comes_from_nowhere_as_far_as_python_can_see() -> None:
     @torch.jit.script
     def scaled(x: torch.Tensor) -> torch.Tensor:

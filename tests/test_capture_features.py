@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from reasons import guards_of, reason_of
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations, parametrize, weight_norm
 from torch.utils.checkpoint import checkpoint
@@ -188,6 +189,29 @@ def test_checkpointing(reentrant: bool) -> None:
     else:
         assert told(seen.root) == ("verified", "", "")
     assert [op for op in ops(seen.root) if op != "set_grad_enabled"] == ["Linear", "Sequential"]
+
+
+def test_a_gradient_that_changes_between_two_children_is_the_hazard_of_the_body_that_calls_them() -> None:
+    class Checkpoints(Layer):
+        def setup(self) -> None:
+            self.block, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(checkpoint(self.block, self.l(x), use_reentrant=True))
+
+    seen = see(Checkpoints, grad=True, after=backward)
+    assert seen.not_verified() == {"#0": f"recorded: {GRADIENT}"}
+
+
+def test_forward_mode_gradients_are_recorded_as_their_level_is_open_only_then() -> None:
+    class Dual(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with forward_ad.dual_level():
+                tangent = forward_ad.unpack_dual(self.l(forward_ad.make_dual(x, x))).tangent
+                return tangent + 1
+
+    seen = see(Dual)
+    assert told(seen.root)[:2] == ("recorded", "it computes inside a level of torch.autograd.forward_ad")
 
 
 def test_gradients_that_a_forward_takes() -> None:

@@ -8,6 +8,7 @@ each test adds what is outside the modules, and says what the call's status and 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import itertools
 import logging
@@ -227,6 +228,23 @@ def test_a_class_attribute() -> None:
     assert saw(Remembers, before=reset, outside=lambda model: Remembers.calls) == VERIFIED
 
 
+HERE = threading.local()
+
+
+def test_a_variable_of_a_thread() -> None:
+    class Counts(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            HERE.count = getattr(HERE, "count", 0) + 1
+            return self.l(x)
+
+    seen = watched(
+        lambda: (Counts(), torch.randn(3, 8)),
+        before=lambda: vars(HERE).clear(),
+        outside=lambda model: HERE.count,
+    )
+    assert seen.not_verified() == {}
+
+
 def test_an_attribute_of_a_function() -> None:
     def counted(x: torch.Tensor) -> torch.Tensor:
         counted.calls = getattr(counted, "calls", 0) + 1  # type: ignore[attr-defined]
@@ -417,7 +435,59 @@ def test_a_seed_that_a_forward_sets_is_not_set_again() -> None:
             torch.manual_seed(3)
             return self.l(x) + torch.rand(8)
 
-    assert saw(Seeds)[:2] == ("recorded", "its Python sets the state of torch's random numbers")
+    assert saw(Seeds) == (
+        "recorded", "its Python sets the state of torch's random numbers, before", "return self.l(x) + torch.rand(8)",
+    )  # fmt: skip
+
+
+def test_a_random_state_that_a_forward_sets_and_puts_back_gives_a_recorded_graph() -> None:
+    class Forks(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(3)
+                noise = torch.rand(8)
+            return self.l(x) + noise
+
+    class DrawsTheSameTwice(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state = torch.get_rng_state()
+            noise = torch.rand(8)
+            torch.set_rng_state(state)
+            return self.l(x) + noise + torch.rand(8)
+
+    words = "its Python sets the state of torch's random numbers, before"
+    assert saw(Forks) == ("recorded", words, "noise = torch.rand(8)")
+    assert saw(DrawsTheSameTwice) == ("recorded", words, "return self.l(x) + noise + torch.rand(8)")
+
+
+def test_a_dataclass_that_a_child_fills_is_the_childs_hazard() -> None:
+    @dataclasses.dataclass
+    class Notes:
+        found: dict[str, torch.Tensor]
+        last: torch.Tensor | None = None
+
+    class Fills(nn.Module):
+        def forward(self, x: torch.Tensor, notes: Notes) -> torch.Tensor:
+            notes.found["x"] = x + 1
+            return x + 2
+
+    class Sets(nn.Module):
+        def forward(self, x: torch.Tensor, notes: Notes) -> torch.Tensor:
+            notes.last = x + 1
+            return x + 2
+
+    class Parent(Layer):
+        def setup(self) -> None:
+            self.fills, self.sets = Fills(), Sets()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fills(x, Notes({})) + self.sets(x, Notes({}))
+
+    seen = watched(lambda: (Parent(), torch.randn(3, 8)), audited=False)  # the judge copies no dataclass
+    assert seen.not_verified() == {
+        "fills#0": "recorded: it changes a dict that it was given",
+        "sets#0": "recorded: it changes a Notes that it was given",
+    }
 
 
 # The process and the world -------------------------------------------------------------------------------------------
@@ -667,3 +737,41 @@ def test_names_on_tensors_that_a_caller_set_are_not_on_stand_ins() -> None:
         "the constant 1.0 stands where 2.0 was, in mul",
         line,
     )
+
+
+def test_a_layer_with_a_constant_that_only_compares_equal_has_a_graph_of_its_own() -> None:
+    class Scales(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale
+
+    seen = watched(lambda: (nn.Sequential(Scales(0.0), nn.ReLU(), Scales(-0.0)), torch.randn(3, 8)))
+    assert seen.not_verified() == {}
+    assert ["-0.0" in seen.call(path).code for path in ("0", "2")] == [False, True]
+
+
+def test_a_layer_that_returns_its_keys_in_another_order_has_a_graph_of_its_own() -> None:
+    class Returns(nn.Module):
+        def __init__(self, keys: str) -> None:
+            super().__init__()
+            self.keys = keys
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            found = {"a": x + 1, "b": x + 2}
+            return {key: found[key] for key in self.keys}
+
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Returns("ab"), Returns("ba")
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.first(x), self.second(x)
+
+    seen = watched(lambda: (Parent(), torch.randn(3, 8)))
+    assert seen.not_verified() == {}
+    with torch.no_grad():
+        assert list(seen.call("second").fx(torch.randn(3, 8))) == ["b", "a"]

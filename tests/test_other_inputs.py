@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -87,6 +89,122 @@ class TellsTheChild(Layer):
 
 def test_a_graph_refuses_where_its_python_changes_what_lasts() -> None:
     assert "changes attributes" in refused(traced(TellsTheChild()), torch.randn(3, 4))
+
+
+class SwitchesTheChild(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.drop.train()
+        y = self.drop(x)
+        self.drop.eval()
+        return self.inner(y)
+
+
+class TiesForOneCall(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        own, self.inner.weight = self.inner.weight, self.other.weight
+        y = self.inner(x)
+        self.inner.weight = own
+        return y
+
+
+class SetsAnOption(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = {"scale": 1.0}
+        self.inner.forward = lambda x: x * self.options["scale"]  # type: ignore[method-assign]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.options["scale"] = 3.0
+        y = self.inner(x)
+        self.options["scale"] = 1.0
+        return y
+
+
+HERE = threading.local()
+
+
+class SetsAVariableOfTheThread(Layer):
+    class Scales(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * getattr(HERE, "scale", 1.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = self.Scales()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        HERE.scale = 3.0
+        y = self.scales(x)
+        del HERE.scale
+        return y
+
+
+@pytest.mark.parametrize("kind", [SwitchesTheChild, TiesForOneCall, SetsAnOption, SetsAVariableOfTheThread])
+def test_a_graph_refuses_where_its_python_changes_things_around_a_call_and_puts_them_back(kind: Any) -> None:
+    trace = traced(kind())
+    for size in (3, 5):
+        assert "changes attributes or other objects around a call" in refused(trace, torch.randn(size, 4))
+
+
+class CallsWhatNobodyRegistered(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [nn.Linear(4, 4)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.hidden[0](self.inner(x))
+
+
+class CallsAModuleThatIsCompiledInPlace(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner.compile(backend="eager")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+@pytest.mark.parametrize("kind", [CallsWhatNobodyRegistered, CallsAModuleThatIsCompiledInPlace])
+def test_what_we_put_in_front_of_modules_is_no_change_of_the_programs(kind: Any) -> None:
+    trace, x = traced(kind()), torch.randn(3, 4)
+    with torch.no_grad():
+        assert trace.root.fx(x).shape == x.shape
+
+
+@dataclasses.dataclass
+class Notes:
+    values: dict[str, torch.Tensor]
+    sizes: list[int]
+
+
+class HandsOnNotes(Layer):
+    class Writes(nn.Module):
+        def forward(self, notes: Notes) -> Notes:
+            notes.values["y"] = notes.values["x"] + 1
+            notes.sizes.append(1)
+            return notes
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = self.Writes()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.writes(Notes({"x": self.inner(x)}, [])).values["y"] * 2
+
+
+def test_what_a_graph_hands_to_a_child_can_be_written_to() -> None:
+    model = HandsOnNotes()
+    trace, x = traced(model), torch.randn(5, 4)
+    with torch.no_grad():
+        assert torch.equal(trace.root.fx(x), model(x))
 
 
 class DropsALayer(Layer):

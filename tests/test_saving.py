@@ -173,6 +173,24 @@ def test_every_tensor_can_be_had_back_from_memory_from_the_folder_and_after_load
         assert [trace.tensor(value).shape for value in at_calls] == [value.shape for value in at_calls]
 
 
+def test_a_value_inside_vmap_comes_back_with_the_batch_that_it_is_part_of(tmp_path: Path) -> None:
+    class Rows(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Tanh()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(self.inner)(x)
+
+    x = torch.randn(3, 4)
+    trace = fxdebug.fx_debug(Rows(), x, values="tensors", save=tmp_path)
+    given, returned = trace.calls[1].inputs[0], trace.calls[1].outputs[0]
+    assert given.shape == (4,)
+    for run in (trace, fxdebug.load(tmp_path)):
+        assert torch.equal(run.tensor(given), x)
+        assert torch.equal(run.tensor(returned), x.tanh())
+
+
 def test_equal_data_is_written_once_and_any_safetensors_reader_reads_it(tmp_path: Path) -> None:
     class Repeats(nn.Module):
         def forward(self, x: torch.Tensor) -> list[torch.Tensor]:

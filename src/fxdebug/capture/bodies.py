@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.body import unnoted
 from fxdebug.capture.coding import Opaque
 from fxdebug.capture.imported import WhenImported
+from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
-from fxdebug.capture.values import Values, first_line
+from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
 
 
@@ -53,9 +55,9 @@ class Bodies:
         """Note what a forward is given. To be called ``aside``, with the context outside of that."""
         body = self.by_index[index] = Body(index, module, forward, context)
         try:
-            self.tape.began(body, args, kwargs)
+            self.tape.began(body, args, kwargs, next(iter(self._stack()[-1:]), None))
         except Exception as error:
-            body.hazard = body.hazard or _unnoted(error)
+            body.hazard = body.hazard or unnoted("it", error)
 
     def run(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None) -> Any:
         """Run the forward that began with its operations noted; its result is returned, its exception passes through.
@@ -89,13 +91,14 @@ class Bodies:
                 pass
         for container, before in containers:
             if _items(container) != before:
-                body.hazard = body.hazard or f"it changes a {type(container).__name__} that it was given"
+                kind = type(container).__name__
+                body.hazard = body.hazard or f"it changes a{'n' * (kind[0] in 'AEIOUaeiou')} {kind} that it was given"
         if body.regions and body.regions == len(body.entries):
             body.suspended = "torch.compile runs it as one piece"
         try:
             self.tape.ended(body, None if body.suspended == "inside" else parent, output, line)
         except Exception as error:
-            body.hazard = body.hazard or _unnoted(error)
+            body.hazard = body.hazard or unnoted("it", error)
         return output
 
     def holds(self, index: int, output: Any) -> int:
@@ -136,26 +139,32 @@ class Bodies:
         self.kept = frozenset(kept)
 
 
-def _unnoted(error: Exception) -> str:
-    """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
-    return f"it could not be noted ({type(error).__name__}: {first_line(error)})"
-
-
 def _containers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, list[int]]]:
-    """The lists and dicts among the arguments, each with the ids of what is in it: they keep nothing alive."""
+    """The lists, dicts and dataclasses among the arguments, each with the ids of what it holds."""
     found: list[tuple[Any, list[int]]] = []
-    pending = [thing for thing in (*args, *kwargs.values()) if type(thing) in _FILLED]
+    pending = [thing for thing in (*args, *kwargs.values()) if _is_filled(thing)]
     while pending and len(found) < 1000:
         container = pending.pop()
         if type(container) is not tuple:
             found.append((container, _items(container)))
-        inside = container.values() if type(container) is dict else container
-        pending.extend([thing for thing in inside if type(thing) in _FILLED])
+        pending.extend([thing for thing in _inside(container) if _is_filled(thing)])
     return found
 
 
+def _is_filled(thing: Any) -> bool:
+    kind = type(thing)
+    return kind in _FILLED or (hasattr(kind, "__dataclass_fields__") and attributes_of(thing) is not None)
+
+
 def _items(container: Any) -> list[int]:
-    return list(map(id, (*container, *container.values()) if type(container) is dict else container))
+    keys = container if type(container) is dict else ()
+    return list(map(id, (*keys, *_inside(container))))
+
+
+def _inside(container: Any) -> Iterable[Any]:
+    if type(container) is dict:
+        return container.values()
+    return container if type(container) in _FILLED else (attributes_of(container) or {}).values()
 
 
 _FILLED = (list, dict, tuple)

@@ -12,6 +12,7 @@ from fxdebug.capture.coding import uids_in
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.structural import Copies
+from fxdebug.capture.values import first_line
 from fxdebug.values import Value
 
 Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
@@ -52,6 +53,12 @@ class Met(list[Seen]):
     def full(self) -> str | None:
         """What makes the body untrustworthy, if something was left out."""
         return "it passes containers too large to be followed" if self.left < 0 else None
+
+
+def unnoted(what: str, error: Exception) -> str:
+    """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
+    text = first_line(error)
+    return f"{what} could not be noted ({type(error).__name__}: {text if len(text) < 100 else text[:99] + '…'})"
 
 
 class Body:

@@ -24,6 +24,22 @@ ATOMS = frozenset(
 )  # fmt: skip
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Are two values of one of these types the same to whoever computes with them? ``0.0`` and ``-0.0`` are not.
+
+    >>> is_same(0.0, -0.0), is_same(float("nan"), float("nan")), is_same(2, 2)
+    (False, True, True)
+    """
+    if type(one) is complex or (type(one) is float and not one):
+        return repr(one) == repr(other)
+    return bool(one == other or (one != one and other != other))
+
+
+def have_same_keys(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
+    """Are the keys of two dicts the same, in the same order?"""
+    return len(one) == len(other) and all(type(x) is type(y) and x == y for x, y in zip(one, other))
+
+
 class Opaque:
     """An object that is compared by identity: a cache, a configuration, a generator."""
 

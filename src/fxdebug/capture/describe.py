@@ -77,7 +77,7 @@ def looks(tensor: Tensor) -> Looks:
         if local is not tensor:
             sharding = _sharding(tensor)
             tensor = body = local
-        elif is_fake(tensor):
+        elif is_fake(tensor) or _only_stands_for_data(tensor):
             body = None
     if _functorch.is_functorch_wrapped_tensor(tensor):
         detail, body = _unwrapped(tensor)
@@ -106,6 +106,23 @@ def is_fake(tensor: Tensor) -> bool:
     """Is it a tensor of FakeTensorMode, which has everything but memory?"""
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and isinstance(tensor, fake.FakeTensor)
+
+
+def _only_stands_for_data(tensor: Tensor) -> bool:
+    """Is it one of torch's wrappers, a masked tensor, say? It has no memory, and all that one makes of it is another.
+
+    There are no numbers to be had, and asking has effects: a masked tensor warns of each operation.
+    """
+    kind = type(tensor)
+    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or not kind.__module__.startswith("torch."):
+        return False
+    return bool(
+        not tensor.is_nested
+        and tensor.layout is torch.strided
+        and tensor.numel()
+        and not tensor.is_meta
+        and tensor.data_ptr() == 0
+    )
 
 
 def _unwrapped(tensor: Tensor) -> tuple[str, Tensor]:

@@ -98,12 +98,15 @@ class Explainer:
             return None, body.hazard
         if self._kept and not self._kept.isdisjoint(body.met()) and not _is_torch(body.forward):
             return None, "the program keeps a tensor of it in a place of its own"
-        tracer = ModuleTracer(body, self._values)
+        tracer = ModuleTracer(body, self._values, self._is_altered_for)
         pattern, reason = self._traced(tracer, body)
         tracer.forget()
         if taken_back(tracer.made, self._values.tensor):
             return None, "the program keeps a tensor of it in a place of its own"
         return pattern, reason
+
+    def _is_altered_for(self, module: nn.Module) -> bool:
+        return self._state is not None and self._state.is_altered_for(module)
 
     def _traced(self, tracer: ModuleTracer, body: Body) -> tuple[Pattern | None, str]:
         if self._tracing is None:
@@ -113,10 +116,10 @@ class Explainer:
         try:
             with self._state.kept(), self._tracing.of(tracer), hushed():
                 pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
-            if self._state.seeded:
-                return None, "its Python sets the state of torch's random numbers"
             if self._state.changed:
                 pattern.only_here = "its Python changes attributes or other objects that last, and a graph does not"
+            elif tracer.altered:
+                pattern.only_here = "its Python changes attributes or other objects around a call, and a graph does not"
             elif self._state.drew:
                 pattern.only_here = "its Python draws random numbers of its own, and a graph does not"
             return pattern, ""
@@ -188,7 +191,11 @@ class _Tracing:
             module.__dict__["_compiled_call_impl"] = self._instead_of(module, run)
 
     def _instead_of(self, module: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: (compiled if self._mine() is None else module._call_impl)(*args, **kwargs)
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            return (compiled if self._mine() is None else module._call_impl)(*args, **kwargs)
+
+        instead.__dict__.update(__fxdebug__=True, __wrapped__=compiled)  # what it closes over is not the program's
+        return instead
 
     def end(self) -> None:
         for module, compiled in self._compiled:

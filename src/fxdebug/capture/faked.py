@@ -70,6 +70,7 @@ class _Instead(TorchFunctionMode):
         super().__init__()
         self._given: dict[int, tuple[Tensor, Tensor]] = {}  # id of the model's → it, and ours
         self._back: dict[int, Tensor] = {}  # id of ours → the model's
+        self._inputs: dict[int, Tensor] = {}  # id of an input → ours
 
     def make(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor."""
@@ -83,8 +84,13 @@ class _Instead(TorchFunctionMode):
         """What stands for a tensor among the inputs."""
         if not isinstance(thing, Tensor):
             return thing
+        if id(thing) not in self._inputs:
+            self._inputs[id(thing)] = self._made(thing)
+        return self._inputs[id(thing)]
+
+    def _made(self, tensor: Tensor) -> Tensor:
         with torch._C.DisableTorchFunction():
-            return self.make(thing)
+            return self.make(tensor)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tree_map(self._put, (args, kwargs or {}))
@@ -95,7 +101,7 @@ class _Instead(TorchFunctionMode):
         if not isinstance(thing, Tensor) or not self.is_foreign(thing):
             return thing
         if id(thing) not in self._given:
-            ours = self.own(thing)
+            ours = self._made(thing)
             self._given[id(thing)] = thing, ours
             self._back[id(ours)] = thing
         return self._given[id(thing)][1]
@@ -133,10 +139,21 @@ class _Copied(_Instead):
     def make(self, tensor: Tensor) -> Tensor:
         if tensor.requires_grad and not tensor.is_leaf:
             return tensor.clone()
-        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return _copied(tensor.detach()).requires_grad_(tensor.requires_grad)
 
     def is_foreign(self, tensor: Tensor) -> bool:
         return id(tensor) in self._held
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy with the same strides, on which ``contiguous`` and others do what they would do on the tensor."""
+    copy = tensor.clone()
+    if tensor.layout is not torch.strided or tensor.is_nested or copy.stride() == tensor.stride():
+        return copy
+    memory = tensor.untyped_storage().clone()  # expanded, or with gaps
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+        memory, tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
 
 
 def _difference(attempt: Match, pattern: Pattern) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from fxdebug.capture.coding import Opaque, Struct
+from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.pattern import Pattern, member
@@ -174,6 +175,11 @@ class Executor(fx.Interpreter):
         self._answers = {guard.node: guard for guard in built.pattern.guards if guard.node is not None}
         self._expected = {i: built.pattern.nodes[i].out for i in self._answers}
 
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[Any, Any]:
+        """Arguments in containers of Python's own: torch.fx's cannot be written to, and whoever is called may do so."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return _thawed(args), {name: _thawed(arg) for name, arg in kwargs.items()}
+
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A parameter, buffer or held object."""
         held = self._built.objects.get(target)
@@ -192,10 +198,19 @@ class Executor(fx.Interpreter):
         index = self._built.of_node.get(n)
         if index in self._answers:
             expected = self._expected[index]
-            if type(result) is not type(expected) or not (result == expected or result != result):
+            if type(result) is not type(expected) or not is_same(result, expected):
                 guard = self._answers[index]
                 raise Refused(f"the graph was made where {guard}; here it is {result!r}")
         return result
+
+
+def _thawed(thing: Any) -> Any:
+    kind = type(thing)  # what the program's own kinds hold is the program's
+    if kind is immutable_dict:
+        return {key: _thawed(item) for key, item in thing.items()}
+    if kind is immutable_list:
+        return [_thawed(item) for item in thing]
+    return tuple([_thawed(item) for item in thing]) if kind is tuple else thing
 
 
 def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) -> None:
@@ -206,14 +221,17 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
     if kind is Slot:
         if not isinstance(thing, Tensor):
             raise Refused(f"a tensor is expected where {type(thing).__name__} was passed")
-        into.setdefault(template.number, thing)
+        if into.setdefault(template.number, thing) is not thing:
+            raise Refused("one and the same tensor is expected in two places, and two were passed")
     elif kind in (tuple, list):
-        if not isinstance(thing, (tuple, list)) or len(thing) != len(template):
-            raise Refused(f"{len(template)} items are expected where {type(thing).__name__} was passed")
+        if type(thing) is not kind and (kind is list or type(thing) is not torch.Size):
+            raise Refused(f"a {kind.__name__} is expected where {type(thing).__name__} was passed")
+        if len(thing) != len(template):
+            raise Refused(f"{len(template)} items are expected where {len(thing)} were passed")
         for x, y in zip(template, thing):
             bindings(pattern, x, y, into)
     elif kind is dict:
-        if not isinstance(thing, dict) or list(thing) != list(template):
+        if type(thing) is not dict or not have_same_keys(thing, template):
             raise Refused(f"the keyword arguments are {', '.join(map(str, template)) or 'none'}")
         for key, item in template.items():
             bindings(pattern, item, thing[key], into)
@@ -227,7 +245,7 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
             bindings(pattern, x, y, into)
     elif kind is Held:
         raise Refused(f"it works on a {template.type.__name__}, whose state is not part of the graph")
-    elif kind is not Attribute and (type(thing) is not kind or not (thing == template or template != template)):
+    elif kind is not Attribute and (type(thing) is not kind or not is_same(thing, template)):
         raise Refused(f"it holds for the argument {template!r}, not for {thing!r}")
 
 

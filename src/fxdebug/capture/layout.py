@@ -53,12 +53,13 @@ def tensors_of(modules: list[nn.Module]) -> list[tuple[int, str, bool, Tensor, b
     found: list[tuple[int, str, bool, Tensor, bool]] = []
     for position, module in enumerate(modules):
         attributes = module.__dict__
-        for name, parameter in attributes["_parameters"].items():
+        parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")  # a scripted one may lack them
+        for name, parameter in parameters.items() if parameters else ():
             if parameter is not None:
                 found.append((position, name, False, parameter, True))
-        if attributes["_buffers"]:
+        if buffers:
             fleeting = module._non_persistent_buffers_set
-            for name, buffer in attributes["_buffers"].items():
+            for name, buffer in buffers.items():
                 if issubclass(type(buffer), Tensor):
                     found.append((position, name, True, buffer, name not in fleeting))
     return found

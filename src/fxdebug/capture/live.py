@@ -96,7 +96,8 @@ class Live:
     def _body(self, index: int, graphs: list[Graph], numbers: dict[int, int]) -> Body:
         explained = self._explained.get(index)
         if explained is None:
-            return Body(OPAQUE, "no operation of it was noted")
+            other = "a method other than forward: what it does besides calling modules is not noted"
+            return Body(OPAQUE, other if index < 0 else "no operation of it was noted")
         if explained.pattern is None:
             return Body(explained.status, explained.reason)
         built = self.built(explained)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.capture.coding import ATOMS, Opaque, Struct
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, is_another_of, member
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import Size, evaluate
@@ -103,9 +103,7 @@ class Match:
         if kind is Slot:
             return type(code) is Uid and self.uids[template.number] == code
         if kind in ATOMS:
-            return type(code) is kind and (
-                template is code or template == code or (template != template and code != code)
-            )
+            return type(code) is kind and (template is code or is_same(template, code))
         if kind is tuple:  # the arguments of an operation: most of them are tensors
             if type(code) is not tuple or len(code) != len(template):
                 return False
@@ -148,7 +146,7 @@ class Match:
                     return False
             return True
         if kind is dict:
-            if type(code) is not dict or template.keys() != code.keys():
+            if type(code) is not dict or not have_same_keys(template, code):
                 return False
             return all(same(item, code[key]) for key, item in template.items())
         if kind is slice:

@@ -44,3 +44,10 @@ ESCAPES = frozenset(
         "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
     ).split()
 )
+NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
+# What a tensor without memory and history cannot say.
+UNANSWERABLE = frozenset(
+    getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr") if hasattr(Tensor, name)
+)
+# These work on a level of forward-mode gradients that is open only while its block runs.
+LEVELS = frozenset(("_make_dual", "_unpack_dual"))

@@ -14,6 +14,7 @@ import functools
 import gc
 import sys
 import sysconfig
+import threading
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
@@ -172,6 +173,15 @@ class Reach:
                 self._pending.append(thing)
 
 
+def mappings_of(module: nn.Module) -> Iterator[dict[Any, Any]]:
+    """The dicts that are one module's alone: its attributes, parameters, buffers and submodules."""
+    yield module.__dict__
+    for name in ("_parameters", "_buffers", "_modules"):
+        held = module.__dict__.get(name)
+        if isinstance(held, dict):
+            yield held
+
+
 def _functions_of(thing: Any) -> tuple[Any, ...]:
     """The functions behind something in a class."""
     if isinstance(thing, (staticmethod, classmethod)):
@@ -211,9 +221,11 @@ def remembered_by(cache: Any) -> Iterator[Any]:
 
 
 def attributes_of(thing: Any) -> dict[str, Any] | None:
-    """An object's ``__dict__``, without asking the object."""
+    """An object's ``__dict__``, without asking the object; of a ``threading.local`` that of this thread."""
+    kind = type(thing)
+    ask: Any = threading.local if issubclass(kind, threading.local) else object
     try:
-        own = object.__getattribute__(thing, "__dict__")
+        own = ask.__getattribute__(thing, "__dict__")
     except AttributeError:
         return None
     return own if type(own) is dict else None

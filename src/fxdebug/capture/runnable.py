@@ -41,7 +41,7 @@ class GraphOfCall(fx.GraphModule):
     ) -> None:
         super().__init__(_root(built, module), built.graph, class_name=type(module).__name__)
         object.__setattr__(self, "_what", (built, module, name))
-        object.__setattr__(self, "_proven", {(training, *facts)})
+        object.__setattr__(self, "_proven", {(training, tuple(range(len(facts))), *facts)})
         object.__setattr__(self, "_kinds", [str(kind) for kind, *_ in facts])
         object.__setattr__(self, "_hidden", hidden)
 
@@ -61,7 +61,7 @@ class GraphOfCall(fx.GraphModule):
             if built.opaque:
                 kinds = sorted({o.type.__name__ for o in built.objects.values() if isinstance(o, Absent)})
                 raise Refused(f"it works on {', '.join(kinds)}, whose state is not part of the graph")
-            alone = built.pattern.only_here or self._hidden
+            alone = self._hidden or built.pattern.only_here
             if alone:
                 raise Refused(alone)
             tensors = [slots[slot] for slot in range(built.pattern.inputs)]
@@ -81,7 +81,9 @@ class GraphOfCall(fx.GraphModule):
     def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
         """The sizes it was made with, or sizes for which the body takes the same path."""
         built, module, _ = self._what
-        key = (module.training, *map(facts_of, tensors))
+        first = {id(tensor): place for place, tensor in reversed([*enumerate(tensors)])}
+        which = tuple([first[id(tensor)] for tensor in tensors])  # Python can tell whether two are one and the same
+        key = (module.training, which, *map(facts_of, tensors))
         if key in self._proven:
             return
         for kind, tensor in zip(self._kinds, tensors):

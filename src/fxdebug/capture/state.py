@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import os
 import random
 import sys
@@ -22,9 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.capture.reach import MISSING, Reach, contents_of, slot_of, slots_of
+from fxdebug.capture.own_state import rewind, stub
+from fxdebug.capture.reach import MISSING, Reach, contents_of, mappings_of, slot_of, slots_of
 from fxdebug.capture.references import Passed, References, references_to
-from fxdebug.capture.standin import Mismatch
 
 __all__ = ["Passed", "References", "State", "references_to"]
 
@@ -43,12 +42,15 @@ class State:
             *[_Class(kind) for kind in found.classes],
         ]
         self._empty = found.empty
-        self._rewinds = [rewind for thing in found.others if (rewind := _rewind(thing)) is not None]
-        stubs = {id(thing): stub for thing in found.others if (stub := _stub(thing)) is not None}
+        self._rewinds = [back for thing in found.others if (back := rewind(thing)) is not None]
+        stubs = {id(thing): instead for thing in found.others if (instead := stub(thing)) is not None}
         self._swaps = [swap for place in self._places for swap in place.swaps(stubs)] if stubs else []
         self._swapped = [place for place in self._places if place.swaps(stubs)] if stubs else []
+        self._of_modules = {id(place.held): place for place in self._places if isinstance(place, _Mapping)}
+        own = {id(mapping) for module in model.modules() for mapping in mappings_of(module)}
+        self._shared = [place for place in self._places if not (isinstance(place, _Mapping) and id(place.held) in own)]
         self.changed = False  # was anything else there after the last block? (stubs do not count)
-        self.seeded = self.drew = False  # did the last block touch torch's random state, or Python's and numpy's?
+        self.drew = False  # did the last block touch Python's or numpy's random state?
         self._alone = threading.active_count() == 1
         self._environment = dict(os.environ)
         self._torch = torch.get_rng_state()
@@ -60,7 +62,7 @@ class State:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """A block after which everything that is reached through the modules is as it was before."""
-        before = torch.get_rng_state(), random.getstate(), _numpy_state()
+        before = random.getstate(), _numpy_state()
         if not self._alone:  # what other threads of the program wrote since the last block stays
             for place in self._places:
                 if place not in self._swapped:
@@ -71,8 +73,16 @@ class State:
             yield
         finally:
             self.put_back_attributes()
-            self.seeded = not torch.equal(torch.get_rng_state(), before[0])
-            self.drew = random.getstate() != before[1] or _comparable(_numpy_state()) != _comparable(before[2])
+            self.drew = random.getstate() != before[0] or _comparable(_numpy_state()) != _comparable(before[1])
+
+    def is_altered_for(self, module: nn.Module) -> bool:
+        """Inside a block: would a call of this module now find other things than before it?
+
+        What it holds itself, and what is no module's own.
+        """
+        places = [self._of_modules.get(id(held)) for each in module.modules() for held in mappings_of(each)]
+        looked_at = [place for place in (*places, *self._shared) if place is not None and place not in self._swapped]
+        return any(place.is_altered() and not place.is_only_wrapped() for place in looked_at)
 
     def put_back_attributes(self) -> None:
         """What the places hold, wherever it is something else now."""
@@ -84,8 +94,8 @@ class State:
         for place in self._places:
             if place.put_back() and place not in self._swapped:
                 self.changed = True
-        for rewind in self._rewinds:
-            rewind()
+        for back in self._rewinds:
+            back()
 
     def put_back(self) -> None:
         """Everything as it was."""
@@ -122,35 +132,58 @@ class _Place:
         """Note what it holds."""
         raise NotImplementedError
 
+    def is_altered(self) -> bool:
+        """Does it hold something else now?"""
+        raise NotImplementedError
+
+    def is_only_wrapped(self) -> bool:
+        """Has it changed in nothing but that we stand in front of a forward, of a module that is met in the body?"""
+        return False
+
+    def restore(self) -> None:
+        """Let it hold what it held."""
+        raise NotImplementedError
+
     def put_back(self) -> bool:
         """What it held; was it something else?"""
-        raise NotImplementedError
+        altered = self.is_altered()
+        if altered:
+            self.restore()
+        return altered
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         return []
+
+
+def _is_wrapper(thing: Any) -> bool:
+    return type(thing) is types.MethodType and "__fxdebug__" in getattr(thing.__func__, "__dict__", ())
 
 
 class _Mapping(_Place):
     """A dict: a container's, an object's or a module's. Compared by identity, as no ``==`` may be asked."""
 
     def __init__(self, held: dict[Any, Any]) -> None:
-        self._held = held
+        self.held = held
         self._kind: Any = OrderedDict if isinstance(held, OrderedDict) else dict  # not what a subclass makes of it
         self.take_down()
 
     def take_down(self) -> None:
-        self._contents = list(self._kind.items(self._held))
+        self._contents = list(self._kind.items(self.held))
         self._ids = self._now()
 
     def _now(self) -> tuple[list[int], list[int]]:
-        return list(map(id, self._kind.keys(self._held))), list(map(id, self._kind.values(self._held)))
+        return list(map(id, self._kind.keys(self.held))), list(map(id, self._kind.values(self.held)))
 
-    def put_back(self) -> bool:
-        names, things = self._now()
-        if names == self._ids[0] and things == self._ids[1]:
-            return False
-        held, kind = self._held, self._kind  # other threads may be reading: what did not change stays
-        for name in [name for name, key in zip(list(kind.keys(held)), names) if key not in self._ids[0]]:
+    def is_altered(self) -> bool:
+        return self._now() != self._ids
+
+    def is_only_wrapped(self) -> bool:
+        now = [(name, id(thing)) for name, thing in self._kind.items(self.held) if not _is_wrapper(thing)]
+        return now == [(name, id(thing)) for name, thing in self._contents if not _is_wrapper(thing)]
+
+    def restore(self) -> None:
+        held, kind = self.held, self._kind  # other threads may be reading: what did not change stays
+        for name in [name for name in list(kind.keys(held)) if id(name) not in self._ids[0]]:
             kind.__delitem__(held, name)
         for name, thing in self._contents:
             if kind.get(held, name, MISSING) is not thing:
@@ -159,10 +192,9 @@ class _Mapping(_Place):
             kind.clear(held)
             for name, thing in self._contents:
                 kind.__setitem__(held, name, thing)
-        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
-        put, held = self._kind.__setitem__, self._held
+        put, held = self._kind.__setitem__, self.held
         return [functools.partial(put, held, name, stubs[id(x)]) for name, x in self._contents if id(x) in stubs]
 
 
@@ -178,13 +210,13 @@ class _Sequence(_Place):
         self._contents = list(self._kind.__iter__(self._held))  # not what a class made from it makes of it
         self._ids = list(map(id, self._contents))
 
-    def put_back(self) -> bool:
+    def is_altered(self) -> bool:
+        return list(map(id, self._kind.__iter__(self._held))) != self._ids
+
+    def restore(self) -> None:
         held, kind = self._held, self._kind
-        if list(map(id, kind.__iter__(held))) == self._ids:
-            return False
         kind.clear(held)
         (kind.update if kind is set else kind.extend)(held, self._contents)
-        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         if self._kind is not list:
@@ -252,14 +284,14 @@ class _Variable(_Place):
     def take_down(self) -> None:
         self._held = self._variable.get()
 
-    def put_back(self) -> bool:
-        if self._variable.get() is self._held:
-            return False
+    def is_altered(self) -> bool:
+        return self._variable.get() is not self._held
+
+    def restore(self) -> None:
         if self._held is MISSING:
             self._variable.delete()
         else:
             self._variable.set(self._held)
-        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         stub = stubs.get(id(self._held))
@@ -277,9 +309,12 @@ class _Members(_Place):
         for variable in self._variables:
             variable.take_down()
 
-    def put_back(self) -> bool:
-        changed = [variable.put_back() for variable in self._variables]  # all of them
-        return any(changed)
+    def is_altered(self) -> bool:
+        return any(variable.is_altered() for variable in self._variables)
+
+    def restore(self) -> None:
+        for variable in self._variables:
+            variable.put_back()
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         return [swap for variable in self._variables for swap in variable.swaps(stubs)]
@@ -295,16 +330,17 @@ class _Class(_Place):
     def take_down(self) -> None:
         self._contents = dict(self._class.__dict__)
 
-    def put_back(self) -> bool:
+    def is_altered(self) -> bool:
         now, contents = self._class.__dict__, self._contents
-        if len(now) == len(contents) and all(now.get(name, MISSING) is thing for name, thing in contents.items()):
-            return False
+        return len(now) != len(contents) or any(now.get(name, MISSING) is not thing for name, thing in contents.items())
+
+    def restore(self) -> None:
+        now, contents = self._class.__dict__, self._contents
         for name in [name for name in now if name not in contents]:
             type.__delattr__(self._class, name)
         for name, thing in contents.items():
             if now.get(name, MISSING) is not thing:
                 type.__setattr__(self._class, name, thing)
-        return True
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         return [
@@ -312,74 +348,3 @@ class _Class(_Place):
             for name, thing in self._contents.items()
             if id(thing) in stubs
         ]
-
-
-# Objects with a state of their own kind ----------------------------------------------------------
-
-
-def _rewind(thing: Any) -> Callable[[], None] | None:
-    """A call that gives a random generator or an array the state it has now."""
-    kind = type(thing)  # not isinstance: it asks the object, which may say anything
-    if issubclass(kind, random.Random):
-        return functools.partial(thing.setstate, thing.getstate())
-    if issubclass(kind, torch.Generator):
-        return functools.partial(thing.set_state, thing.get_state())
-    if issubclass(kind, bytearray):
-        return functools.partial(thing.__setitem__, slice(None), bytes(thing))
-    home = kind.__module__
-    if home.startswith("numpy"):
-        numpy = sys.modules["numpy"]
-        if issubclass(kind, numpy.random.RandomState):
-            return functools.partial(thing.set_state, thing.get_state())
-        if issubclass(kind, numpy.random.Generator):
-            return functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
-        if issubclass(kind, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
-            return functools.partial(_refill, thing, thing.copy())
-    return None
-
-
-_LARGE = 1 << 24
-
-
-def _refill(array: Any, contents: Any) -> None:
-    if array.tobytes() != contents.tobytes():
-        array[...] = contents
-
-
-def _stub(thing: Any) -> Any:
-    """What stands in for something whose use cannot be undone."""
-    kind = type(thing)
-    if issubclass(kind, functools._lru_cache_wrapper):
-        return thing.__wrapped__  # what is computed with stand-ins must not be remembered
-    if issubclass(kind, io.IOBase):
-        return _OutOfReach(thing, "it uses a file that the program holds open")
-    if hasattr(kind, "__next__"):
-        return _OutOfReach(thing, "it takes from an iterator that the program holds")
-    return None
-
-
-class _OutOfReach:
-    """Stands in front of an object while bodies are traced: in the tracing thread, using it ends the trace."""
-
-    def __init__(self, thing: Any, why: str) -> None:
-        self.__dict__.update(_thing=thing, _why=why, _thread=threading.get_ident())
-
-    def _use(self) -> Any:
-        if threading.get_ident() == self._thread:
-            raise Mismatch(self._why)
-        return self._thing
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._use(), name)
-
-    def __next__(self) -> Any:
-        return next(self._use())
-
-    def __iter__(self) -> Any:
-        return iter(self._use())
-
-    def __enter__(self) -> Any:
-        return self._use().__enter__()
-
-    def __exit__(self, *error: Any) -> Any:
-        return self._use().__exit__(*error)

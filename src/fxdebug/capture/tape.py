@@ -24,10 +24,10 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.aside import aside, nothing_listens
-from fxdebug.capture.body import Body, Context, Entry, Met
+from fxdebug.capture.body import Body, Context, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
 from fxdebug.capture.describe import PLAIN
-from fxdebug.capture.metadata import ESCAPES, METADATA
+from fxdebug.capture.metadata import ESCAPES, LEVELS, METADATA
 from fxdebug.capture.seen import Seen, Uid, version_of
 from fxdebug.capture.source import Line, is_users, short, user_line
 from fxdebug.capture.structural import Copies
@@ -81,14 +81,14 @@ class Tape(TorchFunctionMode):
         coded: tuple[Any, Any] | None = None
         try:
             coded = self._codes(args, kwargs, met)
-            if body.hazard is None and met and torch.is_grad_enabled():
+            if met and torch.is_grad_enabled():
                 self._check_gradients(body, met, asked=True)
             if self._wrote:
                 self._catch_up(body, met)
             if met.left < 0:
                 body.hazard = body.hazard or met.full
         except Exception as error:
-            body.hazard = body.hazard or f"an argument could not be noted ({type(error).__name__})"
+            body.hazard = body.hazard or unnoted("an argument", error)
         if func is _iterate and args and args[0].dim():  # iterating calls unbind unseen: note its results
             result = args[0].unbind(0)
         else:
@@ -97,7 +97,7 @@ class Tape(TorchFunctionMode):
             try:
                 self._note(body, func, coded, met, result, sys._getframe(1))
             except Exception as error:
-                body.hazard = body.hazard or f"an operation could not be noted ({type(error).__name__})"
+                body.hazard = body.hazard or unnoted("an operation", error)
         return iter(result) if func is _iterate and type(result) is tuple else result
 
     def _note(
@@ -106,8 +106,11 @@ class Tape(TorchFunctionMode):
         line = user_line(frame, self._lines)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
             return  # a library that is imported meanwhile: no operation of the body
-        if getattr(func, "__name__", "") in ESCAPES:
+        name = getattr(func, "__name__", "")
+        if name in ESCAPES:
             body.hazard = body.hazard or _at(f"memory escapes through {_called(func)}", line)
+        elif name in LEVELS:
+            body.hazard = body.hazard or _at("it computes inside a level of torch.autograd.forward_ad", line)
         context = context_now()
         changed = None
         if met.plain and not context[0] and type(result) is Tensor and nothing_listens():
@@ -165,7 +168,7 @@ class Tape(TorchFunctionMode):
 
     def _check_gradients(self, body: Body, met: Met, asked: bool = False) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
-        if body.hazard is None and met and torch.is_grad_enabled():
+        if met and body.hazard is None:
             with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
                 for entry in met:
                     tensor = entry()
@@ -240,7 +243,7 @@ class Tape(TorchFunctionMode):
 
     # Calls ---------------------------------------------------------------------------------------
 
-    def began(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def began(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any], parent: Body | None = None) -> None:
         """A call begins: note what it was given, and what that looked like. To be called ``aside``."""
         self._opaque = False
         met = Met()
@@ -248,9 +251,14 @@ class Tape(TorchFunctionMode):
         body.opaque = self._opaque
         if met.left < 0:
             body.hazard = met.full
+        if parent is not None and body.context[0]:
+            self._check_gradients(parent, met)
         for entry in met:
             tensor = entry()
-            if tensor is not None and not tensor.is_nested:
+            if tensor is None:
+                continue
+            entry.gradient = tensor.requires_grad
+            if not tensor.is_nested:
                 body.before[entry.uid] = (self.values.shape_of(tensor), tensor.dtype, tensor.requires_grad)
                 body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
         if body.opaque:
@@ -269,8 +277,8 @@ class Tape(TorchFunctionMode):
                     body.out = self._code(output, met)
                 body.hazard = body.hazard or met.full
         except Exception as error:  # the caller's tape has the call all the same
-            body.out, body.hazard = Opaque(output), f"what it returned could not be noted ({type(error).__name__})"
-        if body.hazard is None and met and torch.is_grad_enabled():
+            body.out, body.hazard = Opaque(output), unnoted("what it returned", error)
+        if met and torch.is_grad_enabled():
             self._check_gradients(body, met)
         if parent is not None:
             if line is None or not is_users(line):

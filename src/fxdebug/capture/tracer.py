@@ -19,8 +19,9 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import sizes
-from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, uids_in
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, uids_in
 from fxdebug.capture.context import in_context
+from fxdebug.capture.metadata import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.naming import argument_names, name_of, short
 from fxdebug.capture.pattern import (
     Attribute,
@@ -34,27 +35,27 @@ from fxdebug.capture.pattern import (
     object_name,
     relative_paths,
 )
+from fxdebug.capture.randomness import Moving
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import Shape, Size, plain
 from fxdebug.capture.source import Line, user_line
 from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
-from fxdebug.capture.tape import METADATA, Body, Entry, context_now
+from fxdebug.capture.tape import Body, Entry, context_now
 from fxdebug.capture.values import Values
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
-_NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
-_UNANSWERABLE = frozenset(
-    getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr") if hasattr(Tensor, name)
-)
 _iterate = Tensor.__iter__
 
 
 class ModuleTracer(fx.Tracer):
     """Traces the body of one call; use it once."""
 
-    def __init__(self, body: Body, values: Values) -> None:
+    def __init__(self, body: Body, values: Values, is_altered_for: Callable[[nn.Module], bool]) -> None:
         super().__init__()
+        self.altered = False  # did it call a module for which things were other than before the trace?
+        self._is_altered_for = is_altered_for
+        self._random = Moving()
         self.body = body
         self.values = values
         self.pattern = Pattern(args=(), kwargs={}, context=body.context, proven=True)
@@ -79,10 +80,13 @@ class ModuleTracer(fx.Tracer):
         pattern.names = argument_names(forward, body, pattern.inputs)
         before = sizes.listen(self._asked)
         try:
+            self._random.on()  # a body may set the very seed that the run has left
             with in_context(body.context), _Guide(self):
                 output = forward(*args, **kwargs)
+            self._random.on("after")
         finally:
             sizes.listen(before)
+            self._random.stop()
         if self._position != len(body.entries):
             missing = name_of(body.entries[self._position].what)
             raise Mismatch(f"run again, it ends before {missing} ({self._position} of {len(body.entries)} operations)")
@@ -130,6 +134,7 @@ class ModuleTracer(fx.Tracer):
         """The body calls a torch function: it must be the next entry; its recorded result is the answer."""
         if function in METADATA:
             return self._metadata(function, args, kwargs)
+        self._random.on()
         entry = self._next(function)
         if type(entry.what) is not type(function) or entry.what != function:
             raise Mismatch(f"run again, it calls {name_of(function)} where {name_of(entry.what)} ran")
@@ -157,6 +162,8 @@ class ModuleTracer(fx.Tracer):
         entry = self._next(module)
         if entry.what is not module and not is_another_of(module, entry.what):
             raise Mismatch(f"run again, it calls {name_of(module)} where {name_of(entry.what)} ran")
+        self._random.on()
+        self.altered = self.altered or self._is_altered_for(entry.what)
         templates = self._call_templates(entry, args, kwargs)
         result = self._result(entry)
         if self._paths is None:
@@ -206,7 +213,7 @@ class ModuleTracer(fx.Tracer):
         asked = args[0] if args else None
         if type(asked) is not Standin:
             return function(*args, **kwargs)
-        if function in _UNANSWERABLE:
+        if function in UNANSWERABLE:
             raise Mismatch(f"it asks for {getattr(function, '__self__', function).__name__}")
         shape = self._facts[asked.uid][0]
         if function == _getter["shape"] or function is Tensor.size:
@@ -215,7 +222,7 @@ class ModuleTracer(fx.Tracer):
                 return Shape([Size(size, ("size", asked.slot, i)) for i, size in enumerate(shape)])
             dim = plain(dim) % len(shape)
             return Size(shape[dim], ("size", asked.slot, dim))
-        if function in _NUMEL:
+        if function in NUMEL:
             return Size(torch.Size(shape).numel(), ("numel", asked.slot))
         if function is Tensor.__len__:
             return Size(shape[0], ("size", asked.slot, 0))
@@ -274,8 +281,11 @@ class ModuleTracer(fx.Tracer):
             return self._real[uid]
         first = self.values.objects[uid]
         shape, dtype, gradient = self._facts.get(uid) or (first.shape, getattr(torch, first.dtype), first.requires_grad)
-        if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised", "inside")):
-            raise Mismatch(f"a {first.detail or first.layout} tensor cannot be stood in for")
+        if (first.detail or "").startswith("inside"):
+            raise Mismatch("it computes inside torch.vmap or another transform of torch.func")
+        if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised")):
+            kind = first.layout if first.detail is None else first.detail.split()[0].strip(":,")
+            raise Mismatch(f"a {kind} tensor cannot be stood in for")
         if first.sharding is not None:
             shape = first.sharding.shape
             self._facts[uid] = (shape, dtype, gradient)
@@ -318,7 +328,7 @@ class ModuleTracer(fx.Tracer):
                 raise Mismatch(f"the size {plain(thing)} stands where {code!r} was")
             return thing
         if kind in ATOMS:
-            if type(code) is kind and (code is thing or code == thing or (code != code and thing != thing)):
+            if type(code) is kind and (code is thing or is_same(code, thing)):
                 return thing
             raise Mismatch(f"the constant {short(thing)} stands where {short(code)} was")
         if isinstance(thing, Tensor):
@@ -330,7 +340,7 @@ class ModuleTracer(fx.Tracer):
                 raise Mismatch(f"a {kind.__name__} of other length or kind")
             return kind([self._matched(x, y) for x, y in zip(thing, code)])
         if kind is dict:
-            if type(code) is not dict or list(thing) != list(code):
+            if type(code) is not dict or not have_same_keys(thing, code):
                 raise Mismatch("a dict with other keys")
             return {key: self._matched(item, code[key]) for key, item in thing.items()}
         if kind is slice:

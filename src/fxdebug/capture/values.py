@@ -344,7 +344,9 @@ class Values:
 
     def _statistics(self, tensor: Tensor, body: Tensor | None, weights: bool) -> Measured:
         if body is None or body.is_meta:
-            self._without_data("meta" if body is not None else "fake" if is_fake(local_part(tensor)) else "freed")
+            plain = local_part(tensor)
+            kind = "fake" if is_fake(plain) else "freed" if type(plain) in PLAIN else type(tensor).__name__
+            self._without_data("meta" if body is not None else kind)
             return Measured()
         return self._of_weight(tensor, weights) or self._begin(body)
 

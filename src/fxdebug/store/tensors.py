@@ -80,6 +80,8 @@ def _plain(tensor: Tensor, copies: Copies) -> Tensor:
         tensor = torch.view_as_real(tensor)
     tensor = _carried(tensor)
     copy = copies.of(tensor)
+    if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
+        raise ValueError(f"a {type(copy).__name__} has no memory of its own")
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
 
 
@@ -129,7 +131,10 @@ def decoded(value: Value, parts: dict[str, Tensor]) -> Tensor:
             layout=getattr(torch, value.layout),
             check_invariants=True,
         )
-    return _numbers(parts[""], dtype).expand(value.shape)
+    whole = _numbers(parts[""], dtype)
+    if whole.dim() > len(value.shape):  # inside torch.vmap: its shape there has no batch, its data has
+        return whole
+    return whole.expand(value.shape)
 
 
 def _inner(value: Value, parts: dict[str, Tensor]) -> Tensor:

@@ -1,0 +1,83 @@
+"""Objects with a state of their own kind: a call that gives it back, or what stands in for them meanwhile."""
+
+from __future__ import annotations
+
+import functools
+import io
+import random
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxdebug.capture.standin import Mismatch
+
+
+def rewind(thing: Any) -> Callable[[], None] | None:
+    """A call that gives a random generator or an array the state it has now."""
+    kind = type(thing)  # not isinstance: it asks the object, which may say anything
+    if issubclass(kind, random.Random):
+        return functools.partial(thing.setstate, thing.getstate())
+    if issubclass(kind, torch.Generator):
+        return functools.partial(thing.set_state, thing.get_state())
+    if issubclass(kind, bytearray):
+        return functools.partial(thing.__setitem__, slice(None), bytes(thing))
+    home = kind.__module__
+    if home.startswith("numpy"):
+        numpy = sys.modules["numpy"]
+        if issubclass(kind, numpy.random.RandomState):
+            return functools.partial(thing.set_state, thing.get_state())
+        if issubclass(kind, numpy.random.Generator):
+            return functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
+        if issubclass(kind, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
+            return functools.partial(_refill, thing, thing.copy())
+    return None
+
+
+_LARGE = 1 << 24
+
+
+def _refill(array: Any, contents: Any) -> None:
+    if array.tobytes() != contents.tobytes():
+        array[...] = contents
+
+
+def stub(thing: Any) -> Any:
+    """What stands in for something whose use cannot be undone."""
+    kind = type(thing)
+    if issubclass(kind, functools._lru_cache_wrapper):
+        return thing.__wrapped__  # what is computed with stand-ins must not be remembered
+    if issubclass(kind, io.IOBase):
+        return _OutOfReach(thing, "it uses a file that the program holds open")
+    if hasattr(kind, "__next__"):
+        return _OutOfReach(thing, "it takes from an iterator that the program holds")
+    return None
+
+
+class _OutOfReach:
+    """Stands in front of an object while bodies are traced: in the tracing thread, using it ends the trace."""
+
+    def __init__(self, thing: Any, why: str) -> None:
+        self.__dict__.update(_thing=thing, _why=why, _thread=threading.get_ident())
+
+    def _use(self) -> Any:
+        if threading.get_ident() == self._thread:
+            raise Mismatch(self._why)
+        return self._thing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._use(), name)
+
+    def __next__(self) -> Any:
+        return next(self._use())
+
+    def __iter__(self) -> Any:
+        return iter(self._use())
+
+    def __enter__(self) -> Any:
+        return self._use().__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._use().__exit__(*error)

@@ -1,0 +1,32 @@
+"""Random numbers while a body is run again: none is drawn then, and yet it is seen who turns the state back."""
+
+from __future__ import annotations
+
+import torch
+
+from fxdebug.capture.standin import Mismatch
+
+_FIRST = 0x6678_6465_6275_6700  # seeds that no program sets
+
+
+class Moving:
+    """Torch's random state during a trace. It has another seed before each operation, as if all of them drew.
+
+    A body that sets a seed, or a state that it took before (``fork_rng``), is noticed at its next operation, even
+    where it has put everything back in the end: a graph has no such step and would draw other numbers.
+    """
+
+    def __init__(self) -> None:
+        self._state = torch.get_rng_state()
+        self._seed = torch.default_generator.initial_seed()
+
+    def on(self, where: str = "before") -> None:
+        """The body goes on to its next operation. Raises :class:`Mismatch` if it set the state since the last one."""
+        if torch.default_generator.initial_seed() != self._seed:
+            raise Mismatch(f"its Python sets the state of torch's random numbers, {where}")
+        self._seed = _FIRST if self._seed < _FIRST else self._seed + 1
+        torch.default_generator.manual_seed(self._seed)
+
+    def stop(self) -> None:
+        """The state is what it was before the trace."""
+        torch.default_generator.set_state(self._state)
