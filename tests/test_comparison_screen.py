@@ -69,7 +69,7 @@ class Ported(nn.Module):
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         for wide, narrow, gain, shift in zip(self.wide, self.narrow, self.gains, self.shifts):
-            x = x + narrow(F.gelu(wide(F.layer_norm(x, (8,), gain, shift, 1e-3))))
+            x = x + narrow(F.gelu(wide(F.layer_norm(x, (8,), gain, shift, 2e-3))))
         return {"hidden": x, "logits": self.classify(self.last(x))}
 
 

@@ -15,7 +15,8 @@ from fxdebug.exports.text import not_finite, number, printable
 from fxdebug.values import Value, shape_text
 
 _LABEL = 9  # columns of the names of facts
-_MOST = 8  # digits at which two numbers that differ are shown as different
+_MOST = 6  # digits at which two numbers that differ are shown as different: the seventh of float32 is rounding
+_MOST_OF_FLOAT64 = 12
 
 
 def detail(comparison: Comparison, row: Row, width: int) -> Iterator[RenderableType]:
@@ -142,27 +143,30 @@ def _table(row: Row, width: int) -> Table | None:
 def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
     found = [("shape", [shape_text(v.shape) for v in values]), ("dtype", [v.dtype for v in values])]
     stats = [value.stats for value in values]
+    most = _MOST_OF_FLOAT64 if {value.dtype for value in values} <= {"float64", "complex128"} else _MOST
     for name in ("mean", "std", "min", "max"):
-        cells = told_apart([None if s is None else getattr(s, name) for s in stats])
+        cells = told_apart([None if s is None else getattr(s, name) for s in stats], most)
         if any(cells):
             found.append((name, cells))
     odd = ["" if s is None else not_finite(s) for s in stats]
     return [*found, ("not finite", odd)] if any(odd) else found
 
 
-def told_apart(numbers: list[float | int | complex | None]) -> list[str]:
-    """Numbers as text, with the digits it takes to see that they differ, and no more.
+def told_apart(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
+    """Numbers as text, with the digits it takes to see that they differ, and no more; few if ``most`` do not show it.
 
-    >>> told_apart([0.12345, 0.12346]), told_apart([1.0, 2.0]), told_apart([0.5, 0.5])
-    (['0.12345', '0.12346'], ['1', '2'], ['0.5', '0.5'])
+    >>> told_apart([0.12345, 0.12346]), told_apart([1.0, 2.0]), told_apart([0.5, 0.5]), told_apart([0.5, 0.50000001])
+    (['0.12345', '0.12346'], ['1', '2'], ['0.5', '0.5'], ['0.5', '0.5'])
     """
-    cells = [number(x) for x in numbers]
+    short = [number(x) for x in numbers]
     real = [x for x in numbers if isinstance(x, float)]
-    for digits in range(4, _MOST + 1):
-        if len(real) < 2 or len(set(cells)) > 1 or len(set(real)) == 1:
-            break
+    if len(real) < 2 or len(set(short)) > 1 or len(set(real)) == 1:
+        return short
+    for digits in range(4, most + 1):
         cells = [f"{x:.{digits}g}" if isinstance(x, float) else number(x) for x in numbers]
-    return cells
+        if len(set(cells)) > 1:
+            return cells
+    return short
 
 
 def _measured(measures: Measures) -> Iterator[RenderableType]:
