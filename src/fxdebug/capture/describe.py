@@ -116,6 +116,8 @@ def _only_stands_for_data(tensor: Tensor) -> bool:
     kind = type(tensor)
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or not kind.__module__.startswith("torch."):
         return False
+    if kind.__module__.startswith("torch.distributed."):  # the result of a collective: it is waited for
+        return False
     return bool(
         not tensor.is_nested
         and tensor.layout is torch.strided
