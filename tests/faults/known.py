@@ -19,6 +19,7 @@ MISSES: dict[str, str] = {
     "port-encoder/norm-after": "the reference has the layer in one operation: names the last norm in the port's",
     "port-encoder/value-weights-of-the-keys": "as above: names the layer, not the one projection in it",
     "swin/relative-positions-transposed": "an index in another order has the same statistics: names what shows it",
+    "unet/transposed-kernel": "so has a kernel that is turned: names what shows it; the data tells",
     "port-bert/weights-in-another-order": "the right call; names the product of queries and keys, not the projection",
 }
 ALARMS: dict[str, str] = {}
