@@ -55,7 +55,8 @@ class Bodies:
         """Note what a forward is given. To be called ``aside``, with the context outside of that."""
         body = self.by_index[index] = Body(index, module, forward, context)
         try:
-            self.tape.began(body, args, kwargs, next(iter(self._stack()[-1:]), None))
+            stack = self._stack()
+            self.tape.began(body, args, kwargs, stack[-1] if stack else None)
         except Exception as error:
             body.hazard = body.hazard or unnoted("it", error)
 

@@ -298,13 +298,10 @@ class Values:
         if known is not None:
             return known
         measured = Measured()
-        if place != count or not count or is_elsewhere(tensor):
-            stats = None
-        else:
-            stats = measure_at_once(tensor, count)
-        if stats is not None:
-            measured.stats = stats
-        elif self._staging is None or not self._staging.take(tensor, count, dims, measured):
+        if place == count and count and not is_elsewhere(tensor):
+            measured.stats = measure_at_once(tensor, count)
+        staging = self._staging
+        if measured.stats is None and (staging is None or not staging.take(tensor, count, dims, measured)):
             measured = self._begin(tensor)
         self._measured_views[view] = measured
         return measured

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
+from fxdebug.stats.sums import Sums
+
 Loop = Callable[[int, int], Sums]
 
 LANES = 32  # elements a step: four of the widest registers there are, so that no sum waits for the one before
@@ -26,7 +27,7 @@ _Found = ctypes.c_double * 5
 
 @functools.cache
 def loop(dtype: torch.dtype) -> Loop | None:
-    """The :data:`Sums` of ``count`` elements of a dtype from an address on; ``None`` for dtypes without code.
+    """The :data:`~fxdebug.stats.sums.Sums` of so many elements from an address on; ``None`` for dtypes without code.
 
     One of the extremes is NaN where an element is. Making it takes some 40 ms, once in a process. Raises
     ``ImportError`` without llvmlite, ``RuntimeError`` on a system or a processor that it can write nothing for.
