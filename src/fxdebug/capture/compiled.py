@@ -63,7 +63,8 @@ def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
     found = Compiled()
     if "torch._dynamo" not in sys.modules:
         return found
-    for module in modules:
+    suspects = [m for m in modules if "_compiled_call_impl" in m.__dict__ or type(m).__name__ == "OptimizedModule"]
+    for module in suspects:
         callback = _callback(module)
         if callback is not None:
             (found.open if _is_eager(callback) else found.closed).append(module)

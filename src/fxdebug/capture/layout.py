@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 MOST = 64  # models whose layout is remembered
 
+Found = tuple[int, str, bool, Tensor, bool]  # position of its module, name, is it a buffer, tensor, persistent
+
 
 class Layout:
     """The modules of a model and the names they have. It keeps neither alive: ``memo`` must not, either."""
@@ -31,12 +33,12 @@ _remembered: dict[int, tuple[weakref.ref[nn.Module], Layout]] = {}
 def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
     """The layout and the registered modules, in the order of ``named_modules``."""
     if type(model).named_modules is not nn.Module.named_modules or "named_modules" in model.__dict__:
-        modules = _by_id(model)  # a model may name its modules itself
+        modules = list({id(module): module for _, module in model.named_modules()}.values())  # it names them itself
     else:
         modules = _walked(model)
     signature: list[Any] = []  # of each module: its id, its class, its children's names and their ids
-    for key, module in modules.items():
-        signature += key, id(type(module))
+    for module in modules:
+        signature += id(module), id(type(module))
         named = module._modules
         if named:
             signature += named.keys()
@@ -45,12 +47,12 @@ def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
     if layout is None or reference is None or reference() is not model or layout.signature != signature:
         layout = Layout(signature, _names(model, modules))
         _remember(model, layout)
-    return layout, list(modules.values())
+    return layout, modules
 
 
-def tensors_of(modules: list[nn.Module]) -> list[tuple[int, str, bool, Tensor, bool]]:
-    """(position of its module, name, is it a buffer, tensor, persistent) of all parameters and buffers."""
-    found: list[tuple[int, str, bool, Tensor, bool]] = []
+def tensors_of(modules: list[nn.Module]) -> list[Found]:
+    """All parameters and buffers, in the order of their modules."""
+    found: list[Found] = []
     for position, module in enumerate(modules):
         attributes = module.__dict__
         parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")  # a scripted one may lack them
@@ -65,21 +67,19 @@ def tensors_of(modules: list[nn.Module]) -> list[tuple[int, str, bool, Tensor, b
     return found
 
 
-def _walked(model: nn.Module) -> dict[int, nn.Module]:
-    found: dict[int, nn.Module] = {}
+def _walked(model: nn.Module) -> list[nn.Module]:
+    found: list[nn.Module] = []
+    seen: set[int] = set()
     pending = [model]
     while pending:
         module = pending.pop()
-        if id(module) not in found:
-            found[id(module)] = module
+        if id(module) not in seen:
+            seen.add(id(module))
+            found.append(module)
             children = module._modules
             if children:
                 pending += [child for child in reversed([*children.values()]) if child is not None]
     return found
-
-
-def _by_id(model: nn.Module) -> dict[int, nn.Module]:
-    return {id(module): module for _, module in model.named_modules()}
 
 
 def _remember(model: nn.Module, layout: Layout) -> None:
@@ -97,11 +97,11 @@ def _remember(model: nn.Module, layout: Layout) -> None:
 # Names -------------------------------------------------------------------------------------------
 
 
-def _names(model: nn.Module, modules: dict[int, nn.Module]) -> list[tuple[str, ...]]:
-    names: dict[int, list[str]] = {key: [] for key in modules}
+def _names(model: nn.Module, modules: list[nn.Module]) -> list[tuple[str, ...]]:
+    names: dict[int, list[str]] = {id(module): [] for module in modules}
     for path, module in _named_modules(model):
         names.setdefault(id(module), []).append(path)
-    return [tuple(names[key]) for key in modules]
+    return [tuple(names[id(module)]) for module in modules]
 
 
 def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

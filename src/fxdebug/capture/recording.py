@@ -94,7 +94,7 @@ class Recording:
             calls=tuple(calls),
             values=tuple(recorder.values.all),
             parameters=parameters,
-            modules=self.sites.modules,
+            modules=dict(self.sites.modules),
             notes=tuple(notes),
             started=self.started,
             duration=duration,

@@ -20,10 +20,13 @@ class Sites:
         self._met: dict[int, tuple[weakref.ref[nn.Module], Site]] = {}  # by id: a module may not be hashable
         layout, self._registered = layout_of(model)
         if "sites" not in layout.memo:
-            layout.memo["sites"] = _sites(layout, self._registered)
-        # ids are safe: registered modules are alive as long as the model is
-        self._by_id: dict[int, Site] = dict(zip(map(id, self._registered), layout.memo["sites"]))
-        self.modules: dict[str, str] = {names[0]: site.type for names, site in zip(layout.paths, layout.memo["sites"])}
+            sites = _sites(layout, self._registered)
+            # ids are safe: registered modules are alive as long as the model is
+            by_id = dict(zip(map(id, self._registered), sites))
+            layout.memo["sites"] = by_id, {names[0]: site.type for names, site in zip(layout.paths, sites)}
+        self._by_id: dict[int, Site]
+        self.modules: dict[str, str]
+        self._by_id, self.modules = layout.memo["sites"]
         self.layout = layout
 
     def registered(self) -> list[nn.Module]:

@@ -40,23 +40,23 @@ class _Wrapped:
     """The wrapper on one module: what stood there before, and who is watching."""
 
     bypassed = False  # has the program put another forward in our place?
-    observers: tuple[Observer, ...] = ()
     visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
     visits = 0  # such calls that are on
 
-    def __init__(self, module: nn.Module, functions: Functions) -> None:
+    def __init__(self, module: nn.Module, observer: Observer, functions: Functions) -> None:
         if "forward" in module.__dict__:
             _clean(module)
         self.module = module
+        self.observers: tuple[Observer, ...] = (observer,)
         self.had_own = "forward" in module.__dict__
         self.found = None if self.had_own else getattr(type(module), "forward", None)
-        self.original = module.forward
-        if type(self.original) is types.MethodType and self.original.__func__ is self.found:
+        self.original = original = module.forward
+        if type(original) is types.MethodType and original.__func__ is self.found:
             function = functions.get(self.found)
             if function is None:
                 function = functions[self.found] = _function_for(self.found, of_class=True)
         else:
-            function = _function_for(self.original)
+            function = _function_for(original)
         self.method = types.MethodType(function, module)
 
 
@@ -321,12 +321,10 @@ def watch(observer: Observer, modules: Iterable[nn.Module], functions: Functions
                 if computed[kind]:
                     continue
                 try:
-                    wrapped = _Wrapped(module, functions)
+                    wrapped = _table[id(module)] = _Wrapped(module, observer, functions)
                 except Exception:  # no forward at all, or one that cannot be looked at
                     continue
                 module.__dict__["forward"] = wrapped.method
-                _table[id(module)] = wrapped
-                wrapped.observers = (observer,)
             elif observer not in wrapped.observers:
                 together = (*wrapped.observers, observer)
                 wrapped.observers = tuple([other for other in _observers if other in together])
@@ -347,8 +345,9 @@ def _leave(observer: Observer, keys: Iterable[int]) -> None:
             wrapped = _table.get(key)
             if wrapped is None:
                 continue
-            wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
-            if not wrapped.observers:
+            if wrapped.observers != (observer,):
+                wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
+            if wrapped.observers in ((), (observer,)):
                 _unwrap(wrapped)
                 del _table[key]
 
