@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fxdebug.stats import compiled, sums
+from fxdebug.stats import compiled, marking, sums
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -86,18 +86,22 @@ def cannot(program: str) -> None:
     raise RuntimeError("no target for this processor")
 
 
+CACHED = (sums.loop_of, sums.marking_of, compiled.loop, marking.marking)
+
+
 @pytest.mark.parametrize("why", ["not installed", "no code for this processor"])
-def test_without_it_statistics_are_taken_in_four_passes(why, monkeypatch):
+def test_without_it_statistics_are_taken_in_four_passes_and_marks_in_two(why, monkeypatch):
     before = sums.sums_of(torch.arange(100.0))
-    for cached in (sums.loop_of, compiled.loop):
+    for cached in CACHED:
         cached.cache_clear()
     with monkeypatch.context() as patched:
         if why == "not installed":
             patched.setitem(sys.modules, "llvmlite", None)
         else:
-            patched.setattr(compiled, "_engine", cannot)
-        assert sums.loop_of(torch.float32) is None
+            for module in (compiled, marking):
+                patched.setattr(module, "engine_of", cannot)
+        assert sums.loop_of(torch.float32) is None and sums.marking_of(torch.float32) is None
         assert sums.sums_of(torch.arange(100.0)) == before
-    for cached in (sums.loop_of, compiled.loop):
+    for cached in CACHED:
         cached.cache_clear()
-    assert sums.loop_of(torch.float32) is not None
+    assert sums.loop_of(torch.float32) is not None and sums.marking_of(torch.float32) is not None

@@ -9,7 +9,17 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.capture import parameters
+from fxdebug.capture import marks, parameters
+from fxdebug.stats import marking_of
+
+
+@pytest.fixture(autouse=True, params=["by numpy", "in one pass"])
+def marked(request, monkeypatch):
+    """Without the code that the extra ``fast`` makes, and with it."""
+    if request.param == "by numpy":
+        monkeypatch.setattr(marks, "marking_of", lambda dtype: None)
+    else:
+        assert marking_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
 
 
 def changed(trace):
@@ -126,3 +136,49 @@ def test_a_single_weight_that_changes_past_its_version_is_noticed_wherever_it_is
     model = Writes()
     places: list[int | None] = [None, 0, size // 2, size - 1]
     assert [fx_debug(model, (place,)).parameters[0].changed for place in places] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool]
+)
+def test_the_mark_of_data_is_the_same_until_one_element_changes_and_again_when_it_is_back(dtype) -> None:
+    for count in (1, 31, 32, 33, 100, 4099):
+        data = (torch.arange(count) % 7 - 3).to(dtype)
+        reader = marks.reader_of(data)
+        assert reader is not None
+        mark = reader()
+        for place in {0, count // 2, count - 1}:
+            had = data[place].clone()
+            data[place] = not had if dtype is torch.bool else had + 1
+            assert reader() != mark, (count, place)
+            data[place] = had
+            assert reader() == mark, (count, place)
+
+
+def test_a_nan_has_a_mark_like_any_other_number() -> None:
+    data = torch.tensor([1.0, float("nan"), float("inf")])
+    reader = marks.reader_of(data)
+    assert reader is not None and reader() == reader()
+
+
+def test_weights_of_a_model_that_trains_are_measured_once_a_step(monkeypatch) -> None:
+    model, x = nn.Linear(4, 4), torch.ones(1, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    measured = []
+    take = parameters.measure
+    monkeypatch.setattr(parameters, "measure", lambda body: measured.append(tuple(body.shape)) or take(body))
+    for _ in range(3):
+        fx_debug(model, x, graph=False)
+        model(x).sum().backward()
+        optimizer.step()
+    assert measured == [(4, 4), (4,)] * 3
+
+
+def test_a_weight_that_takes_the_place_of_one_that_is_gone_is_looked_at_for_itself() -> None:
+    model = nn.Linear(2, 2)
+    seen = []
+    for number in range(4):  # each may get the id and the memory of the one before
+        model.weight = nn.Parameter(torch.full((2, 2), float(number)))
+        stats = fx_debug(model, torch.ones(1, 2), graph=False).parameters[0].stats
+        seen.append(None if stats is None else stats.mean)
+    assert seen == [0.0, 1.0, 2.0, 3.0]

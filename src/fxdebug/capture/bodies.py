@@ -15,10 +15,11 @@ from torch import nn
 
 from fxdebug.capture.body import unnoted
 from fxdebug.capture.coding import Opaque
+from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
-from fxdebug.capture.source import Line
+from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
 from fxdebug.capture.values import Values
@@ -76,7 +77,9 @@ class Bodies:
             body.suspended = "inside code that torch.compile made"
         elif not makes_no_difference(module):
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
-        containers = _containers(args, kwargs)
+        body.line = line if line is not None and is_users(line) else None
+        unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
+        containers = _containers(unusual) if unusual else ()
         stack.append(body)
         try:
             if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
@@ -97,9 +100,11 @@ class Bodies:
         if body.regions and body.regions == len(body.entries):
             body.suspended = "torch.compile runs it as one piece"
         try:
-            self.tape.ended(body, None if body.suspended == "inside" else parent, output, line)
+            self.tape.ended(body, None if body.suspended == "inside" else parent, output)
         except Exception as error:
             body.hazard = body.hazard or unnoted("it", error)
+        if unusual and any(hasattr(type(thing), "__next__") for thing in unusual):
+            body.hazard = body.hazard or "it was given an iterator, which would be used up"
         return output
 
     def holds(self, index: int, output: Any) -> int:
@@ -140,10 +145,10 @@ class Bodies:
         self.kept = frozenset(kept)
 
 
-def _containers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, list[int]]]:
-    """The lists, dicts and dataclasses among the arguments, each with the ids of what it holds."""
+def _containers(things: list[Any]) -> list[tuple[Any, list[int]]]:
+    """The lists, dicts and dataclasses among arguments, each with the ids of what it holds."""
     found: list[tuple[Any, list[int]]] = []
-    pending = [thing for thing in (*args, *kwargs.values()) if _is_filled(thing)]
+    pending = [thing for thing in things if _is_filled(thing)]
     while pending and len(found) < 1000:
         container = pending.pop()
         if type(container) is not tuple:
@@ -169,6 +174,7 @@ def _inside(container: Any) -> Iterable[Any]:
 
 
 _FILLED = (list, dict, tuple)
+_SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # what nearly all arguments are
 
 
 # torch.compile'd functions -----------------------------------------------------------------------

@@ -65,14 +65,16 @@ class Body:
     """What one call did: its arguments and results as codes, and its tape."""
 
     __slots__ = (
-        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module",
-        "opaque", "out", "outermost", "regions", "suspended",
+        "args", "before", "code", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs",
+        "line", "module", "opaque", "out", "outermost", "regions", "suspended",
     )  # fmt: skip
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
         self.index = index
         self.module = module
         self.forward = forward
+        self.code = getattr(forward, "__code__", None)
+        self.line: Line | None = None  # where it was called, if that is the user's
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
         self.out: Any = None

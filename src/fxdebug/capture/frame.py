@@ -62,31 +62,31 @@ class Frame:
 
 def to_call(frame: Frame) -> Call:
     """The finished record of a frame."""
-    site = frame.site
-    return _quick_call(
-        index=frame.index,
-        path=site.path,
-        type=site.type,
-        number=frame.number,
-        inputs=frame.inputs,
-        outputs=_outputs_of(frame),
-        error=frame.error,
-        parent_index=None if frame.parent is None else frame.parent.index,
-        depth=frame.depth,
-        method=frame.method,
-        source=None if frame.line is None else frame.line.text(),
-        duration=frame.duration,
-        origin=site.origin,
-        aliases=site.aliases,
-        called_as=frame.called_as,
-        given=frame.given,
-        returned=frame.returned,
-        invoked_in=frame.invoked_in,
-        finished=frame.finished,
-        has_submodules=frame.has_submodules,
-        training=frame.training,
-        grad=frame.grad,
-        thread=frame.thread,
+    site, parent, line = frame.site, frame.parent, frame.line
+    return _quick_call(  # by place, in half the time: there is one for every call
+        frame.index,
+        site.path,
+        site.type,
+        frame.number,
+        frame.inputs,
+        frame.outputs if frame.gave is None else _with_what_it_gave(frame.outputs, frame.gave),
+        frame.error,
+        None if parent is None else parent.index,
+        frame.depth,
+        frame.method,
+        None if line is None else line.text(),
+        frame.duration,
+        site.origin,
+        site.aliases,
+        frame.called_as,
+        frame.given,
+        frame.returned,
+        frame.invoked_in,
+        frame.finished,
+        frame.has_submodules,
+        frame.training,
+        frame.grad,
+        frame.thread,
     )
 
 
@@ -108,12 +108,12 @@ def failure(error: BaseException, here: bool) -> Failure:
     return Failure(type_name(type(error)), message, here, text)
 
 
-def _outputs_of(frame: Frame) -> Outputs | None:
-    """What a call returned; of a generator or coroutine, all that came out of it."""
-    item = None if frame.outputs is None else frame.outputs.item
-    if not frame.gave or not isinstance(item, Thing):
-        return frame.outputs
-    keys, items = zip(*frame.gave)
+def _with_what_it_gave(outputs: Outputs | None, gave: list[tuple[Any, Item]]) -> Outputs | None:
+    """What a call returned that is a generator or coroutine: all that came out of it."""
+    item = None if outputs is None else outputs.item
+    if not isinstance(item, Thing):
+        return outputs
+    keys, items = zip(*gave)
     return Outputs(Group("object", item.type, items, keys, item.text, item.number))
 
 

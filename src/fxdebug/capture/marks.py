@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.describe import PLAIN, looks
-from fxdebug.stats import array_of, is_freed, memory_of
+from fxdebug.stats import array_of, is_freed, marking_of, memory_of
 
 Mark = tuple[Any, ...]
-Arrays = tuple[np.ndarray, ...]
+Reader = Callable[[], Mark]
 
 _added = np.add.reduce
 
@@ -23,32 +25,41 @@ def is_uninitialised(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.parameter.UninitializedTensorMixin)
 
 
-def arrays_of(tensor: Tensor) -> Arrays | None:
-    """The memory of a dense tensor in the CPU as whole numbers and, if they are that, as floats; it is not kept alive.
-
-    ``None`` for all others.
-    """
-    if type(tensor) not in PLAIN or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        return None
-    size = tensor.numel() * tensor.element_size()
-    dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    if not size or not dense or tensor.is_neg() or tensor.is_conj() or is_freed(tensor):
-        return None
-    memory = np.frombuffer(memory_of(tensor), np.uint8, size)
-    whole = memory.view(np.uint64) if size % 8 == 0 and tensor.data_ptr() % 8 == 0 else memory
-    if tensor.dtype in (torch.float32, torch.float64) and tensor.data_ptr() % 8 == 0:
-        return whole, memory.view(np.float32 if tensor.dtype is torch.float32 else np.float64)
-    return (whole,)
-
-
-def mark_of(tensor: Tensor, arrays: Arrays | None) -> Mark | None:
-    """The mark of a tensor, of which these are the arrays; ``None`` where it cannot be had.
+def reader_of(tensor: Tensor) -> Reader | None:
+    """What makes the mark of a dense tensor in the CPU, from where its memory is now; it keeps none of it alive.
 
     Sums of the elements and of their bits: a write of one element always moves the second, and one that
-    leaves both alone (elements change places) leaves the statistics alone, too.
+    leaves both alone (elements change places) leaves the statistics alone, too. ``None`` for all other tensors.
     """
-    if arrays is not None:
-        return tuple([_added(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
+    if type(tensor) not in PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
+        return None
+    count = tensor.numel()
+    dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    if not count or not dense or tensor.is_neg() or tensor.is_conj() or is_freed(tensor):
+        return None
+    marking = marking_of(tensor.dtype)
+    if marking is not None:
+        return functools.partial(_marked, marking, tensor.data_ptr(), count)
+    size = count * tensor.element_size()
+    memory = np.frombuffer(memory_of(tensor), np.uint8, size)
+    arrays: list[np.ndarray] = [memory.view(np.uint64) if size % 8 == 0 and tensor.data_ptr() % 8 == 0 else memory]
+    if tensor.dtype in (torch.float32, torch.float64) and tensor.data_ptr() % 8 == 0:
+        arrays.append(memory.view(np.float32 if tensor.dtype is torch.float32 else np.float64))
+    return functools.partial(_added_up, arrays)
+
+
+def _marked(marking: Callable[[int, int], bytes], address: int, count: int) -> Mark:
+    return (marking(address, count),)
+
+
+def _added_up(arrays: list[np.ndarray]) -> Mark:
+    return tuple([_added(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
+
+
+def mark_of(tensor: Tensor, reader: Reader | None) -> Mark | None:
+    """The mark of a tensor, made by its reader where it has one; ``None`` where it cannot be had."""
+    if reader is not None:
+        return reader()
     if is_uninitialised(tensor):
         return None
     try:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, looks
 from fxdebug.capture.layout import Found, Layout, join, layout_of, tensors_of
-from fxdebug.capture.marks import Arrays, Mark, arrays_of, is_uninitialised, mark_of
+from fxdebug.capture.marks import Mark, Reader, is_uninitialised, mark_of, reader_of
 from fxdebug.capture.seen import version_of
 from fxdebug.capture.values import Values
 from fxdebug.stats import Unmeasurable, measure
@@ -47,7 +47,7 @@ class _Roll:
         # as they were the last time:
         self._references: list[weakref.ref[Tensor]] = []
         self._places: Places | None = None
-        self.arrays: list[Arrays | None] = []
+        self.readers: list[Reader | None] = []
         self.few = self.few_buffers = False
         self.marks: list[Mark | None] = []
         self.stats: list[Stats | None] = []
@@ -60,7 +60,7 @@ class _Roll:
             return
         self._places = places
         self._references = [weakref.ref(tensor) for tensor in tensors]
-        self.arrays = [arrays_of(tensor) for tensor in tensors]
+        self.readers = [reader_of(tensor) for tensor in tensors]
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
         buffers = [size for size, (kind, _) in zip(sizes, self.kinds) if kind == "buffer"]
         self.few, self.few_buffers = sum(sizes) <= AFFORDABLE, sum(buffers) <= AFFORDABLE
@@ -115,15 +115,15 @@ class Parameters:
             self._places = _places_of(tensors)
             roll.look(tensors, self._places)
             self._versions = _versions_of(tensors)
-            self._arrays = roll.arrays
+            self._readers = roll.readers
             self._is_marked = [roll.few or (roll.few_buffers and kind == "buffer") for kind, _ in roll.kinds]
             self._marks = self._marked()
             self._is_measured = roll.few if measuring is None else measuring
             self._before = _statistics(tensors, self._marks, roll) if self._is_measured else [None] * len(tensors)
 
     def _marked(self) -> list[Mark | None]:
-        looked_at = zip(self._tensors, self._arrays, self._is_marked)
-        return [mark_of(tensor, arrays) if marked else None for tensor, arrays, marked in looked_at]
+        looked_at = zip(self._tensors, self._readers, self._is_marked)
+        return [mark_of(tensor, reader) if marked else None for tensor, reader, marked in looked_at]
 
     def names(self) -> dict[int, str]:
         """First names by ``id`` of the tensor; the tensors stay alive as long as this object."""
@@ -147,7 +147,7 @@ class Parameters:
             if roll is not self._roll:
                 return self._exchanged(roll, tensors, values)
             if self._places is None or self._places != _places_of(tensors):  # exotic ones, or moved ones
-                marks = [mark_of(t, arrays_of(t)) if marked else None for t, marked in zip(tensors, self._is_marked)]
+                marks = [mark_of(t, reader_of(t)) if marked else None for t, marked in zip(tensors, self._is_marked)]
             else:
                 marks = self._marked()
                 if self._versions == _versions_of(tensors) and self._marks == marks:
@@ -175,7 +175,7 @@ class Parameters:
         for position, names in enumerate(self._roll.names):
             place = by_name.get(names[0])
             tensor = self._tensors[position] if place is None else tensors[place]
-            mark = mark_of(tensor, arrays_of(tensor)) if self._is_marked[position] else None
+            mark = mark_of(tensor, reader_of(tensor)) if self._is_marked[position] else None
             found.append(self._record(position, tensor, mark, values))
         known = {name for names in self._roll.names for name in names}
         for name, place in by_name.items():

@@ -19,7 +19,6 @@ from torch import nn
 from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
-from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
 from fxdebug.capture.gradients import no_gradients
 from fxdebug.capture.source import Line, caller_line
@@ -43,10 +42,6 @@ class Listener(Protocol):
 
 
 _quick_inputs, _quick_outputs = quick(Inputs), quick(Outputs)
-
-
-def _is_iterator(kind: type) -> bool:
-    return kind not in PLAIN and hasattr(kind, "__next__")
 
 
 class Open(list[Frame]):
@@ -118,8 +113,6 @@ class Recorder:
         try:
             if self.bodies is not None:
                 output = self.bodies.run(frame.index, args, kwargs, frame.line)
-                if any(map(_is_iterator, map(type, (*args, *kwargs.values())))):
-                    self.not_again(frame, "it was given an iterator, which would be used up")
             elif self._no_grad:
                 with no_gradients():
                     output = run(*args, **kwargs)

@@ -80,10 +80,16 @@ def _shared(frame: FrameType, known: dict[tuple[int, int], Line]) -> Line:
     return line
 
 
-def user_line(frame: FrameType | None, known: dict[tuple[int, int], Line]) -> Line | None:
+def user_line(
+    frame: FrameType | None,
+    known: dict[tuple[int, int], Line],
+    inside: CodeType | None = None,
+    called: Line | None = None,
+) -> Line | None:
     """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this.
 
     ``known`` has those that were met before, by code and instruction: they keep their code alive, so its id is its.
+    ``called`` is the line that called the function ``inside``, if that is known: there is no need to go below that.
     """
     for _ in range(64):
         if frame is None:
@@ -92,6 +98,8 @@ def user_line(frame: FrameType | None, known: dict[tuple[int, int], Line]) -> Li
         home = _homes.get(code.co_filename)
         if (_home(code.co_filename) if home is None else home) == _USERS:
             return _shared(frame, known)
+        if code is inside and called is not None:
+            return called
         frame = frame.f_back
     return None
 

@@ -29,7 +29,7 @@ from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.metadata import ESCAPES, LEVELS, METADATA
 from fxdebug.capture.seen import Seen, Uid, version_of
-from fxdebug.capture.source import Line, is_users, short, user_line
+from fxdebug.capture.source import Line, short, user_line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.values import Values
 from fxdebug.values import Value
@@ -103,7 +103,7 @@ class Tape(TorchFunctionMode):
     def _note(
         self, body: Body, func: Any, coded: tuple[Any, Any], met: Met, result: Any, frame: FrameType | None
     ) -> None:
-        line = user_line(frame, self._lines)
+        line = user_line(frame, self._lines, body.code, body.line)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
             return  # a library that is imported meanwhile: no operation of the body
         name = getattr(func, "__name__", "")
@@ -264,7 +264,7 @@ class Tape(TorchFunctionMode):
         if body.opaque:
             body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
 
-    def ended(self, body: Body, parent: Body | None, output: Any, line: Line | None) -> None:
+    def ended(self, body: Body, parent: Body | None, output: Any) -> None:
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
         met = Met()
         try:
@@ -281,8 +281,7 @@ class Tape(TorchFunctionMode):
         if met and torch.is_grad_enabled():
             self._check_gradients(body, met)
         if parent is not None:
-            if line is None or not is_users(line):
-                line = user_line(sys._getframe(2), self._lines)
+            line = body.line or user_line(sys._getframe(2), self._lines)
             values = tuple([entry.value for entry in met])
             called = body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body
             parent.entries.append(_new(Entry, called))

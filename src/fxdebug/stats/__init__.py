@@ -2,7 +2,7 @@
 
 from fxdebug.stats.elsewhere import Elsewhere, is_elsewhere
 from fxdebug.stats.measure import Unmeasurable, fine_std, finished, measure, measure_at_once, measure_later
-from fxdebug.stats.sums import BLOCK, array_of, is_freed, memory_of
+from fxdebug.stats.sums import BLOCK, array_of, is_freed, marking_of, memory_of
 
 __all__ = [
     "BLOCK",
@@ -13,6 +13,7 @@ __all__ = [
     "finished",
     "is_elsewhere",
     "is_freed",
+    "marking_of",
     "measure",
     "measure_at_once",
     "measure_later",

@@ -36,10 +36,10 @@ def loop(dtype: torch.dtype) -> Loop | None:
     >>> loop(x.dtype)(x.data_ptr(), 3)
     (-1.0, 5.0, -2.0, 1.0, 1)
     """
-    kind = _KINDS.get(dtype)
+    kind = KINDS.get(dtype)
     if kind is None:
         return None
-    engine = _engine(_program(kind))
+    engine = engine_of(_program(kind))
     made = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(_Found))
     code = made(engine.get_function_address("sums"))
 
@@ -52,7 +52,7 @@ def loop(dtype: torch.dtype) -> Loop | None:
     return sums
 
 
-def _engine(program: str) -> Any:
+def engine_of(program: str) -> Any:
     """What holds the machine code of a program."""
     from llvmlite import binding
 
@@ -70,14 +70,14 @@ def _engine(program: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class Kind:
     """The bits of a float's code, and what makes the float64 ``%<of>.number`` of ``lanes`` codes ``%<of>.code``."""
 
     bits: int
     number: Callable[[str, int], str]
 
 
-def _many(kind: str, lanes: int) -> str:
+def many(kind: str, lanes: int) -> str:
     return kind if lanes == 1 else f"<{lanes} x {kind}>"
 
 
@@ -87,35 +87,35 @@ def _all(kind: str, number: int | str, lanes: int) -> str:
 
 
 def _from_float64(of: str, lanes: int) -> str:
-    return f"%{of}.number = bitcast {_many('i64', lanes)} %{of}.code to {_many('double', lanes)}"
+    return f"%{of}.number = bitcast {many('i64', lanes)} %{of}.code to {many('double', lanes)}"
 
 
 def _from_float32(of: str, lanes: int) -> str:
     return f"""
-  %{of}.float = bitcast {_many("i32", lanes)} %{of}.code to {_many("float", lanes)}
-  %{of}.number = fpext {_many("float", lanes)} %{of}.float to {_many("double", lanes)}"""
+  %{of}.float = bitcast {many("i32", lanes)} %{of}.code to {many("float", lanes)}
+  %{of}.number = fpext {many("float", lanes)} %{of}.float to {many("double", lanes)}"""
 
 
 def _from_bfloat16(of: str, lanes: int) -> str:
     """bfloat16 is the upper half of float32."""
-    whole = _many("i32", lanes)
+    whole = many("i32", lanes)
     return f"""
-  %{of}.word = zext {_many("i16", lanes)} %{of}.code to {whole}
+  %{of}.word = zext {many("i16", lanes)} %{of}.code to {whole}
   %{of}.upper = shl {whole} %{of}.word, {_all("i32", 16, lanes)}
-  %{of}.float = bitcast {whole} %{of}.upper to {_many("float", lanes)}
-  %{of}.number = fpext {_many("float", lanes)} %{of}.float to {_many("double", lanes)}"""
+  %{of}.float = bitcast {whole} %{of}.upper to {many("float", lanes)}
+  %{of}.number = fpext {many("float", lanes)} %{of}.float to {many("double", lanes)}"""
 
 
 def _from_float16(of: str, lanes: int) -> str:
     """The bits are moved to where float32 has them; exponents begin 112 apart, and the last one is of no number."""
-    whole, double, choice = _many("i32", lanes), _many("double", lanes), _many("i1", lanes)
+    whole, double, choice = many("i32", lanes), many("double", lanes), many("i1", lanes)
     scale, infinity, nan = "0x46F0000000000000", "0x7FF0000000000000", "0x7FF8000000000000"  # of float64; 2 to the 112
     return f"""
-  %{of}.wide = zext {_many("i16", lanes)} %{of}.code to {whole}
+  %{of}.wide = zext {many("i16", lanes)} %{of}.code to {whole}
   %{of}.size = and {whole} %{of}.wide, {_all("i32", 0x7FFF, lanes)}
   %{of}.moved = shl {whole} %{of}.size, {_all("i32", 13, lanes)}
-  %{of}.float = bitcast {whole} %{of}.moved to {_many("float", lanes)}
-  %{of}.small = fpext {_many("float", lanes)} %{of}.float to {double}
+  %{of}.float = bitcast {whole} %{of}.moved to {many("float", lanes)}
+  %{of}.small = fpext {many("float", lanes)} %{of}.float to {double}
   %{of}.scaled = fmul {double} %{of}.small, {_all("double", scale, lanes)}
   %{of}.at_end = icmp eq {whole} %{of}.size, {_all("i32", 0x7C00, lanes)}
   %{of}.beyond = icmp ugt {whole} %{of}.size, {_all("i32", 0x7C00, lanes)}
@@ -126,30 +126,30 @@ def _from_float16(of: str, lanes: int) -> str:
   %{of}.number = select {choice} %{of}.sign, {double} %{of}.minus, {double} %{of}.positive"""
 
 
-_KINDS = {
-    torch.float64: _Kind(64, _from_float64),
-    torch.float32: _Kind(32, _from_float32),
-    torch.bfloat16: _Kind(16, _from_bfloat16),
-    torch.float16: _Kind(16, _from_float16),
+KINDS = {
+    torch.float64: Kind(64, _from_float64),
+    torch.float32: Kind(32, _from_float32),
+    torch.bfloat16: Kind(16, _from_bfloat16),
+    torch.float16: Kind(16, _from_float16),
 }
 
 
 # Loops -------------------------------------------------------------------------------------------
 
-_LOOSE = "reassoc contract nsz"  # sums in any order; NaN and infinity stay what they are
+LOOSE = "reassoc contract nsz"  # sums in any order; NaN and infinity stay what they are
 _ROUND = ("total", "squares", "low", "high", "zeros")  # what goes round with the place
 
 
-def _program(kind: _Kind) -> str:
+def _program(kind: Kind) -> str:
     """``void sums(address, count, five results)``: wide steps as long as they fit, then one element at a time."""
-    whole, keys, doubles = f"i{kind.bits}", _many(f"i{kind.bits}", LANES), _many("double", LANES)
+    whole, keys, doubles = f"i{kind.bits}", many(f"i{kind.bits}", LANES), many("double", LANES)
     least, most = -(2 ** (kind.bits - 1)), 2 ** (kind.bits - 1) - 1
     zero = _all("double", "0.0", LANES)
     wide = dict(zip(_ROUND, (zero, zero, _all(whole, most, LANES), _all(whole, least, LANES), "0")))
     ways = {"total": "fadd", "squares": "fadd", "low": "smin", "high": "smax"}
     names = {"fadd": f"fadd.v{LANES}f64", "smin": f"smin.v{LANES}{whole}", "smax": f"smax.v{LANES}{whole}"}
     joined = [
-        f"%{name} = call {_LOOSE} double @llvm.vector.reduce.{names[way]}(double 0.0, {doubles} %wide.{name})"
+        f"%{name} = call {LOOSE} double @llvm.vector.reduce.{names[way]}(double 0.0, {doubles} %wide.{name})"
         if way == "fadd"
         else f"%{name} = call {whole} @llvm.vector.reduce.{names[way]}({keys} %wide.{name})"
         for name, way in ways.items()
@@ -184,17 +184,17 @@ start:
 """
 
 
-def _rounds(kind: _Kind, name: str, lanes: int, before: str, start: dict[str, str]) -> str:
+def _rounds(kind: Kind, name: str, lanes: int, before: str, start: dict[str, str]) -> str:
     """A loop over as many times ``lanes`` elements as there are from a place on; it ends in ``<name>.after``."""
-    whole, double, choice = _many(f"i{kind.bits}", lanes), _many("double", lanes), _many("i1", lanes)
+    whole, double, choice = many(f"i{kind.bits}", lanes), many("double", lanes), many("i1", lanes)
     kinds = dict(zip(("place", *_ROUND), ("i64", double, double, whole, whole, "i64")))
     round_ = [
         f"%{name}.{what} = phi {kinds[what]} [ {first}, %{before} ], [ %{name}.{what}.next, %{name}.body ]"
         for what, first in start.items()
     ]
-    many = [f"%{name}.many = zext i1 %{name}.none to i64"]
+    counted = [f"%{name}.many = zext i1 %{name}.none to i64"]
     if lanes > 1:
-        many = [
+        counted = [
             f"%{name}.mask = bitcast {choice} %{name}.none to i{lanes}",
             f"%{name}.ones = call i{lanes} @llvm.ctpop.i{lanes}(i{lanes} %{name}.mask)",
             f"%{name}.many = zext i{lanes} %{name}.ones to i64",
@@ -212,9 +212,9 @@ def _rounds(kind: _Kind, name: str, lanes: int, before: str, start: dict[str, st
   %{name}.here = inttoptr i64 %{name}.at to ptr
   %{name}.code = load {whole}, ptr %{name}.here, align 1
   {kind.number(name, lanes)}
-  %{name}.total.next = fadd {_LOOSE} {double} %{name}.total, %{name}.number
-  %{name}.square = fmul {_LOOSE} {double} %{name}.number, %{name}.number
-  %{name}.squares.next = fadd {_LOOSE} {double} %{name}.squares, %{name}.square
+  %{name}.total.next = fadd {LOOSE} {double} %{name}.total, %{name}.number
+  %{name}.square = fmul {LOOSE} {double} %{name}.number, %{name}.number
+  %{name}.squares.next = fadd {LOOSE} {double} %{name}.squares, %{name}.square
   {_turned(f"{name}.key", f"%{name}.code", kind.bits, lanes)}
   %{name}.lower = icmp slt {whole} %{name}.key, %{name}.low
   %{name}.low.next = select {choice} %{name}.lower, {whole} %{name}.key, {whole} %{name}.low
@@ -222,7 +222,7 @@ def _rounds(kind: _Kind, name: str, lanes: int, before: str, start: dict[str, st
   %{name}.high.next = select {choice} %{name}.higher, {whole} %{name}.key, {whole} %{name}.high
   %{name}.magnitude = and {whole} %{name}.code, {rest}
   %{name}.none = icmp eq {whole} %{name}.magnitude, {_all(f"i{kind.bits}", 0, lanes)}
-  {_lines(many)}
+  {_lines(counted)}
   %{name}.zeros.next = add i64 %{name}.zeros, %{name}.many
   br label %{name}
 {name}.after:"""
@@ -230,7 +230,7 @@ def _rounds(kind: _Kind, name: str, lanes: int, before: str, start: dict[str, st
 
 def _turned(name: str, code: str, bits: int, lanes: int) -> str:
     """Code → key, and key → code. Keys are in the order of the floats: of negative ones all bits but the sign turn."""
-    whole = _many(f"i{bits}", lanes)
+    whole = many(f"i{bits}", lanes)
     return f"""
   %{name}.signs = ashr {whole} {code}, {_all(f"i{bits}", bits - 1, lanes)}
   %{name}.turns = and {whole} %{name}.signs, {_all(f"i{bits}", 2 ** (bits - 1) - 1, lanes)}

@@ -29,7 +29,7 @@ Other = Callable[[Tensor, int], None]
 
 def is_elsewhere(tensor: Tensor) -> bool:
     """Does the tensor's memory belong to another device than the CPU?"""
-    return tensor.device.type != "cpu"
+    return not tensor.is_cpu
 
 
 class Elsewhere:

@@ -60,6 +60,17 @@ def loop_of(dtype: torch.dtype) -> Callable[[int, int], Sums] | None:
         return None
 
 
+@functools.cache
+def marking_of(dtype: torch.dtype) -> Callable[[int, int], bytes] | None:
+    """Sums of elements and of their codes, to see whether data changed; ``None`` where nothing makes such code."""
+    try:
+        from fxdebug.stats import marking
+
+        return marking.marking(dtype)
+    except Exception:  # as for :func:`loop_of`
+        return None
+
+
 def array_of(flat: Tensor) -> np.ndarray:
     """The memory of a flat tensor on a CPU.
 
