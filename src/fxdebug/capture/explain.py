@@ -81,6 +81,7 @@ class Explainer:
             for pattern in _patterns(body):
                 found = match(pattern, body, self._values)
                 if found is not None:
+                    pattern.fitted.add(id(body.module))
                     return Explained(body, "verified", _why(pattern), pattern, found.uids, reused=True)
         traced, reason = self._attempt(body)
         if traced is not None:
@@ -155,7 +156,11 @@ def _key(body: Body) -> tuple[Any, bool]:
 
 
 def _patterns(body: Body) -> list[Pattern]:
-    return _known.get(type(body.module), {}).get(_key(body), [])
+    kept = _known.get(type(body.module), {}).get(_key(body), [])
+    if len(kept) < 2:
+        return kept
+    module = id(body.module)
+    return sorted(kept, key=lambda pattern: module not in pattern.fitted)
 
 
 def _remember(body: Body, pattern: Pattern) -> None:

@@ -88,6 +88,7 @@ class Pattern:
     proven: bool = False  # traced symbolically, not taken from a tape
     names: tuple[str, ...] = ()  # of the slots that are arguments
     reusable: bool = True
+    fitted: set[int] = field(default_factory=set)  # ids of modules it fitted: where several could, it is tried first
     only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
 
 
@@ -117,6 +118,8 @@ def object_name(module: nn.Module, thing: object) -> str | None:
 
 def member(module: nn.Module, path: str) -> Any:
     """``module.a.b`` for ``"a.b"``; the module itself for an empty path."""
+    if path and "." not in path:
+        return getattr(module, path)
     found: Any = module
     for name in path.split(".") if path else ():
         found = getattr(found, name)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-import time
 from collections.abc import Callable
+from threading import get_ident
+from time import perf_counter
 from typing import Any, Protocol
 
 import torch
@@ -90,7 +91,7 @@ class Recorder:
         if watcher is not None:
             watcher.begins(self.frames)
         self._no_grad = no_grad
-        self._owner = threading.get_ident()
+        self._owner = get_ident()
         self._stacks: dict[int, Open] = {self._owner: Open()}
         self._counts: dict[str, int] = {}
         self._said: set[tuple[int | None, str]] = set()
@@ -132,7 +133,7 @@ class Recorder:
 
     def stack(self) -> Open:
         """The calls open in this thread, outermost first."""
-        thread = threading.get_ident()
+        thread = get_ident()
         stack = self._stacks.get(thread)
         if stack is None:
             stack = self._stacks[thread] = Open()
@@ -140,11 +141,11 @@ class Recorder:
 
     def idle(self, *, everywhere: bool = False) -> bool:
         """Is no call open in this thread, or in any?"""
-        return not (any(list(self._stacks.values())) if everywhere else self._stacks.get(threading.get_ident()))
+        return not (any(list(self._stacks.values())) if everywhere else self._stacks.get(get_ident()))
 
     def innermost(self) -> Frame | None:
         """The innermost call open in this thread; where none is, the one in which the thread was started."""
-        stack = self._stacks.get(threading.get_ident())
+        stack = self._stacks.get(get_ident())
         return stack[-1] if stack else threads.origin(self)
 
     def not_again(self, frame: Frame, why: str) -> None:
@@ -162,7 +163,7 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Frame:
-        arrived = time.perf_counter()
+        arrived = perf_counter()
         below = stack[-1] if stack else None
         parent = below if below is not None else self._elsewhere(site)
         with self._lock:
@@ -178,7 +179,7 @@ class Recorder:
             frame.training = bool(getattr(module, "training", False))
             frame.grad = torch.is_grad_enabled() and not self._no_grad
             frame.line = caller_line(self._lines)
-            if threading.get_ident() != self._owner:
+            if get_ident() != self._owner:
                 frame.thread = threading.current_thread().name
             if len(site.aliases) > 1:
                 frame.called_as = called_as(self.frames, frame)
@@ -201,7 +202,7 @@ class Recorder:
                 self._unrecorded(error)
         stack.subject = previous
         stack.append(frame)
-        now = time.perf_counter()
+        now = perf_counter()
         stack.lost += now - arrived
         frame.began = now - stack.lost
         return frame
@@ -210,7 +211,7 @@ class Recorder:
         self.say(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
 
     def _leave(self, stack: Open, frame: Frame, output: Any) -> None:
-        arrived = time.perf_counter()
+        arrived = perf_counter()
         frame.duration = arrived - stack.lost - frame.began
         self._pop(stack, frame)
         previous, stack.subject = stack.subject, frame
@@ -227,10 +228,10 @@ class Recorder:
         except Exception as error:
             self.say(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
         stack.subject = previous
-        stack.lost += time.perf_counter() - arrived
+        stack.lost += perf_counter() - arrived
 
     def _fail(self, stack: Open, frame: Frame, error: BaseException) -> None:
-        frame.duration = time.perf_counter() - stack.lost - frame.began
+        frame.duration = perf_counter() - stack.lost - frame.began
         self._pop(stack, frame)
         try:
             frame.raised = id(error)
@@ -257,7 +258,7 @@ class Recorder:
         frame.module = module
         stack = self.stack()
         stack.append(frame)
-        frame.began = time.perf_counter() - stack.lost
+        frame.began = perf_counter() - stack.lost
 
     def suspend(self, frame: Frame, error: BaseException | None) -> None:
         """It stops again, for now or for good."""
@@ -265,7 +266,7 @@ class Recorder:
         while stack and stack.pop() is not frame:
             pass
         frame.module = None
-        frame.duration += time.perf_counter() - stack.lost - frame.began
+        frame.duration += perf_counter() - stack.lost - frame.began
         if error is not None and not isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
             frame.raised = id(error)
             below = self.frames[frame.index + 1 :]
@@ -292,7 +293,7 @@ class Recorder:
         It is the call in which the thread was started. Where that is not known, it is an open call of
         the nearest module above this one, or the innermost open one of the thread the run began in.
         """
-        if threading.get_ident() == self._owner:
+        if get_ident() == self._owner:
             return None
         origin = threads.origin(self)
         if origin is not None:

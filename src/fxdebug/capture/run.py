@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -34,13 +35,22 @@ class OneRun:
         self._root = self._sites.root()
         self._recording = Recording(self._sites, options)
         self._recorder = self._recording.recorder
-        self._owner = threading.get_ident()
+        self._owner = get_ident()
         self._others = _Others()
 
     def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A module's forward: recorded, unless another thread uses the model for itself."""
         site = self._sites.of(module)
-        if site is None or self._others.calling:
+        if site is None:
+            return run(*args, **kwargs)
+        if get_ident() == self._owner:
+            return self._recorder.run(site, module, run, args, kwargs)
+        return self._in_another_thread(site, module, run, args, kwargs)
+
+    def _in_another_thread(
+        self, site: Site, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._others.calling:
             return run(*args, **kwargs)
         if not self._is_unrelated(site):
             return self._recorder.run(site, module, run, args, kwargs)
@@ -83,7 +93,7 @@ class OneRun:
 
         It has nothing open here and was not started in a call of ours. The model's own workers call parts of it.
         """
-        thread = threading.get_ident()
+        thread = get_ident()
         if thread == self._owner or not self._recorder.idle() or threads.origin(self._recorder) is not None:
             return False
         return site is self._root or thread in _tracing or threads.is_calling(self._sites.model)

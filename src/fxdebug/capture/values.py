@@ -293,13 +293,14 @@ class Values:
         if dims is None or version is None or tensor.is_neg() or tensor.is_conj():
             return self._begin(tensor)
         place = count if dims == ((1, count),) else dims
-        view = memory.number, tensor.data_ptr(), place, tensor.dtype, version
+        address, dtype = tensor.data_ptr(), tensor.dtype
+        view = memory.number, address, place, dtype, version
         known = self._measured_views.get(view)
         if known is not None:
             return known
         measured = Measured()
         if place == count and count and not is_elsewhere(tensor):
-            measured.stats = measure_at_once(tensor, count)
+            measured.stats = measure_at_once(dtype, address, count)
         staging = self._staging
         if measured.stats is None and (staging is None or not staging.take(tensor, count, dims, measured)):
             measured = self._begin(tensor)

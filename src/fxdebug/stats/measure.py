@@ -111,15 +111,15 @@ def _dense(tensor: Tensor) -> Stats:
     return finished(flat, repeats, sums_of(flat))
 
 
-def measure_at_once(tensor: Tensor, count: int) -> Stats | None:
+def measure_at_once(dtype: torch.dtype, address: int, count: int) -> Stats | None:
     """The statistics of a plain tensor, if there is a loop for it and nothing about its numbers is special.
 
-    Its ``count`` elements, one at least, lie one after the other in the CPU's memory, in any order.
+    Its ``count`` elements, one at least, lie one after the other from ``address`` on in the CPU's memory, in any order.
     """
-    loop = loop_of(tensor.dtype)
-    if loop is None or tensor.dtype not in _SHORT:
+    loop = loop_of(dtype) if dtype in _SHORT else None
+    if loop is None:
         return None
-    sums = loop(tensor.data_ptr(), count)
+    sums = loop(address, count)
     total, squares, low, high, zeros = sums
     deviation = squares - total * total / count
     if not (-math.inf < low and high < math.inf and deviation >= _CANCELLED * squares) or has_two_zeros(sums):
