@@ -7,13 +7,13 @@ went in or out of one. Everything here is equal by value and survives ``save`` a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fxdebug.errors import UsageError
+from fxdebug.held import are_held
 from fxdebug.ops import Body, Explanation, Graph, Guard
 from fxdebug.questions import Questions
 from fxdebug.values import Inputs, Outputs, Sharding, Stats, Value
@@ -238,23 +238,6 @@ def _explanation(explain: Explains | Explanation | None, count: int) -> Explanat
     return explain if explain is None or isinstance(explain, Explanation) else explain.explanation(count)
 
 
-def _are_held(trace: Trace) -> bool:
-    """Does anybody hold one of the calls besides the trace and the other calls, and may ask it for those?"""
-    alone = _references((object(),))[0]
-    links = [call._links for call in trace.calls]
-    lists = tuple([link.children for link in links if link.children])
-    return (
-        _references((trace.calls,)) != [alone + 1]
-        or not set(_references(lists)) <= {alone + 1}
-        or _references(trace.calls) != [alone + len(link.children) + (link.parent is not None) for link in links]
-    )
-
-
-def _references(things: tuple[object, ...]) -> list[int]:
-    """How many references there are to each, as Python counts them here: so many to one that only ``things`` holds."""
-    return [sys.getrefcount(thing) for thing in things]
-
-
 class _NoOutput:
     def __repr__(self) -> str:
         return "no output: this trace was loaded or its run raised"
@@ -310,7 +293,7 @@ class Trace(Questions):
 
     def __del__(self) -> None:
         """Calls hold each other, and the model through their graphs: they go now, not when Python looks for circles."""
-        if "calls" in vars(self) and not _are_held(self):
+        if "calls" in vars(self) and not are_held(vars(self), [call._links for call in self.calls]):
             for call in self.calls:
                 call._links.clear()
 
