@@ -13,15 +13,17 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.body import unnoted
+from fxdebug.capture.body import Body, unnoted
 from fxdebug.capture.coding import Opaque
+from fxdebug.capture.context import Context
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.imported import WhenImported
+from fxdebug.capture.modes import makes_no_difference, put_on, take_off
 from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
-from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
+from fxdebug.capture.tape import Tape
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
 

@@ -9,13 +9,12 @@ import torch
 from torch import nn
 
 from fxdebug.capture.coding import uids_in
+from fxdebug.capture.context import Context
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.values import first_line
 from fxdebug.values import Value
-
-Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
 
 
 class Entry(NamedTuple):

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from fxdebug.capture.tape import Context, context_now
+Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
+
+
+def context_now() -> Context:
+    """What decides how an operation runs besides its arguments."""
+    if not _any_autocast():
+        return _CONTEXTS[_gradients()][_inference()]
+    autocast = tuple(
+        (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST if torch.is_autocast_enabled(device)
+    )
+    return _gradients(), _inference(), autocast
+
+
+_any_autocast = torch._C._is_any_autocast_enabled
+_gradients, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
+_CONTEXTS: tuple[tuple[Context, ...], ...] = tuple(
+    [tuple([(grad, inference, None) for inference in (False, True)]) for grad in (False, True)]
+)
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 
 @contextlib.contextmanager

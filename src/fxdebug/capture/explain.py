@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fxdebug.capture import hush, wrap
+from fxdebug.capture.body import Body
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
@@ -28,7 +29,6 @@ from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, raised_at, short
 from fxdebug.capture.standin import Mismatch, taken_back
 from fxdebug.capture.state import State
-from fxdebug.capture.tape import Body
 from fxdebug.capture.tracer import ModuleTracer
 from fxdebug.capture.values import Values, first_line
 

@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_map
 
 from fxdebug.capture import wrap
 from fxdebug.capture.aside import aside
-from fxdebug.capture.context import in_context
+from fxdebug.capture.body import Body
+from fxdebug.capture.context import context_now, in_context
 from fxdebug.capture.hidden import hidden_input
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match
@@ -28,7 +29,6 @@ from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
 from fxdebug.capture.source import short
 from fxdebug.capture.state import State
-from fxdebug.capture.tape import Body, context_now
 from fxdebug.capture.values import Values, first_line
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from fxdebug.capture.coding import ATOMS, Struct
+from fxdebug.capture.context import Context
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.sizes import Size
-from fxdebug.capture.tape import Context
 
 # Tensor methods that are written as operators.
 _OPERATORS: dict[Any, Callable[..., Any]] = {

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fxdebug.capture.body import Body
 from fxdebug.capture.coding import uids_in
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.seen import Uid
-from fxdebug.capture.tape import Body
 
 
 def hidden_input(body: Body, outermost: Body) -> str | None:

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from fxdebug.capture.body import Body
 from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.pattern import Pattern, member
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import evaluate
-from fxdebug.capture.tape import Body
 from fxdebug.capture.values import Values
 from fxdebug.values import Group, Item, Thing, Value, plain
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, is_another_of, member
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import Size, evaluate
-from fxdebug.capture.tape import Body, Entry
 from fxdebug.capture.values import Values
 
 

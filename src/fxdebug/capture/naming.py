@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.body import Body
 from fxdebug.capture.coding import Opaque, uids_in
 from fxdebug.capture.seen import Uid
-from fxdebug.capture.tape import Body
 
 
 def argument_names(forward: Callable[..., Any], body: Body, count: int) -> tuple[str, ...]:

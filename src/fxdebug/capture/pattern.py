@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.context import Context
 from fxdebug.capture.source import Line
-from fxdebug.capture.tape import Context
 
 
 class Slot:

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.body import Body
 from fxdebug.capture.coding import Opaque, Struct, uids_in
 from fxdebug.capture.naming import argument_names
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, attribute_names, relative_paths
 from fxdebug.capture.seen import Uid
-from fxdebug.capture.tape import Body
 from fxdebug.capture.values import Values
 
 

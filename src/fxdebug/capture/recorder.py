@@ -20,12 +20,12 @@ from torch import nn
 from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
+from fxdebug.capture.context import context_now
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
 from fxdebug.capture.gradients import no_gradients
 from fxdebug.capture.source import Line, caller_line
 from fxdebug.capture.steps import Steps
 from fxdebug.capture.structure import Structure
-from fxdebug.capture.tape import context_now
 from fxdebug.capture.values import Keeper, Values, first_line
 from fxdebug.capture.watched import Watcher, told_of_call
 from fxdebug.trace import Note

@@ -19,15 +19,17 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.aside import aside, nothing_listens
-from fxdebug.capture.body import Body, Context, Entry, Met, unnoted
+from fxdebug.capture.body import Body, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
+from fxdebug.capture.context import context_now
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.metadata import ESCAPES, LEVELS, METADATA
+from fxdebug.capture.modes import put_on, take_off
 from fxdebug.capture.seen import Seen, Uid, version_of
 from fxdebug.capture.source import Line, short, user_line
 from fxdebug.capture.structural import Copies
@@ -341,62 +343,3 @@ class Tape(TorchFunctionMode):
         finally:
             if above is not None:
                 put_on(self, above)
-
-
-def take_off(mode: TorchFunctionMode) -> int | None:
-    """Take one mode off this thread's stack; how many stood above it, or ``None`` if it is not there."""
-    taken = []
-    while torch._C._len_torch_function_stack():
-        top = torch._C._pop_torch_function_stack()
-        taken.append(top)
-        if top is mode:
-            break
-    found = bool(taken) and taken[-1] is mode
-    for other in reversed(taken[:-1] if found else taken):
-        torch._C._push_on_torch_function_stack(other)
-    return len(taken) - 1 if found else None
-
-
-def put_on(mode: TorchFunctionMode, above: int) -> None:
-    """Put a mode back where it stood."""
-    others = [torch._C._pop_torch_function_stack() for _ in range(above)]
-    torch._C._push_on_torch_function_stack(mode)
-    for other in reversed(others):
-        torch._C._push_on_torch_function_stack(other)
-
-
-def context_now() -> Context:
-    """What decides how an operation runs besides its arguments."""
-    if not _any_autocast():
-        return _CONTEXTS[_gradients()][_inference()]
-    autocast = tuple(
-        (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST if torch.is_autocast_enabled(device)
-    )
-    return _gradients(), _inference(), autocast
-
-
-_any_autocast = torch._C._is_any_autocast_enabled
-_gradients, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
-_CONTEXTS: tuple[tuple[Context, ...], ...] = tuple(
-    [tuple([(grad, inference, None) for inference in (False, True)]) for grad in (False, True)]
-)
-_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
-
-
-def makes_no_difference(module: nn.Module) -> bool:
-    """May a mode be active while this module runs? Not where it would switch off a fused path or compiled code."""
-    bases = type(module).__mro__
-    if _FUSED.isdisjoint(bases):
-        return True
-    if torch.jit.ScriptModule in bases:
-        return False
-    needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-    return module.training or needs_gradient
-
-
-_FUSED = frozenset((nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention, torch.jit.ScriptModule))
-
-__all__ = [
-    "ESCAPES", "METADATA", "Body", "Context", "Entry", "Tape", "context_now", "makes_no_difference", "put_on",
-    "take_off",
-]  # fmt: skip

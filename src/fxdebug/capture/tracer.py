@@ -19,8 +19,9 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import sizes
+from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, uids_in
-from fxdebug.capture.context import in_context
+from fxdebug.capture.context import context_now, in_context
 from fxdebug.capture.metadata import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.naming import argument_names, name_of, short
 from fxdebug.capture.pattern import (
@@ -41,7 +42,6 @@ from fxdebug.capture.sizes import Shape, Size, plain
 from fxdebug.capture.source import Line, user_line
 from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
-from fxdebug.capture.tape import Body, Entry, context_now
 from fxdebug.capture.values import Values
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
