@@ -78,6 +78,7 @@ class Kind:
 
 
 def many(kind: str, lanes: int) -> str:
+    """A type of so many lanes, as a program has it."""
     return kind if lanes == 1 else f"<{lanes} x {kind}>"
 
 
