@@ -75,8 +75,8 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        bodies = self._stacks.get(get_ident())
-        if func in METADATA or not bodies:
+        bodies = None if func in METADATA else self._stacks.get(get_ident())
+        if not bodies:
             return func(*args, **kwargs) if kwargs else func(*args)
         body = bodies[-1]
         met = Met()
