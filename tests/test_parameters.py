@@ -182,3 +182,19 @@ def test_a_weight_that_takes_the_place_of_one_that_is_gone_is_looked_at_for_itse
         stats = fx_debug(model, torch.ones(1, 2), graph=False).parameters[0].stats
         seen.append(None if stats is None else stats.mean)
     assert seen == [0.0, 1.0, 2.0, 3.0]
+
+
+class Odd(torch.Tensor):
+    """A class of the user's own."""
+
+
+def test_beside_a_weight_of_another_kind_the_others_are_measured_once(monkeypatch) -> None:
+    model = nn.Linear(4, 4)
+    model.register_buffer("odd", torch.ones(3).as_subclass(Odd))
+    model.register_buffer("sparse", torch.eye(2).to_sparse())
+    measured = []
+    take = parameters.measure
+    monkeypatch.setattr(parameters, "measure", lambda body: measured.append(tuple(body.shape)) or take(body))
+    first, second = [fx_debug(model, torch.ones(1, 4), graph=False) for _ in range(2)]
+    assert first.parameters == second.parameters
+    assert measured == [(4, 4), (4,), (3,), (2, 2), (2, 2)]  # of sparse ones nothing tells that they did not change

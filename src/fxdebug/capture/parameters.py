@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
@@ -26,7 +27,7 @@ from fxdebug.values import Stats
 
 AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
 
-Places = list[tuple[Any, ...]]
+Places = list[tuple[Any, ...] | None]
 _PLAIN = frozenset(PLAIN)
 
 
@@ -53,10 +54,10 @@ class _Roll:
         self.stats: list[Stats | None] = []
         self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # and what they rest on
 
-    def look(self, tensors: list[Tensor], places: Places | None) -> None:
+    def look(self, tensors: list[Tensor], places: Places) -> None:
         """Where they lie is known afterwards, and of the same ones in the same places what was known before."""
         alive = [reference() for reference in self._references]
-        if places is not None and places == self._places and all(map(operator.is_, alive, tensors)):
+        if places == self._places and all(map(operator.is_, alive, tensors)):
             return
         self._places = places
         self._references = [weakref.ref(tensor) for tensor in tensors]
@@ -82,14 +83,21 @@ def _roll_of(layout: Layout, found: list[Found]) -> tuple[_Roll, list[Tensor]]:
     return roll, list({id(tensor): tensor for _, _, _, tensor, _ in found}.values())
 
 
-def _places_of(tensors: list[Tensor]) -> Places | None:
-    """Where tensors lie and what they look like; ``None`` if some are of a kind that has no such place."""
-    if not _PLAIN.issuperset(map(type, tensors)):
-        return None
-    try:
-        return [(tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in tensors]
-    except RuntimeError:  # sparse, …: no memory of its own
-        return None
+def _places_of(tensors: list[Tensor]) -> Places:
+    """Where tensors lie and what they look like."""
+    if _PLAIN.issuperset(map(type, tensors)):
+        try:
+            return [(tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in tensors]
+        except RuntimeError:  # sparse, …: no memory of its own
+            pass
+    return [_place_of(tensor) for tensor in tensors]
+
+
+def _place_of(tensor: Tensor) -> tuple[Any, ...] | None:
+    if is_uninitialised(tensor) or tensor.is_nested:
+        return None  # of no shape
+    has_place = type(tensor) in PLAIN and tensor.layout is torch.strided
+    return tensor.data_ptr() if has_place else -1, tensor.shape, tensor.dtype, tensor.requires_grad
 
 
 def _versions_of(tensors: list[Tensor]) -> list[int | None]:
@@ -146,7 +154,7 @@ class Parameters:
             roll, tensors = _roll_of(layout, tensors_of(modules))
             if roll is not self._roll:
                 return self._exchanged(roll, tensors, values)
-            if self._places is None or self._places != _places_of(tensors):  # exotic ones, or moved ones
+            if self._places != _places_of(tensors):
                 marks = [mark_of(t, reader_of(t)) if marked else None for t, marked in zip(tensors, self._is_marked)]
             else:
                 marks = self._marked()
