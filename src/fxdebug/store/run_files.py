@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from fxdebug.store import json_tree, load
 from fxdebug.store.names import LONGEST, Names, ignores_case, safe_name
@@ -39,17 +39,20 @@ def write_run(trace: Trace, folder: Path, *, prune: bool, shards: Mapping[str, s
     full_name, summary_name = standard_names(trace.model)
     names = []
     content = _content(trace, shards or {})
+    tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
     if content is not None:
-        tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
-        with (folder / full_name).open("w", encoding="utf-8") as file:
+        with _text_file(folder / full_name) as file:
             json_tree.write_full(tree, file)
         names.append(full_name)
-    tree = json_tree.standard_tree(trace, _entry(trace, None), prune=prune)
-    with (folder / summary_name).open("w", encoding="utf-8") as file:
+    with _text_file(folder / summary_name) as file:
         json_tree.write_summary(tree, file)
-    with (folder / load.FILE).open("w", encoding="utf-8") as file:
+    with _text_file(folder / load.FILE) as file:
         load.write(trace, file, shards or {})
     return [*names, summary_name, load.FILE]
+
+
+def _text_file(path: Path) -> TextIO:
+    return path.open("w", encoding="utf-8", buffering=1 << 18)
 
 
 def _content(trace: Trace, shards: Mapping[str, str]) -> Callable[[Value, str], Any] | None:
@@ -66,12 +69,17 @@ def _entry(trace: Trace, content: Callable[[Value, str], Any] | None) -> json_tr
     data, settings = trace.data, trace.settings
     precision, default = int(settings.get("precision", 4)), str(settings.get("default_dtype", "float32"))
 
+    known: dict[int, tuple[json_tree.Node, json_tree.Node]] = {}  # by value: most stand in the tree several times
+
     def entry(value: Value, path: str) -> json_tree.Node:
-        words = data.printed(value) if data is not None else None
-        node = json_tree.described(value)
-        if content is not None:
-            node["value"] = content(value, path)
-        return node | json_tree.statistics(words or json_tree.words_of(value, precision, default))
+        if value.number not in known:
+            words = data.printed(value) if data is not None else None
+            numbers = json_tree.statistics(words or json_tree.words_of(value, precision, default))
+            known[value.number] = json_tree.described(value), numbers
+        described, numbers = known[value.number]
+        if content is None:
+            return {**described, **numbers}
+        return {**described, "value": content(value, path), **numbers}
 
     return entry
 
@@ -97,7 +105,7 @@ def write_standard(trace: Trace, folder: Path, target: Path, *, prune: bool, fil
         for name, value in links.items():
             _link(files.path(value), folder / name)
     for name, write in ((full_name, json_tree.write_full), (summary_name, json_tree.write_summary)):
-        with (folder / name).open("w", encoding="utf-8") as file:
+        with _text_file(folder / name) as file:
             write(tree, file)
     return [*links, full_name, summary_name]
 
