@@ -100,9 +100,9 @@ class _StandardWriter:
                 kept.bodies.finish()
             trace = replaced(trace, data=kept)
             work = kept.place.path
-            names = write_standard(trace, work, self._target, prune=self._prune, files=kept.bodies)
+            names, links = write_standard(trace, work, prune=self._prune, files=kept.bodies)
             beside = trace.root.method != "forward"  # calls outside any forward do not take a forward's name
-            publish(work, self._target, names, trace.model, self._model, by=self, beside=beside)
+            publish(work, self._target, names, trace.model, self._model, links=links, by=self, beside=beside)
         finally:
             for journal in journals:
                 journal.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -17,7 +15,7 @@ from fxdebug.values import Value
 class _Files(Protocol):
     """Where each value lies in a file of its own (``tensors.Files``)."""
 
-    def path(self, value: Value) -> Path: ...
+    def name(self, value: Value) -> str | None: ...
 
 
 def standard_names(model: str) -> tuple[str, str]:
@@ -84,11 +82,13 @@ def _entry(trace: Trace, content: Callable[[Value, str], Any] | None) -> json_tr
     return entry
 
 
-def write_standard(trace: Trace, folder: Path, target: Path, *, prune: bool, files: _Files | None) -> list[str]:
-    """Write just the reference's files; return their names.
+def write_standard(
+    trace: Trace, folder: Path, *, prune: bool, files: _Files | None
+) -> tuple[list[str], dict[str, str]]:
+    """Write just the reference's JSON files; return their names, and those of its tensors.
 
-    With ``files`` each tensor that the tree shows gets the reference's name, as a hard link to the
-    value's one file where the file system has those; what the tree does not show stays behind.
+    With ``files`` each tensor that the tree shows gets the reference's name for the value's one file, which may have
+    several; what the tree does not show stays behind.
     """
     full_name, summary_name = standard_names(trace.model)
     if files is None:
@@ -96,18 +96,16 @@ def write_standard(trace: Trace, folder: Path, target: Path, *, prune: bool, fil
     else:
         content = _Reference
     tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
-    links: dict[str, Value] = {}
+    links: dict[str, str] = {}
     if files is not None:
         names = Names(ignores_case(folder))
         for name in (full_name, summary_name):
             names.take(Path(name).stem, ".json")
         links = _named(tree, names, files)
-        for name, value in links.items():
-            _link(files.path(value), folder / name)
     for name, write in ((full_name, json_tree.write_full), (summary_name, json_tree.write_summary)):
         with _text_file(folder / name) as file:
             write(tree, file)
-    return [*links, full_name, summary_name]
+    return [full_name, summary_name], links
 
 
 class _Reference:
@@ -118,32 +116,26 @@ class _Reference:
         self.path = path
 
 
-def _named(root: json_tree.Node, names: Names, files: _Files) -> dict[str, Value]:
-    """Give every reference left in the tree its file name, in the order in which they stand there.
+def _named(root: json_tree.Node, names: Names, files: _Files) -> dict[str, str]:
+    """Give every reference left in the tree its file name, in the order in which they stand there: names and files.
 
     A value whose data could not be written (a meta tensor has none) becomes ``null``.
     """
-    links: dict[str, Value] = {}
+    links: dict[str, str] = {}
     pending: list[Any] = [root]
     while pending:
         node = pending.pop()
         if isinstance(node, dict):
             reference = node.get("value")
-            if isinstance(reference, _Reference) and not files.path(reference.value).exists():
+            if isinstance(reference, _Reference):
+                file = files.name(reference.value)
                 node["value"] = None
-            elif isinstance(reference, _Reference):
-                name = names.take(reference.path.removesuffix(".safetensors"), ".safetensors")
-                node["value"] = f"./{name}"
-                links[name] = reference.value
+                if file is not None:
+                    name = names.take(reference.path.removesuffix(".safetensors"), ".safetensors")
+                    node["value"] = f"./{name}"
+                    links[name] = file
             else:
                 pending.extend(reversed(list(node.values())))
         elif isinstance(node, list):
             pending.extend(reversed(node))
     return links
-
-
-def _link(source: Path, name: Path) -> None:
-    try:
-        os.link(source, name)
-    except OSError:  # no hard links here, or too many
-        shutil.copyfile(source, name)
