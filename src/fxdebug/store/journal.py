@@ -18,7 +18,6 @@ from fxdebug.trace import Call, Failure, Note, Trace
 from fxdebug.values import Inputs, Outputs, Value
 
 FILE = "journal.jsonl"
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class OpenCall(Protocol):
@@ -42,20 +41,21 @@ class Journal:
         self.broken: OSError | None = None
         self._values = values
         self._written = 0
+        self.rows = records.WrittenValues()
         self._file = (folder / FILE).open("wb", buffering=0)
-        self._write([["run", [load.VERSION, model]]])
+        self._write(_line("run", [load.VERSION, model]))
 
     def began(self, call: OpenCall) -> None:
         """A call begins: what it is and what it was given."""
         parent = None if call.parent is None else call.parent.index
         site = call.site
         where = [call.index, site.path, site.type, call.number, parent, call.depth]
-        self._write([*self._new_values(), ["began", [*where, records.inputs_to_json(call.inputs)]]])
+        self._write(self._new_values() + _line("began", [*where, records.inputs_to_json(call.inputs)]))
 
     def ended(self, call: OpenCall) -> None:
         """A call ended: what it returned or raised."""
         outputs, error = records.outputs_to_json(call.outputs), records.failure_to_json(call.error)
-        self._write([*self._new_values(), ["ended", [call.index, call.duration, outputs, error]]])
+        self._write(self._new_values() + _line("ended", [call.index, call.duration, outputs, error]))
 
     def close(self) -> None:
         """The run is over."""
@@ -64,21 +64,25 @@ class Journal:
         except OSError as error:
             self.broken = error
 
-    def _new_values(self) -> list[Any]:
+    def _new_values(self) -> str:
         new = self._values[self._written :]
         self._written += len(new)
-        return [["value", records.value_row(value)] for value in new]
+        return "".join([f'["value",{self.rows.text(value)}]\n' for value in new])
 
-    def _write(self, events: list[Any]) -> None:
+    def _write(self, text: str) -> None:
         """Hand lines to the system, in one piece: each time, another thread may take over."""
         if self.broken is not None:
             return
-        lines = "".join([_encode(event) + "\n" for event in events]).encode()
+        lines = text.encode()
         try:
             while lines:
                 lines = lines[self._file.write(lines) :]
         except OSError as error:
             self.broken = error
+
+
+def _line(event: str, content: Any) -> str:
+    return f'["{event}",{records.dumps(content)}]\n'
 
 
 def recovered(folder: Path) -> Trace:

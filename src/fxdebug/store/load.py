@@ -26,6 +26,7 @@ from fxdebug.store.records import (
     CALL,
     PARAMETER,
     VALUE,
+    WrittenValues,
     call_from_row,
     call_row,
     dumps,
@@ -60,11 +61,18 @@ def moved(saved: str | None, shards: Mapping[str, str]) -> str | None:
     return f"{shards.get(name, name)}#{key}"
 
 
-def write(trace: Trace, file: TextIO, shards: Mapping[str, str] | None = None, *, lean: bool = False) -> None:
+def write(
+    trace: Trace,
+    file: TextIO,
+    shards: Mapping[str, str] | None = None,
+    *,
+    lean: bool = False,
+    written: WrittenValues | None = None,
+) -> None:
     """Write ``trace.json``: valid JSON, one record a line.
 
     ``shards``: new names of renamed tensor files. ``lean`` leaves out columns that say the same of every record, and
-    what they would say without being written.
+    what they would say without being written. ``written``: values whose JSON was made before.
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     head |= {name: getattr(trace, name) for name in _PLAIN_TRACE}
@@ -77,7 +85,10 @@ def write(trace: Trace, file: TextIO, shards: Mapping[str, str] | None = None, *
         values = tuple(replace(value, saved=moved(value.saved, shards)) for value in values)
     _write_table(file, "parameters", Parameter, PARAMETER, map(parameter_row, trace.parameters), lean)
     file.write(",\n")
-    _write_table(file, "values", Value, VALUE, map(value_row, values), lean)
+    if lean or written is None:
+        _write_table(file, "values", Value, VALUE, map(value_row, values), lean)
+    else:
+        _write_rows(file, "values", VALUE, map(written.text, values))
     file.write(",\n")
     _write_table(file, "calls", Call, CALL, map(call_row, trace.calls), lean)
     if trace.explanation is not None:
@@ -102,10 +113,14 @@ def _write_table(
         kept = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
         columns = tuple([columns[i] for i in kept])
         rows = [[row[i] for i in kept] for row in rows]
+    _write_rows(file, name, columns, map(dumps, rows))
+
+
+def _write_rows(file: TextIO, name: str, columns: tuple[str, ...], texts: Iterable[str]) -> None:
     file.write(f'"{name}": {{"columns": {dumps(columns)}, "rows": [')
     separator = "\n"
-    for row in rows:
-        file.write(separator + dumps(row))
+    for text in texts:
+        file.write(separator + text)
         separator = ",\n"
     file.write("\n]}")
 

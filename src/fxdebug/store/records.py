@@ -119,6 +119,21 @@ def value_row(value: Value) -> list[Any]:
     return _row_with_statistics(_cells_of_value(value))
 
 
+class WrittenValues:
+    """The JSON of values, kept for when they are written again: an unfinished run's journal has them, and its trace."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[Any, ...], str]] = {}
+
+    def text(self, value: Value) -> str:
+        """The row of a value; made anew where something about it has changed."""
+        cells = _cells_of_value(value)
+        known = self._known.get(value.number)
+        if known is None or known[0] != cells:
+            known = self._known[value.number] = cells, dumps(_row_with_statistics(cells))
+        return known[1]
+
+
 def _row_with_statistics(cells: tuple[Any, ...]) -> list[Any]:
     row = list(cells)
     for position, cell in enumerate(cells):

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TextIO
 
 from fxdebug.store import json_tree, load
 from fxdebug.store.names import LONGEST, Names, ignores_case, safe_name
+from fxdebug.store.records import WrittenValues
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 
@@ -28,11 +29,19 @@ def standard_names(model: str) -> tuple[str, str]:
     return full, summary
 
 
-def write_run(trace: Trace, folder: Path, *, prune: bool, shards: Mapping[str, str] | None = None) -> list[str]:
+def write_run(
+    trace: Trace,
+    folder: Path,
+    *,
+    prune: bool,
+    shards: Mapping[str, str] | None = None,
+    written: WrittenValues | None = None,
+) -> list[str]:
     """Write ``trace.json`` and the standard tree of a run into a folder; return the file names.
 
     ``…_FULL_TENSORS.json`` is written where its values are known: printed, or saved as tensors.
-    ``shards``: new names of the files with the tensors, where they have moved.
+    ``shards``: new names of the files with the tensors, where they have moved. ``written``: what the run's journal
+    has of its values.
     """
     full_name, summary_name = standard_names(trace.model)
     names = []
@@ -45,7 +54,7 @@ def write_run(trace: Trace, folder: Path, *, prune: bool, shards: Mapping[str, s
     with _text_file(folder / summary_name) as file:
         json_tree.write_summary(tree, file)
     with _text_file(folder / load.FILE) as file:
-        load.write(trace, file, shards or {})
+        load.write(trace, file, shards or {}, written=written)
     return [*names, summary_name, load.FILE]
 
 
