@@ -19,6 +19,7 @@ import torch._tensor_str as tensor_str
 from torch import Tensor
 
 from fxdebug.stats import fine_std
+from fxdebug.stats.sums import loop_of
 from fxdebug.values import Stats
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -90,7 +91,7 @@ class Printer:
         is torch's own: near zero, that is all rounding.
         """
         form = f".{options['precision']}e"
-        std = fine_std(tensor, known)
+        std = known.std if _is_fine(known) else fine_std(tensor, known)
         if std is None or format(std * (1 - _NEAR), form) != format(std * (1 + _NEAR), form):
             std = float(tensor.std())
         if known.min and known.max:
@@ -260,6 +261,15 @@ def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
         return [_zero_or_so(number) for number in numbers], 1
     width = max(lengths)
     return [word.rjust(width) for word in words], width
+
+
+def _is_fine(known: Stats) -> bool:
+    """Were all sums of a float32 tensor taken in float64, and was nothing lost in the difference of two of them?
+
+    Not where zeros are an extreme: torch has the last word on those.
+    """
+    whole = known.std and known.min and known.max and known.std > abs(known.mean or 0)
+    return bool(whole) and loop_of(torch.float32) is not None
 
 
 def _zero_or_so(number: float) -> str:

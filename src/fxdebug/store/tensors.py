@@ -24,7 +24,7 @@ from fxdebug.values import Value
 
 BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
 BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
-AT_ONCE = 256 * 1024  # bytes that are written sooner than handed to a thread
+AT_ONCE = 4 * 1024 * 1024  # bytes up to which a tensor is written in the time it takes to copy it for a thread
 SHARD = 64 * 1024 * 1024  # bytes after which a shard is full
 
 _FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
@@ -260,10 +260,10 @@ class Files:
         self._names: dict[int, str] = {}  # of the files, by the number of the value
 
     def keep(self, value: Value, body: Tensor) -> None:
-        """Write the data under the value's number: soon, from a copy; or now, where that takes less than a copy.
+        """Write the data under the value's number: now, to the system's memory; of large tensors a copy, soon.
 
-        Each time a thread comes back from the system it has to be given its turn, which takes the model longer than
-        to write some kilobytes itself.
+        To hand a copy to a thread takes the model no less than to hand the data to the system, and leaves it less of
+        the processor: the thread has to be given its turn each time it comes back from the system.
         """
         if self._writer.error is not None:
             return

@@ -43,7 +43,8 @@ class Writer:
         self._waiting = 0
         self._room = threading.Condition()
         self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None  # begun when there is something to do
+        self._thread = threading.Thread(target=self._work, name="fxdebug-writer", daemon=True)
+        self._thread.start()  # before the run: in a call it would be taken for a thread that the model starts
 
     def put(self, size: int, step: Callable[..., None], *args: Any) -> None:
         """Do this soon; ``size`` bytes wait for :meth:`release`. Waits while more than the budget do."""
@@ -51,9 +52,6 @@ class Writer:
             return
         with self._room:
             self._waiting += size
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="fxdebug-writer", daemon=True)
-                self._thread.start()
         self._queue.put((step, args))
         if self._waiting > self._budget:
             with self._room:
@@ -75,9 +73,8 @@ class Writer:
 
     def finish(self) -> None:
         """Return when all is done."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
+        self._queue.put(None)
+        self._thread.join()
 
     def _work(self) -> None:
         while (entry := self._queue.get()) is not None:
