@@ -149,23 +149,19 @@ def _ready(work: Path, links: Mapping[str, str], apart: bool) -> dict[str, str]:
     Otherwise (``apart``, or a file system without them) each name gets its own file now: what can fill the disk is
     done before the first of an earlier run's files is replaced.
     """
-    seen: set[str] = set()
-    found = dict(links)
+    last = {source: name for name, source in links.items()}
+    another = next((name for name, source in links.items() if last[source] != name), None)
+    if not apart:
+        if another is None:
+            return dict(links)
+        try:  # the first that needs a link tells whether there are any
+            os.link(work / links[another], work / another)
+            return {**links, another: another}
+        except OSError:
+            pass
     for name, source in links.items():
-        if source not in seen:
-            seen.add(source)
-            if not apart:
-                continue
-        elif not apart:  # the first that needs a link tells whether there are any
-            try:
-                os.link(work / source, work / name)
-                found[name] = name
-                return found
-            except OSError:
-                return _ready(work, links, apart=True)
         _link(f"{work}/{source}", f"{work}/{name}")
-        found[name] = name
-    return found
+    return {name: name for name in links}
 
 
 def _link(source: str, name: str) -> None:

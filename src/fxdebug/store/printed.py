@@ -264,12 +264,15 @@ def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
 
 
 def _is_fine(known: Stats) -> bool:
-    """Were all sums of a float32 tensor taken in float64, and was nothing lost in the difference of two of them?
+    """Were all sums of a float32 tensor taken in float64, and is its std what torch gets in float32?
 
-    Not where zeros are an extreme: torch has the last word on those.
+    Not with a mean larger than it, where digits go in a difference; with squares that are no float32; and where zeros
+    are an extreme, since torch takes the sums then.
     """
-    whole = known.std and known.min and known.max and known.std > abs(known.mean or 0)
-    return bool(whole) and loop_of(torch.float32) is not None
+    std, mean = known.std or 0.0, known.mean
+    if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and known.min and known.max):
+        return False
+    return loop_of(torch.float32) is not None
 
 
 def _zero_or_so(number: float) -> str:
