@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -246,6 +247,46 @@ def test_no_more_than_the_budget_waits_to_be_written_however_slow_the_disk(tmp_p
     assert [size for size in written if size == x.nbytes] == [x.nbytes] * 33
     for value, tensor in zip(trace.root.outputs, trace.output):
         assert torch.equal(fxdebug.load(tmp_path).tensor(value), tensor)
+
+
+def test_tensors_that_are_written_while_the_model_runs_change_no_graph(tmp_path: Path) -> None:
+    x = torch.zeros(1 << 14)
+    saved = fx_debug(Many(), x, values="tensors", save=tmp_path, budget=4 << 16)
+    assert [call.status for call in saved.calls] == [call.status for call in fx_debug(Many(), x).calls]
+    assert {call.status for call in saved.calls} == {"verified"}
+
+
+def test_text_that_went_to_disk_while_the_model_ran_is_the_text_that_stayed_in_memory(tmp_path: Path) -> None:
+    model = Small()
+    run(model, rows=400, values="repr", save=tmp_path / "memory")
+    with mock.patch("fxdebug.store.kept.SPOOLED", 1):
+        run(model, rows=400, values="repr", save=tmp_path / "disk")
+    texts = [(tmp_path / place / "Small_debug_tree_FULL_TENSORS.json").read_text() for place in ("memory", "disk")]
+    assert texts[0] == texts[1] and "..." in texts[0]
+
+
+@pytest.mark.parametrize("kind", ["links", "no links"])
+def test_values_with_several_names_replace_the_files_of_an_earlier_process(kind: str, tmp_path: Path) -> None:
+    def written(x: torch.Tensor) -> dict[str, bytes]:
+        model = nn.Sequential(nn.Identity(), nn.Identity())
+        with fxdebug.model_addition_debugger_context(model, str(tmp_path), use_repr=False):
+            model(x)
+        return contents(tmp_path)
+
+    def refused(source: str, name: str) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    first = written(torch.zeros(3))
+    with mock.patch("fxdebug.store.folder._published", {}), contextlib.ExitStack() as stack:
+        if kind == "no links":
+            stack.enter_context(mock.patch("os.link", refused))
+        second = written(torch.ones(3))
+    assert sorted(second) == sorted(first)
+    tensors = [name for name in first if name.endswith(".safetensors")]
+    assert len(tensors) == 5
+    for name in tensors:
+        assert load_file(tmp_path / name)["data"].tolist() == [1.0] * 3
+    assert {(tmp_path / name).stat().st_nlink for name in tensors} == {5 if kind == "links" else 1}
 
 
 def test_a_budget_smaller_than_a_tensor_still_saves_it(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxdebug.errors import SaveError
-from fxdebug.trace import Trace, replaced
+from fxdebug.trace import Trace
 from fxdebug.values import Value
 
 if TYPE_CHECKING:
@@ -98,11 +99,11 @@ class _StandardWriter:
         try:
             if kept.bodies is not None:
                 kept.bodies.finish()
-            trace = replaced(trace, data=kept)
+            trace = replace(trace, data=kept)
             work = kept.place.path
-            names = write_standard(trace, work, self._target, prune=self._prune, files=kept.bodies)
+            names, links = write_standard(trace, work, prune=self._prune, files=kept.bodies)
             beside = trace.root.method != "forward"  # calls outside any forward do not take a forward's name
-            publish(work, self._target, names, trace.model, self._model, by=self, beside=beside)
+            publish(work, self._target, names, trace.model, self._model, links=links, by=self, beside=beside)
         finally:
             for journal in journals:
                 journal.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxdebug.api.files import rank_folder
 from fxdebug.errors import SaveError, UsageError
-from fxdebug.trace import Trace, replaced
+from fxdebug.trace import Trace
 from fxdebug.values import Value
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class _Run:
         return (self._journal,)
 
     def finish(self, trace: Trace, model: Any, prune: bool, raised: BaseException | None) -> Trace:
-        """Complete the trace with where its values lie, and write its files."""
+        """Complete the trace, which nobody has yet, with where its values lie, and write its files."""
         from fxdebug.capture.values import complete
 
         try:
@@ -149,7 +150,7 @@ class _Run:
                 for number, (saved, digest) in self.shards.finish().items():
                     complete(trace.values[number], saved=saved, digest=digest)
             if self.kept is not None or self.samples is not None:
-                trace = replaced(trace, data=self.samples if self.kept is None else self.kept)
+                trace = replace(trace, data=self.samples if self.kept is None else self.kept)
             return trace if self.folder is None else self._publish(trace, self.folder, model, prune)
         except SaveError as error:
             if raised is not None:  # the model's own exception is the one to be told
@@ -166,13 +167,14 @@ class _Run:
         with publishing:
             try:
                 shards = self._settled(trace, folder)
-                names = write_run(trace, self.place.path, prune=prune)
+                written = None if self._journal is None else self._journal.rows
+                names = write_run(trace, self.place.path, prune=prune, written=written)
             except OSError as error:
                 raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
             publish(self.place.path, folder, [*shards, *names], "trace", model)
         words = None if self.kept is None else self.kept.words
         data = trace.data if self.shards is None and trace.data is not None else Saved(folder, words)
-        return replaced(trace, data=data, folder=folder)
+        return replace(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:
         """The names of the shards, other ones than they were written under where another run took those meanwhile."""

@@ -8,6 +8,7 @@ to a number (``trace.json`` → ``trace.1.json``) when the next one needs the na
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,11 +42,29 @@ class Workplace:
             self.path = Path(tempfile.mkdtemp(prefix="fxdebug-"))
         else:
             self.path = _working_folder(self.target)
-        self._cleaner = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._cleaner = weakref.finalize(self, _remove, self.path)
 
     def close(self) -> None:
         """Remove the working folder and what is still in it."""
         self._cleaner()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, without waiting for the disk to give its blocks back.
+
+    ext4 without a journal, mounted with ``discard``, waits for the device in ``rmdir``: 3 to 20 ms. A folder that is
+    open keeps its blocks until it is closed; it is gone from its place at once.
+    """
+    try:
+        held = os.open(folder, os.O_RDONLY)
+    except OSError:  # it is gone already; or this is Windows, which opens no folders
+        held = None
+    shutil.rmtree(folder, ignore_errors=True)
+    if held is not None:
+        try:
+            _thread.start_new_thread(os.close, (held,))  # nobody is to meet it in threading.enumerate()
+        except RuntimeError:  # the process is ending, or may start no more threads
+            os.close(held)
 
 
 def _working_folder(target: Path) -> Path:
@@ -79,7 +98,7 @@ class _Published:
     def __init__(self, key: str, model: Any, by: Publisher | None) -> None:
         self.key = key
         self.by = by
-        self.files: list[Path] = []
+        self.names: list[str] = []
         try:
             self._model: Any = weakref.ref(model)
         except TypeError:
@@ -105,57 +124,105 @@ def publish(
     key: str,
     model: Any,
     *,
+    links: Mapping[str, str] | None = None,
     by: Publisher | None = None,
     beside: bool = False,
-) -> list[Path]:
-    """Move files from a working folder to their names in the target; return where they are.
+) -> None:
+    """Move files from a working folder to their names in the target.
 
+    ``links``: further names, and the file in the working folder that each is to have; several may want one.
     ``key`` is the kind of run in this folder: two of one kind want the same names. ``by`` is the
     recording it is part of; ``beside`` leaves the names to the run that has them. Files of an earlier
     run of the same model, or of an earlier process, are replaced.
     """
     with publishing:
         try:
-            return _publish(work, target, [target / name for name in names], _Published(key, model, by), beside)
+            ready = _ready(work, links or {}, apart=beside)
+            _publish(work, target, {**ready, **{name: name for name in names}}, _Published(key, model, by), beside)
         except OSError as error:
             raise SaveError(f"cannot write to {target}: {error.strerror or error}") from error
 
 
-def _publish(work: Path, target: Path, files: list[Path], new: _Published, beside: bool) -> list[Path]:
+def _ready(work: Path, links: Mapping[str, str], apart: bool) -> dict[str, str]:
+    """The file in the working folder for each name: one for all that want it, where hard links will do.
+
+    Otherwise (``apart``, or a file system without them) each name gets its own file now: what can fill the disk is
+    done before the first of an earlier run's files is replaced.
+    """
+    last = {source: name for name, source in links.items()}
+    another = next((name for name, source in links.items() if last[source] != name), None)
+    if not apart:
+        if another is None:
+            return dict(links)
+        try:  # the first that needs a link tells whether there are any
+            os.link(work / links[another], work / another)
+            return {**links, another: another}
+        except OSError:
+            pass
+    for name, source in links.items():
+        _link(f"{work}/{source}", f"{work}/{name}")
+    return {name: name for name in links}
+
+
+def _link(source: str, name: str) -> None:
+    try:
+        os.link(source, name)
+    except OSError:  # no hard links here, or too many
+        shutil.copyfile(source, name)
+
+
+def _publish(work: Path, target: Path, sources: dict[str, str], new: _Published, beside: bool) -> None:
     runs = _published.setdefault(str(target.resolve()), [])
     obsolete = _forgotten(runs, new)
+    standing = {name for run in runs for name in run.names}
     if not any(run.key == new.key for run in runs):  # of an earlier process, if it is nobody's
-        standing = {file for run in runs for file in run.files}
-        obsolete |= {*_numbered(target, files), *_shards_of(target, files)} - standing
-    new.files = files
-    if beside and any(file in run.files for run in runs for file in files):
-        moved = _number([work / file.name for file in files], target, set())
-        new.files = [target / moved.get(file.name, file.name) for file in files]
+        obsolete |= {*_numbered(target, sources), *_shards_of(target, sources)} - standing
+    if beside and not standing.isdisjoint(sources):
+        sources = {name: name for name in _number(list(sources), work, target, set()).values()}
+    new.names = list(sources)
     for run in runs:
-        _make_room(run, new)
-    for file in new.files:
-        (work / file.name).replace(file)
-    for file in obsolete - set(new.files):
-        file.unlink(missing_ok=True)
+        _make_room(run, new, target)
+    _move(work, target, sources)
+    for name in obsolete.difference(sources):
+        (target / name).unlink(missing_ok=True)
     runs.append(new)
-    return new.files
 
 
-def _forgotten(runs: list[_Published], new: _Published) -> set[Path]:
+_replace = os.replace  # of hundreds of files: to make paths of their names would take longer than to move them
+
+
+def _move(work: Path, target: Path, sources: Mapping[str, str]) -> None:
+    """Give each file its name in the target, and its further names by hard links."""
+    where: dict[str, str] = {}
+    for name, source in sources.items():
+        place = f"{target}/{name}"
+        if source not in where:
+            _replace(f"{work}/{source}", place)
+            where[source] = place
+            continue
+        try:
+            os.link(where[source], place)
+        except OSError:  # there is a file of an earlier run
+            _link(where[source], f"{work}/{name}")
+            _replace(f"{work}/{name}", place)
+
+
+def _forgotten(runs: list[_Published], new: _Published) -> set[str]:
     """The files of earlier runs of the same model, which are taken off the list."""
     mine = [run for run in runs if run.key == new.key and run.is_of(new) and run.is_over()]
     runs[:] = [run for run in runs if run not in mine]
-    return {file for run in mine for file in run.files}
+    return {name for run in mine for name in run.names}
 
 
-def _make_room(run: _Published, new: _Published) -> None:
+def _make_room(run: _Published, new: _Published, target: Path) -> None:
     """Give numbers to the files of an earlier run where the new one needs the names."""
-    clashing = [file for file in run.files if file in new.files]
+    wanted = set(new.names)
+    clashing = [name for name in run.names if name in wanted]
     if clashing and run.key != new.key and run.is_of(new):  # of one model: the newer one stands for both
-        run.files = [file for file in run.files if file not in clashing]
+        run.names = [name for name in run.names if name not in wanted]
     elif clashing:
-        moved = _number(run.files if run.key == new.key else clashing, clashing[0].parent, set(new.files))
-        run.files = [file.with_name(moved.get(file.name, file.name)) for file in run.files]
+        moved = _number(run.names if run.key == new.key else clashing, target, target, wanted)
+        run.names = [moved.get(name, name) for name in run.names]
 
 
 def numbered(path: Path, number: int) -> Path:
@@ -165,14 +232,15 @@ def numbered(path: Path, number: int) -> Path:
     return path.with_name(stem.encode()[: LONGEST - len(suffix)].decode("utf-8", "ignore") + suffix)
 
 
-def _number(files: list[Path], target: Path, taken: set[Path]) -> dict[str, str]:
+def _number(names: list[str], folder: Path, target: Path, taken: set[str]) -> dict[str, str]:
     """Rename the files of a run, and the names of its tensors inside its JSON: old names and new ones.
 
     The number is one that no file in the target has, nor any name that is ``taken``.
     """
-    files = [file for file in files if file.exists() and not _is_shard(file)]
+    files = [folder / name for name in names if not _is_shard(name)]
+    files = [file for file in files if file.exists()]
     number = 1
-    while any((new := numbered(target / file.name, number)) in taken or new.exists() for file in files):
+    while any((new := numbered(target / file.name, number)).name in taken or new.exists() for file in files):
         number += 1
     moved = {file.name: numbered(file, number).name for file in files}
     inside = {json.dumps(a)[1:-1].encode(): json.dumps(b)[1:-1].encode() for a, b in moved.items()}
@@ -191,36 +259,36 @@ def _number(files: list[Path], target: Path, taken: set[Path]) -> dict[str, str]
     return moved
 
 
-def _is_shard(file: Path) -> bool:
-    return _SHARD.fullmatch(file.name.encode()) is not None
+def _is_shard(name: str) -> bool:
+    return _SHARD.fullmatch(name.encode()) is not None
 
 
-def _numbered(target: Path, files: list[Path]) -> list[Path]:
+def _numbered(target: Path, names: Iterable[str]) -> list[str]:
     """Numbered JSON files of an earlier run under these names, and the tensors they refer to."""
-    found: list[Path] = []
-    for file in files:
-        if file.suffix != ".json":
+    found: list[str] = []
+    there = [file.name for file in target.iterdir()]
+    for name in names:
+        if not name.endswith(".json"):
             continue
-        pattern = re.compile(re.escape(file.stem) + r"\.\d+\.json")
-        for other in target.iterdir():
-            if pattern.fullmatch(other.name):
-                found += [other, *_tensors_of(other)]
+        pattern = re.compile(re.escape(name.removesuffix(".json")) + r"\.\d+\.json")
+        for other in filter(pattern.fullmatch, there):
+            found += [other, *_tensors_of(target / other)]
     return found
 
 
-def _tensors_of(tree: Path) -> list[Path]:
+def _tensors_of(tree: Path) -> list[str]:
     if tree.name.startswith(Path(load.FILE).stem + "."):
-        return _shards_of(tree.parent, [tree])
+        return _shards_of(tree.parent, [tree.name])
     names = [json.loads(b'"' + name + b'"') for name in _REFERENCE.findall(tree.read_bytes())]
-    return [tree.parent / name for name in names if name == Path(name).name]
+    return [name for name in names if name == Path(name).name]
 
 
-def _shards_of(target: Path, files: list[Path]) -> list[Path]:
+def _shards_of(target: Path, names: Iterable[str]) -> list[str]:
     """The shards that a ``trace.json`` which is about to be replaced refers to."""
-    found: set[Path] = set()
-    for file in files:
-        if file.name.startswith("trace.") and file.exists():
-            found |= {target / name.decode() for name in _SHARD.findall(file.read_bytes())}
+    found: set[str] = set()
+    for name in names:
+        if name.startswith("trace.") and (target / name).exists():
+            found |= {shard.decode() for shard in _SHARD.findall((target / name).read_bytes())}
     return sorted(found)
 
 
@@ -228,5 +296,5 @@ def next_shard(target: Path | None) -> int:
     """The number of the first shard a new run in this folder may use."""
     if target is None or not target.is_dir():
         return 1
-    taken = [int(path.stem.partition("-")[2]) for path in target.iterdir() if _is_shard(path)]
+    taken = [int(path.stem.partition("-")[2]) for path in target.iterdir() if _is_shard(path.name)]
     return max(taken, default=0) + 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fxdebug.errors import LoadError
-from fxdebug.store import load
+from fxdebug.store import load, records
 from fxdebug.trace import Call, Failure, Note, Trace
 from fxdebug.values import Inputs, Outputs, Value
 
@@ -41,25 +41,21 @@ class Journal:
         self.broken: OSError | None = None
         self._values = values
         self._written = 0
-        self._file = (folder / FILE).open("w", encoding="utf-8", buffering=1 << 20)
-        self._write("run", [load.VERSION, model])
-        self._flush()
+        self.rows = records.WrittenValues()
+        self._file = (folder / FILE).open("wb", buffering=0)
+        self._write(_line("run", [load.VERSION, model]))
 
     def began(self, call: OpenCall) -> None:
         """A call begins: what it is and what it was given."""
-        self._new_values()
         parent = None if call.parent is None else call.parent.index
         site = call.site
         where = [call.index, site.path, site.type, call.number, parent, call.depth]
-        self._write("began", [*where, load.inputs_to_json(call.inputs)])
-        self._flush()
+        self._write(self._new_values() + _line("began", [*where, records.inputs_to_json(call.inputs)]))
 
     def ended(self, call: OpenCall) -> None:
         """A call ended: what it returned or raised."""
-        self._new_values()
-        outputs, error = load.outputs_to_json(call.outputs), load.failure_to_json(call.error)
-        self._write("ended", [call.index, call.duration, outputs, error])
-        self._flush()
+        outputs, error = records.outputs_to_json(call.outputs), records.failure_to_json(call.error)
+        self._write(self._new_values() + _line("ended", [call.index, call.duration, outputs, error]))
 
     def close(self) -> None:
         """The run is over."""
@@ -68,24 +64,25 @@ class Journal:
         except OSError as error:
             self.broken = error
 
-    def _new_values(self) -> None:
-        while self._written < len(self._values):
-            self._write("value", load.value_row(self._values[self._written]))
-            self._written += 1
+    def _new_values(self) -> str:
+        new = self._values[self._written :]
+        self._written += len(new)
+        return "".join([f'["value",{self.rows.text(value)}]\n' for value in new])
 
-    def _write(self, event: str, content: Any) -> None:
+    def _write(self, text: str) -> None:
+        """Hand lines to the system, in one piece: each time, another thread may take over."""
         if self.broken is not None:
             return
+        lines = text.encode()
         try:
-            self._file.write(json.dumps([event, content], separators=(",", ":")) + "\n")
+            while lines:
+                lines = lines[self._file.write(lines) :]
         except OSError as error:
             self.broken = error
 
-    def _flush(self) -> None:
-        try:
-            self._file.flush()
-        except OSError as error:
-            self.broken = error
+
+def _line(event: str, content: Any) -> str:
+    return f'["{event}",{records.dumps(content)}]\n'
 
 
 def recovered(folder: Path) -> Trace:
@@ -103,17 +100,17 @@ def recovered(folder: Path) -> Trace:
             if event == "run":
                 model = content[1]
             elif event == "value":
-                values.append(load.value_from_row(dict(zip(load._VALUE, content))))
+                values.append(records.value_from_row(dict(zip(records.VALUE, content))))
             elif event == "began":
                 index, place, kind, number, parent, depth, inputs = content
-                given = load.inputs_from_json(inputs, tuple(values))
+                given = records.inputs_from_json(inputs, tuple(values))
                 calls[index] = {
                     "index": index, "path": place, "type": kind, "number": number, "parent_index": parent,
                     "depth": depth, "inputs": Inputs() if given is None else given,
                 }  # fmt: skip
             elif event == "ended":
                 index, duration, outputs, error = content
-                returned = None if outputs is None else Outputs(load.item_from_json(outputs[0], values))
+                returned = None if outputs is None else Outputs(records.item_from_json(outputs[0], values))
                 failed = None if error is None else Failure(*error)
                 calls[index] |= {"duration": duration, "outputs": returned, "error": failed, "finished": index}
     except (OSError, TypeError, KeyError, IndexError, ValueError) as error:

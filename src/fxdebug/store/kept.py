@@ -16,6 +16,8 @@ from fxdebug.store.printed import Printer
 from fxdebug.store.saved import Words
 from fxdebug.values import Value
 
+SPOOLED = 1 << 20  # bytes of text that are kept in memory
+
 
 class _Bodies(Protocol):
     def keep(self, value: Value, body: Tensor) -> None: ...
@@ -41,10 +43,11 @@ class Kept:
         self.printer = Printer(120 if text else None)
         self._with_words = words
         self.words: dict[int, Words] = {}
-        self._spans: dict[int, tuple[int, int]] = {}
-        self._spool = (place.path / "text.spool").open("w+b", buffering=1 << 20) if text else None
-        if self._spool is not None:
-            weakref.finalize(self, _closed, self._spool)
+        self._with_text = text
+        self._texts: dict[int, bytes] = {}  # those that are not on disk, by the number of their value
+        self._waiting = 0  # bytes of them
+        self._spans: dict[int, tuple[int, int]] = {}  # where the others lie
+        self._spool: IO[bytes] | None = None
         self._end = 0
         self._broken: OSError | None = None
 
@@ -57,34 +60,43 @@ class Kept:
                 words = self.printer.statistics(local, value.stats)
                 if words is not None:
                     self.words[value.number] = words
-        if self._spool is not None:
+        if self._with_text:
             self._print(value, local)
         if self.bodies is not None and body is not None:
             self.bodies.keep(value, body)
 
     def _print(self, value: Value, tensor: Tensor) -> None:
-        assert self._spool is not None
         lines = self.printer.lines(tensor)
-        data = "\n".join(lines).encode("utf-8", "surrogatepass")
+        data = self._texts[value.number] = "\n".join(lines).encode("utf-8", "surrogatepass")
+        self._waiting += len(data)
+        if self._waiting >= SPOOLED:
+            self._spill()
+
+    def _spill(self) -> None:
+        """Printed text goes to a file: there is as much of it as there are values."""
+        texts, self._texts, self._waiting = self._texts, {}, 0
         try:
-            self._spool.write(data)
+            if self._spool is None:
+                self._spool = (self.place.path / "text.spool").open("w+b")
+                weakref.finalize(self, _closed, self._spool)
+            self._spool.write(b"".join(texts.values()))
         except OSError as error:  # a full disk: told when the text is asked for, not to the model
             self._broken = self._broken or error
-        self._spans[value.number] = (self._end, len(data))
-        self._end += len(data)
+        for number, text in texts.items():
+            self._spans[number] = (self._end, len(text))
+            self._end += len(text)
 
     def lines(self, value: Value) -> list[str] | None:
-        """The printed form of a value, read back from disk; ``None`` if it was not printed."""
-        span = self._spans.get(value.number)
-        if span is None or self._spool is None:
-            return None
+        """The printed form of a value, read back if it is on disk; ``None`` if it was not printed."""
         if self._broken is not None:
             raise self._broken
-        self._spool.flush()
-        self._spool.seek(span[0])
-        data = self._spool.read(span[1]).decode("utf-8", "surrogatepass")
-        self._spool.seek(0, os.SEEK_END)
-        return data.split("\n")
+        data = self._texts.get(value.number)
+        span = self._spans.get(value.number)
+        if data is None and span is not None and self._spool is not None:
+            self._spool.seek(span[0])
+            data = self._spool.read(span[1])
+            self._spool.seek(0, os.SEEK_END)
+        return None if data is None else data.decode("utf-8", "surrogatepass").split("\n")
 
     def printed(self, value: Value) -> Words | None:
         """Mean, std, min and max in the reference's arithmetic and letters."""

@@ -12,212 +12,42 @@ import contextlib
 import gc
 import gzip
 import json
-import math
-import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from fxdebug.errors import LoadError
 from fxdebug.ops import Body, Explanation
 from fxdebug.store import graphs, samples
 from fxdebug.store.json_tree import deeply
+from fxdebug.store.records import (
+    CALL,
+    PARAMETER,
+    VALUE,
+    WrittenValues,
+    call_from_row,
+    call_row,
+    dumps,
+    item_from_json,
+    item_to_json,
+    parameter_from_row,
+    parameter_row,
+    value_from_row,
+    value_row,
+)
 from fxdebug.store.saved import Saved
-from fxdebug.trace import Call, Failure, Note, Parameter, Trace
-from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
+from fxdebug.trace import Call, Note, Parameter, Trace
+from fxdebug.values import Stats, Value
 
 FORMAT = "fxdebug-trace"
 VERSION = 1
 FILE = "trace.json"
 _GZIP = b"\x1f\x8b"
-_SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
 
-_quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call)
-_VALUE = tuple(f.name for f in fields(Value))
-_CALL = tuple(f.name for f in fields(Call) if f.init)
-_PARAMETER = tuple(f.name for f in fields(Parameter))
 _COUNTS = [f.name for f in fields(Stats)].index("nan")  # where the counts begin
 _PLAIN_TRACE = ("model", "modules", "started", "duration", "versions", "settings")
-
-
-# Items ⇄ JSON ------------------------------------------------------------------------------------
-# None, bool, str, int and finite floats are themselves; everything else is an object with one telling key.
-
-
-def item_to_json(item: Item) -> Any:
-    """The JSON of any item; a value is a reference to its number."""
-    if item is None or isinstance(item, (bool, int, str)):
-        return item
-    if isinstance(item, float):
-        return item if math.isfinite(item) else {"float": repr(item)}
-    if isinstance(item, Value):
-        return {"value": item.number}
-    if isinstance(item, Thing):
-        return {"thing": item.type, "text": item.text, "number": item.number}
-    if isinstance(item, Group):
-        coded: dict[str, Any] = {item.kind: item.type, "items": [item_to_json(inner) for inner in item.items]}
-        if item.keys is not None:
-            coded["keys"] = [item_to_json(key) for key in item.keys]
-        if item.text is not None:
-            coded["text"] = item.text
-        if item.number is not None:
-            coded["number"] = item.number
-        return coded
-    if isinstance(item, complex):
-        return {"complex": [item_to_json(item.real), item_to_json(item.imag)]}
-    return {"bytes": item.hex()}
-
-
-def item_from_json(coded: Any, values: list[Value] | tuple[Value, ...]) -> Item:
-    """The item again."""
-    if not isinstance(coded, dict):
-        return cast(Item, coded)
-    if "value" in coded:
-        return values[coded["value"]]
-    for kind in ("sequence", "mapping", "object"):
-        if kind in coded:
-            keys = coded.get("keys")
-            return Group(
-                kind,
-                coded[kind],
-                tuple([item_from_json(inner, values) for inner in coded["items"]]),
-                None if keys is None else tuple([item_from_json(key, values) for key in keys]),
-                coded.get("text"),
-                coded.get("number"),
-            )
-    if "thing" in coded:
-        return Thing(coded["thing"], coded["text"], coded["number"])
-    if "float" in coded:
-        return settled(float(coded["float"]))
-    if "complex" in coded:
-        real, imag = (item_from_json(part, values) for part in coded["complex"])
-        return settled(complex(real, imag))  # type: ignore[arg-type]
-    return bytes.fromhex(coded["bytes"])
-
-
-# Records ⇄ rows ----------------------------------------------------------------------------------
-
-
-def _stats_row(stats: Stats | None) -> list[Any] | None:
-    if stats is None:
-        return None
-    # the mean of a complex tensor is complex, the std of numbers near the end of float64 infinite
-    return [item_to_json(getattr(stats, f.name)) for f in fields(Stats)]
-
-
-def _stats(row: list[Any] | None) -> Stats | None:
-    if row is None:
-        return None
-    return _quick_stats(*[item_from_json(n, ()) if type(n) is dict else n for n in row])  # type: ignore[arg-type]
-
-
-def _sharding(row: list[Any] | None) -> Sharding | None:
-    return None if row is None else Sharding(*(None if part is None else tuple(part) for part in row))  # type: ignore[arg-type]
-
-
-def value_row(value: Value) -> list[Any]:
-    """A value as a list in the order of its columns."""
-    row: list[Any] = []
-    for name in _VALUE:
-        field = getattr(value, name)
-        if name == "stats":
-            field = _stats_row(field)
-        elif name == "sharding" and field is not None:
-            field = [getattr(field, f.name) for f in fields(Sharding)]
-        row.append(field)
-    return row
-
-
-def value_from_row(record: dict[str, Any]) -> Value:
-    """The value again."""
-    record["shape"] = tuple(record["shape"])
-    saved = record.get("saved")
-    if saved is not None and not _SAVED.fullmatch(saved):
-        raise ValueError(f"{saved!r} is not where a value can lie")
-    if record.get("stride") is not None:
-        record["stride"] = tuple(record["stride"])
-    record["stats"] = _stats(record.get("stats"))
-    record["sharding"] = _sharding(record.get("sharding"))
-    return _quick_value(**record)
-
-
-def inputs_to_json(inputs: Inputs | None) -> Any:
-    """``[positional, keyword]`` arguments."""
-    if inputs is None:
-        return None
-    kwargs = {name: item_to_json(item) for name, item in inputs.kwargs.items()}
-    return [[item_to_json(item) for item in inputs.args], kwargs]
-
-
-def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
-    """The inputs again."""
-    if coded is None:
-        return None
-    args, kwargs = coded
-    return Inputs(
-        tuple([item_from_json(item, values) for item in args]),
-        {name: item_from_json(item, values) for name, item in kwargs.items()},
-    )
-
-
-def outputs_to_json(outputs: Outputs | None) -> Any:
-    """``[item]``, so that "returned None" and "returned nothing" differ."""
-    return None if outputs is None else [item_to_json(outputs.item)]
-
-
-def _outputs_from_json(coded: Any, values: tuple[Value, ...]) -> Outputs | None:
-    return None if coded is None else Outputs(item_from_json(coded[0], values))
-
-
-def failure_to_json(error: Failure | None) -> Any:
-    """An exception as a list."""
-    return None if error is None else [error.type, error.message, error.here, error.traceback]
-
-
-def call_row(call: Call) -> list[Any]:
-    """A call as a list in the order of its columns."""
-    coders: dict[str, Callable[[Any], Any]] = {
-        "inputs": inputs_to_json,
-        "given": inputs_to_json,
-        "outputs": outputs_to_json,
-        "returned": outputs_to_json,
-        "error": failure_to_json,
-    }
-    row = [coders[name](getattr(call, name)) if name in coders else getattr(call, name) for name in _CALL]
-    return [list(cell) if type(cell) is tuple else cell for cell in row]
-
-
-def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
-    """The call again."""
-    inputs = inputs_from_json(record.get("inputs"), values)  # without a tensor in them they count as empty
-    record["inputs"] = Inputs() if inputs is None else inputs
-    record["given"] = inputs_from_json(record.get("given"), values)
-    record["outputs"] = _outputs_from_json(record.get("outputs"), values)
-    record["returned"] = _outputs_from_json(record.get("returned"), values)
-    record["error"] = None if record.get("error") is None else Failure(*record["error"])
-    record["aliases"] = tuple(record.get("aliases", ()))
-    return _quick_call(**record)
-
-
-def _parameter_row(parameter: Parameter) -> list[Any]:
-    row: list[Any] = []
-    for name in _PARAMETER:
-        field = getattr(parameter, name)
-        if name in ("before", "stats"):
-            field = _stats_row(field)
-        elif name == "sharding" and field is not None:
-            field = [getattr(field, f.name) for f in fields(Sharding)]
-        row.append(field)
-    return row
-
-
-def _parameter(record: dict[str, Any]) -> Parameter:
-    record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
-    record["before"], record["stats"] = _stats(record.get("before")), _stats(record.get("stats"))
-    record["sharding"] = _sharding(record.get("sharding"))
-    return Parameter(**record)
 
 
 # The file ----------------------------------------------------------------------------------------
@@ -231,26 +61,36 @@ def moved(saved: str | None, shards: Mapping[str, str]) -> str | None:
     return f"{shards.get(name, name)}#{key}"
 
 
-def write(trace: Trace, file: TextIO, shards: Mapping[str, str] | None = None, *, lean: bool = False) -> None:
+def write(
+    trace: Trace,
+    file: TextIO,
+    shards: Mapping[str, str] | None = None,
+    *,
+    lean: bool = False,
+    written: WrittenValues | None = None,
+) -> None:
     """Write ``trace.json``: valid JSON, one record a line.
 
     ``shards``: new names of renamed tensor files. ``lean`` leaves out columns that say the same of every record, and
-    what they would say without being written.
+    what they would say without being written. ``written``: values whose JSON was made before.
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     head |= {name: getattr(trace, name) for name in _PLAIN_TRACE}
     head["notes"] = [[note.what, note.where, note.call] for note in trace.notes]
     file.write("{\n")
     for key, content in head.items():
-        file.write(f"{_dumps(key)}: {_dumps(content)},\n")
+        file.write(f"{dumps(key)}: {dumps(content)},\n")
     values = trace.values
     if shards:
         values = tuple(replace(value, saved=moved(value.saved, shards)) for value in values)
-    _write_table(file, "parameters", Parameter, _PARAMETER, map(_parameter_row, trace.parameters), lean)
+    _write_table(file, "parameters", Parameter, PARAMETER, map(parameter_row, trace.parameters), lean)
     file.write(",\n")
-    _write_table(file, "values", Value, _VALUE, map(value_row, values), lean)
+    if lean or written is None:
+        _write_table(file, "values", Value, VALUE, map(value_row, values), lean)
+    else:
+        _write_rows(file, "values", VALUE, map(written.text, values))
     file.write(",\n")
-    _write_table(file, "calls", Call, _CALL, map(call_row, trace.calls), lean)
+    _write_table(file, "calls", Call, CALL, map(call_row, trace.calls), lean)
     if trace.explanation is not None:
         rows = (graphs.body_row(body, item_to_json) for body in trace.explanation.bodies)
         file.write(",\n")
@@ -273,10 +113,14 @@ def _write_table(
         kept = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
         columns = tuple([columns[i] for i in kept])
         rows = [[row[i] for i in kept] for row in rows]
-    file.write(f'"{name}": {{"columns": {_dumps(columns)}, "rows": [')
+    _write_rows(file, name, columns, map(dumps, rows))
+
+
+def _write_rows(file: TextIO, name: str, columns: tuple[str, ...], texts: Iterable[str]) -> None:
+    file.write(f'"{name}": {{"columns": {dumps(columns)}, "rows": [')
     separator = "\n"
-    for row in rows:
-        file.write(separator + _dumps(row))
+    for text in texts:
+        file.write(separator + text)
         separator = ",\n"
     file.write("\n]}")
 
@@ -298,14 +142,9 @@ def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
     file.write(f',\n"{name}": [')
     separator = "\n"
     for row in rows:
-        file.write(separator + _dumps(row))
+        file.write(separator + dumps(row))
         separator = ",\n"
     file.write("\n]")
-
-
-def _dumps(content: Any) -> str:
-    text: str = deeply(lambda: json.dumps(content, allow_nan=False, separators=(",", ":")))
-    return text
 
 
 def read(path: Path) -> Trace:
@@ -332,7 +171,7 @@ def _read(path: Path) -> Trace:
         values = tuple([value_from_row(record) for record in _table(content, "values")])
         return Trace(
             **{name: content[name] for name in _PLAIN_TRACE},
-            parameters=tuple([_parameter(record) for record in _table(content, "parameters")]),
+            parameters=tuple([parameter_from_row(record) for record in _table(content, "parameters")]),
             values=values,
             calls=tuple([call_from_row(record, values) for record in _table(content, "calls")]),
             notes=tuple([Note(*row) for row in content["notes"]]),

@@ -58,6 +58,12 @@ class Names:
 
 def ignores_case(folder: Path) -> bool:
     """Does the file system take ``a`` and ``A`` for one name here?"""
+    for file in folder.iterdir():
+        other = file.with_name(file.name.swapcase())
+        if other.name != file.name:
+            if not other.exists():
+                return False
+            break
     probe = folder / "case-probe-a"
     try:
         probe.touch()

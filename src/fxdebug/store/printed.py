@@ -8,6 +8,7 @@ without touching the options; the others by torch itself while only this thread 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import torch._tensor_str as tensor_str
 from torch import Tensor
 
 from fxdebug.stats import fine_std
+from fxdebug.stats.sums import loop_of
 from fxdebug.values import Stats
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -89,7 +91,7 @@ class Printer:
         is torch's own: near zero, that is all rounding.
         """
         form = f".{options['precision']}e"
-        std = fine_std(tensor, known)
+        std = known.std if _is_fine(known) else fine_std(tensor, known)
         if std is None or format(std * (1 - _NEAR), form) != format(std * (1 + _NEAR), form):
             std = float(tensor.std())
         if known.min and known.max:
@@ -223,16 +225,25 @@ def _common(tensor: Tensor, options: dict[str, Any]) -> str:
     if tensor.dim() == 0:
         body = words[0]
     else:
-        body = _brackets(iter(words), width, tuple(tensor.shape), len("tensor("), edge, options["linewidth"])
+        body = _brackets(words, width, tuple(tensor.shape), edge, options["linewidth"])
     return prefix + _with_suffixes("tensor(" + body, _suffixes(tensor, requires_grad), options["linewidth"])
 
 
 def _edges(tensor: Tensor, edge: int) -> Tensor:
     """The elements that an abridged print shows: both ends of every dimension that is long enough."""
-    for dim, size in enumerate(tensor.shape):
-        if size > 2 * edge:
-            tensor = torch.cat((tensor.narrow(dim, 0, edge), tensor.narrow(dim, size - edge, edge)), dim)
-    return tensor
+    return tensor.take(_places(tuple(tensor.shape), edge, tensor.device))
+
+
+@functools.lru_cache(maxsize=256)
+def _places(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
+    """Where those elements are, counted from the first element on."""
+    places, step = [0], 1
+    for size in reversed(shape):
+        shown = range(size) if size <= 2 * edge else [*range(edge), *range(size - edge, size)]
+        places = [step * position + place for position in shown for place in places]
+        step *= size
+    with torch.inference_mode(False):  # it is used again outside that mode
+        return torch.tensor(places, device=device)
 
 
 def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
@@ -242,35 +253,54 @@ def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
         words = [str(number) for number in numbers]
         width = max(map(len, words))
         return [word.rjust(width) for word in words], width
-    ordinary = [number for number in numbers if number and math.isfinite(number)]
-    if not ordinary:  # nothing to size the columns by: torch falls back to whole numbers in columns of one
+    words = ((f"%.{precision}e\n" * len(numbers)) % tuple(numbers)).split("\n")[:-1]
+    lengths = list(map(len, words))
+    if not all(numbers) or not math.isfinite(sum(numbers)):
+        lengths = [len(word) for word, number in zip(words, numbers) if number and math.isfinite(number)]
+    if not lengths:  # nothing to size the columns by: torch falls back to whole numbers in columns of one
         return [_zero_or_so(number) for number in numbers], 1
-    form = f"%.{precision}e\n"
-    width = max(map(len, ((form * len(ordinary)) % tuple(ordinary)).split()))
-    form = f"%{width}.{precision}e\n"
-    return ((form * len(numbers)) % tuple(numbers)).split("\n")[:-1], width
+    width = max(lengths)
+    return [word.rjust(width) for word in words], width
+
+
+def _is_fine(known: Stats) -> bool:
+    """Were all sums of a float32 tensor taken in float64, and is its std what torch gets in float32?
+
+    Not with a mean larger than it, where digits go in a difference; with squares that are no float32; and where zeros
+    are an extreme, since torch takes the sums then.
+    """
+    std, mean = known.std or 0.0, known.mean
+    if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and known.min and known.max):
+        return False
+    return loop_of(torch.float32) is not None
 
 
 def _zero_or_so(number: float) -> str:
     return f"{number:.0f}." if math.isfinite(number) else str(number)
 
 
-def _brackets(
-    words: Iterator[str], width: int, shape: tuple[int, ...], indent: int, edge: int | None, linewidth: int
-) -> str:
-    cut = edge is not None and shape[0] > 2 * edge
-    count = 2 * edge if edge is not None and cut else shape[0]
-    if len(shape) == 1:
-        row = [next(words) for _ in range(count)]
-        if cut:
-            row.insert(count // 2, " ...")
-        per_line = max(1, (linewidth - indent) // (width + 2))
-        lines = [", ".join(row[start : start + per_line]) for start in range(0, len(row), per_line)]
-        return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
-    slices = [_brackets(words, width, shape[1:], indent + 1, edge, linewidth) for _ in range(count)]
-    if cut:
-        slices.insert(count // 2, "...")
-    return "[" + ("," + "\n" * (len(shape) - 1) + " " * (indent + 1)).join(slices) + "]"
+def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
+    """The words in brackets, from the innermost dimension outwards; what is left out stands as dots."""
+    for depth in reversed(range(len(shape))):
+        cut = edge is not None and shape[depth] > 2 * edge
+        count = 2 * edge if edge is not None and cut else shape[depth]
+        half, indent = count // 2, len("tensor(") + depth
+        innermost = depth == len(shape) - 1
+        dots = " ..." if innermost else "..."
+        between = ", " if innermost else "," + "\n" * (len(shape) - depth - 1) + " " * (indent + 1)
+        most = max(1, (linewidth - indent) // (width + 2)) if innermost else count + 1
+        groups = []
+        for start in range(0, len(words), count):
+            row = words[start : start + count]
+            if cut:
+                row.insert(half, dots)
+            if len(row) > most:
+                row = [", ".join(row[at : at + most]) for at in range(0, len(row), most)]
+                groups.append("[" + (",\n" + " " * (indent + 1)).join(row) + "]")
+            else:
+                groups.append("[" + between.join(row) + "]")
+        words = groups
+    return words[0]
 
 
 def _suffixes(tensor: Tensor, requires_grad: bool) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from fxdebug.store import json_tree, load
 from fxdebug.store.names import LONGEST, Names, ignores_case, safe_name
+from fxdebug.store.records import WrittenValues
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 
@@ -17,7 +16,7 @@ from fxdebug.values import Value
 class _Files(Protocol):
     """Where each value lies in a file of its own (``tensors.Files``)."""
 
-    def path(self, value: Value) -> Path: ...
+    def name(self, value: Value) -> str | None: ...
 
 
 def standard_names(model: str) -> tuple[str, str]:
@@ -30,26 +29,37 @@ def standard_names(model: str) -> tuple[str, str]:
     return full, summary
 
 
-def write_run(trace: Trace, folder: Path, *, prune: bool, shards: Mapping[str, str] | None = None) -> list[str]:
+def write_run(
+    trace: Trace,
+    folder: Path,
+    *,
+    prune: bool,
+    shards: Mapping[str, str] | None = None,
+    written: WrittenValues | None = None,
+) -> list[str]:
     """Write ``trace.json`` and the standard tree of a run into a folder; return the file names.
 
     ``…_FULL_TENSORS.json`` is written where its values are known: printed, or saved as tensors.
-    ``shards``: new names of the files with the tensors, where they have moved.
+    ``shards``: new names of the files with the tensors, where they have moved. ``written``: what the run's journal
+    has of its values.
     """
     full_name, summary_name = standard_names(trace.model)
     names = []
     content = _content(trace, shards or {})
+    tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
     if content is not None:
-        tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
-        with (folder / full_name).open("w", encoding="utf-8") as file:
+        with _text_file(folder / full_name) as file:
             json_tree.write_full(tree, file)
         names.append(full_name)
-    tree = json_tree.standard_tree(trace, _entry(trace, None), prune=prune)
-    with (folder / summary_name).open("w", encoding="utf-8") as file:
+    with _text_file(folder / summary_name) as file:
         json_tree.write_summary(tree, file)
-    with (folder / load.FILE).open("w", encoding="utf-8") as file:
-        load.write(trace, file, shards or {})
+    with _text_file(folder / load.FILE) as file:
+        load.write(trace, file, shards or {}, written=written)
     return [*names, summary_name, load.FILE]
+
+
+def _text_file(path: Path) -> TextIO:
+    return path.open("w", encoding="utf-8", buffering=1 << 18)
 
 
 def _content(trace: Trace, shards: Mapping[str, str]) -> Callable[[Value, str], Any] | None:
@@ -66,21 +76,28 @@ def _entry(trace: Trace, content: Callable[[Value, str], Any] | None) -> json_tr
     data, settings = trace.data, trace.settings
     precision, default = int(settings.get("precision", 4)), str(settings.get("default_dtype", "float32"))
 
+    known: dict[int, tuple[json_tree.Node, json_tree.Node]] = {}  # by value: most stand in the tree several times
+
     def entry(value: Value, path: str) -> json_tree.Node:
-        words = data.printed(value) if data is not None else None
-        node = json_tree.described(value)
-        if content is not None:
-            node["value"] = content(value, path)
-        return node | json_tree.statistics(words or json_tree.words_of(value, precision, default))
+        if value.number not in known:
+            words = data.printed(value) if data is not None else None
+            numbers = json_tree.statistics(words or json_tree.words_of(value, precision, default))
+            known[value.number] = json_tree.described(value), numbers
+        described, numbers = known[value.number]
+        if content is None:
+            return {**described, **numbers}
+        return {**described, "value": content(value, path), **numbers}
 
     return entry
 
 
-def write_standard(trace: Trace, folder: Path, target: Path, *, prune: bool, files: _Files | None) -> list[str]:
-    """Write just the reference's files; return their names.
+def write_standard(
+    trace: Trace, folder: Path, *, prune: bool, files: _Files | None
+) -> tuple[list[str], dict[str, str]]:
+    """Write just the reference's JSON files; return their names, and those of its tensors.
 
-    With ``files`` each tensor that the tree shows gets the reference's name, as a hard link to the
-    value's one file where the file system has those; what the tree does not show stays behind.
+    With ``files`` each tensor that the tree shows gets the reference's name for the value's one file, which may have
+    several; what the tree does not show stays behind.
     """
     full_name, summary_name = standard_names(trace.model)
     if files is None:
@@ -88,18 +105,16 @@ def write_standard(trace: Trace, folder: Path, target: Path, *, prune: bool, fil
     else:
         content = _Reference
     tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
-    links: dict[str, Value] = {}
+    links: dict[str, str] = {}
     if files is not None:
         names = Names(ignores_case(folder))
         for name in (full_name, summary_name):
             names.take(Path(name).stem, ".json")
         links = _named(tree, names, files)
-        for name, value in links.items():
-            _link(files.path(value), folder / name)
     for name, write in ((full_name, json_tree.write_full), (summary_name, json_tree.write_summary)):
-        with (folder / name).open("w", encoding="utf-8") as file:
+        with _text_file(folder / name) as file:
             write(tree, file)
-    return [*links, full_name, summary_name]
+    return [full_name, summary_name], links
 
 
 class _Reference:
@@ -110,32 +125,26 @@ class _Reference:
         self.path = path
 
 
-def _named(root: json_tree.Node, names: Names, files: _Files) -> dict[str, Value]:
-    """Give every reference left in the tree its file name, in the order in which they stand there.
+def _named(root: json_tree.Node, names: Names, files: _Files) -> dict[str, str]:
+    """Give every reference left in the tree its file name, in the order in which they stand there: names and files.
 
     A value whose data could not be written (a meta tensor has none) becomes ``null``.
     """
-    links: dict[str, Value] = {}
+    links: dict[str, str] = {}
     pending: list[Any] = [root]
     while pending:
         node = pending.pop()
         if isinstance(node, dict):
             reference = node.get("value")
-            if isinstance(reference, _Reference) and not files.path(reference.value).exists():
+            if isinstance(reference, _Reference):
+                file = files.name(reference.value)
                 node["value"] = None
-            elif isinstance(reference, _Reference):
-                name = names.take(reference.path.removesuffix(".safetensors"), ".safetensors")
-                node["value"] = f"./{name}"
-                links[name] = reference.value
+                if file is not None:
+                    name = names.take(reference.path.removesuffix(".safetensors"), ".safetensors")
+                    node["value"] = f"./{name}"
+                    links[name] = file
             else:
                 pending.extend(reversed(list(node.values())))
         elif isinstance(node, list):
             pending.extend(reversed(node))
     return links
-
-
-def _link(source: Path, name: Path) -> None:
-    try:
-        os.link(source, name)
-    except OSError:  # no hard links here, or too many
-        shutil.copyfile(source, name)

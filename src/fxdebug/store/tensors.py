@@ -24,6 +24,7 @@ from fxdebug.values import Value
 
 BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
 BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
+AT_ONCE = 4 * 1024 * 1024  # bytes up to which a tensor is written in the time it takes to copy it for a thread
 SHARD = 64 * 1024 * 1024  # bytes after which a shard is full
 
 _FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
@@ -256,9 +257,14 @@ class Files:
         self._folder = folder
         self._writer = Writer(BUDGET)
         self._copies = Copies()
+        self._names: dict[int, str] = {}  # of the files, by the number of the value
 
     def keep(self, value: Value, body: Tensor) -> None:
-        """Take a copy of the data now, to be written under the value's number soon."""
+        """Write the data under the value's number: now, to the system's memory; of large tensors a copy, soon.
+
+        To hand a copy to a thread takes the model no less than to hand the data to the system, and leaves it less of
+        the processor: the thread has to be given its turn each time it comes back from the system.
+        """
         if self._writer.error is not None:
             return
         data = body.detach()
@@ -266,7 +272,11 @@ class Files:
             data = data.to("cpu", copy=True)  # a class that only stands for its data has no memory to write
         if data.is_quantized:
             data = data.dequantize()
-        path = self.path(value)
+        name = f"v{value.number}.safetensors"
+        self._put(data, f"{self._folder}/{name}")
+        self._names[value.number] = name
+
+    def _put(self, data: Tensor, path: str) -> None:
         if data.layout is not torch.strided or data.is_nested:
             parts = {("data" + part): tensor for part, tensor in encoded(data).items()}
             self._writer.put(0, save_file, parts, path)
@@ -277,18 +287,22 @@ class Files:
         if data.dtype is _FLOAT4:  # safetensors has a name for that one, which the reference uses
             self._writer.put(0, save_file, {"data": data.contiguous().cpu().clone()}, path)
             return
-        copy = self._copies.of(_carried(data))
+        data = _carried(data)
+        if data.nbytes <= AT_ONCE:
+            self._writer.at_once(write_one, path, data.contiguous().cpu())
+            return
+        copy = self._copies.of(data)
         self._writer.put(copy.nbytes, self._write, path, copy)
 
-    def _write(self, path: Path, copy: Tensor) -> None:
+    def _write(self, path: str, copy: Tensor) -> None:
         write_one(path, copy)
         size = copy.nbytes
         self._copies.back(copy)
         self._writer.release(size)
 
-    def path(self, value: Value) -> Path:
-        """Where the value lies until it gets its name."""
-        return self._folder / f"v{value.number}.safetensors"
+    def name(self, value: Value) -> str | None:
+        """The file in the folder that has the value, until it gets its name."""
+        return self._names.get(value.number)
 
     def finish(self) -> None:
         """Return when all is written. Raises what the disk raised."""

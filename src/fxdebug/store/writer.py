@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import json
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from fxdebug.stats import memory_of
 
 KEPT = 64 * 1024 * 1024  # bytes of memory that stay for the next copies
 _SMALL = 64 * 1024  # bytes up to which memory is had faster than it is looked for
@@ -40,7 +44,7 @@ class Writer:
         self._room = threading.Condition()
         self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="fxdebug-writer", daemon=True)
-        self._thread.start()
+        self._thread.start()  # before the run: in a call it would be taken for a thread that the model starts
 
     def put(self, size: int, step: Callable[..., None], *args: Any) -> None:
         """Do this soon; ``size`` bytes wait for :meth:`release`. Waits while more than the budget do."""
@@ -53,6 +57,13 @@ class Writer:
             with self._room:
                 while self._waiting > self._budget and self.error is None:
                     self._room.wait()
+
+    def at_once(self, step: Callable[..., None], *args: Any) -> None:
+        """Do this now, before what is still to be done."""
+        try:
+            step(*args)
+        except OSError as error:
+            self.error = self.error or error
 
     def release(self, size: int) -> None:
         """So many bytes do not wait any more."""
@@ -112,8 +123,9 @@ class Copies:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    """The memory of a contiguous tensor on the CPU, while somebody holds it; torch's own ``numpy()`` fixes its size."""
+    size = tensor.nbytes
+    return memoryview(memory_of(tensor)).cast("B")[:size] if size else memoryview(b"")
 
 
 class Safetensors:
@@ -178,10 +190,11 @@ class Safetensors:
 
     def _written(self) -> list[Tensor]:
         for name, tensor in self._early:
-            self._entries.append(_entry(name, tensor, self.end))
-            _write(self._file, bytes_of(tensor))
-            self.end += tensor.nbytes
-            self.waiting -= tensor.nbytes
+            body = bytes_of(tensor)
+            start, self.end = self.end, self.end + len(body)
+            self._entries.append(_entry(name, NAMES[tensor.dtype], tensor.shape, start, self.end))
+            _write(self._file, body)
+            self.waiting -= len(body)
         written, self._early = [tensor for _, tensor in self._early], []
         return written
 
@@ -196,10 +209,14 @@ def _write_at_the_start(file: Any, data: bytes) -> None:
     _write(file, data)
 
 
-def _entry(name: str, tensor: Tensor, start: int) -> str:
-    shape = ",".join(map(str, tensor.shape))
-    end = start + tensor.nbytes
-    return f'{json.dumps(name)}:{{"dtype":"{NAMES[tensor.dtype]}","shape":[{shape}],"data_offsets":[{start},{end}]}}'
+def _entry(name: str, dtype: str, shape: Sequence[int], start: int, end: int) -> str:
+    sizes = ",".join(map(str, shape))
+    return f'{json.dumps(name)}:{{"dtype":"{dtype}","shape":[{sizes}],"data_offsets":[{start},{end}]}}'
+
+
+@functools.lru_cache(maxsize=1024)
+def _head_of_one(dtype: str, shape: tuple[int, ...], size: int) -> bytes:
+    return _header([_entry("data", dtype, shape, 0, size)])
 
 
 def _header(entries: list[str], room: int | None = None) -> bytes:
@@ -216,10 +233,10 @@ def _write(file: Any, data: memoryview | bytes) -> None:
         view = view[file.write(view) :]
 
 
-def write_one(path: Path, tensor: Tensor) -> None:
+def write_one(path: str | Path, tensor: Tensor) -> None:
     """A file with one tensor, ``data``: byte for byte as ``safetensors.torch.save_file`` writes it."""
-    head, body = _header([_entry("data", tensor, 0)]), bytes_of(tensor)
-    with path.open("wb", buffering=0) as file:
+    head, body = _head_of_one(NAMES[tensor.dtype], tuple(tensor.shape), tensor.nbytes), bytes_of(tensor)
+    with io.FileIO(path, "w") as file:
         _write(file, head + bytes(body) if len(body) < _SMALL else head)
         if len(body) >= _SMALL:
             _write(file, body)

@@ -1,0 +1,234 @@
+"""Items and records as JSON, both ways: a record is a list of its fields in the order of their columns."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, cast
+
+from fxdebug.store.json_tree import deeply
+from fxdebug.trace import Call, Failure, Parameter
+from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
+
+VALUE = tuple(f.name for f in fields(Value))
+CALL = tuple(f.name for f in fields(Call) if f.init)
+PARAMETER = tuple(f.name for f in fields(Parameter))
+
+_quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call)
+_cells_of_value, _cells_of_call, _cells_of_parameter = attrgetter(*VALUE), attrgetter(*CALL), attrgetter(*PARAMETER)
+_cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
+_SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def dumps(content: Any) -> str:
+    """JSON in one line, however deep."""
+    try:
+        return _encode(content)
+    except RecursionError:
+        text: str = deeply(lambda: _encode(content))
+        return text
+
+
+# Items ⇄ JSON ------------------------------------------------------------------------------------
+# None, bool, str, int and finite floats are themselves; everything else is an object with one telling key.
+
+
+def item_to_json(item: Item) -> Any:
+    """The JSON of any item; a value is a reference to its number."""
+    if isinstance(item, Value):
+        return {"value": item.number}
+    if item is None or isinstance(item, (int, str)):
+        return item
+    if isinstance(item, float):
+        return item if math.isfinite(item) else {"float": repr(item)}
+    if isinstance(item, Thing):
+        return {"thing": item.type, "text": item.text, "number": item.number}
+    if isinstance(item, Group):
+        coded: dict[str, Any] = {item.kind: item.type, "items": [item_to_json(inner) for inner in item.items]}
+        if item.keys is not None:
+            coded["keys"] = [item_to_json(key) for key in item.keys]
+        if item.text is not None:
+            coded["text"] = item.text
+        if item.number is not None:
+            coded["number"] = item.number
+        return coded
+    if isinstance(item, complex):
+        return {"complex": [item_to_json(item.real), item_to_json(item.imag)]}
+    return {"bytes": item.hex()}
+
+
+def item_from_json(coded: Any, values: list[Value] | tuple[Value, ...]) -> Item:
+    """The item again."""
+    if not isinstance(coded, dict):
+        return cast(Item, coded)
+    if "value" in coded:
+        return values[coded["value"]]
+    for kind in ("sequence", "mapping", "object"):
+        if kind in coded:
+            keys = coded.get("keys")
+            return Group(
+                kind,
+                coded[kind],
+                tuple([item_from_json(inner, values) for inner in coded["items"]]),
+                None if keys is None else tuple([item_from_json(key, values) for key in keys]),
+                coded.get("text"),
+                coded.get("number"),
+            )
+    if "thing" in coded:
+        return Thing(coded["thing"], coded["text"], coded["number"])
+    if "float" in coded:
+        return settled(float(coded["float"]))
+    if "complex" in coded:
+        real, imag = (item_from_json(part, values) for part in coded["complex"])
+        return settled(complex(real, imag))  # type: ignore[arg-type]
+    return bytes.fromhex(coded["bytes"])
+
+
+# Records ⇄ rows ----------------------------------------------------------------------------------
+
+
+def _stats_row(stats: Stats | None) -> list[Any] | None:
+    if stats is None:
+        return None
+    row: tuple[Any, ...] = _cells_of_stats(stats)
+    try:
+        plain = all(map(math.isfinite, row))
+    except (TypeError, OverflowError):
+        plain = False
+    # the mean of a complex tensor is complex, the std of numbers near the end of float64 infinite
+    return list(row if plain else map(item_to_json, row))
+
+
+def _stats(row: list[Any] | None) -> Stats | None:
+    if row is None:
+        return None
+    return _quick_stats(*[item_from_json(n, ()) if type(n) is dict else n for n in row])  # type: ignore[arg-type]
+
+
+def _sharding(row: list[Any] | None) -> Sharding | None:
+    return None if row is None else Sharding(*(None if part is None else tuple(part) for part in row))  # type: ignore[arg-type]
+
+
+def value_row(value: Value) -> list[Any]:
+    """A value as a list in the order of its columns."""
+    return _row_with_statistics(_cells_of_value(value))
+
+
+class WrittenValues:
+    """The JSON of values, kept for when they are written again: an unfinished run's journal has them, and its trace."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[Any, ...], str]] = {}
+
+    def text(self, value: Value) -> str:
+        """The row of a value; made anew where something about it has changed."""
+        cells = _cells_of_value(value)
+        known = self._known.get(value.number)
+        if known is None or known[0] != cells:
+            known = self._known[value.number] = cells, dumps(_row_with_statistics(cells))
+        return known[1]
+
+
+def _row_with_statistics(cells: tuple[Any, ...]) -> list[Any]:
+    row = list(cells)
+    for position, cell in enumerate(cells):
+        if type(cell) is Stats:
+            row[position] = _stats_row(cell)
+        elif type(cell) is Sharding:
+            row[position] = list(_cells_of_sharding(cell))
+    return row
+
+
+def value_from_row(record: dict[str, Any]) -> Value:
+    """The value again."""
+    record["shape"] = tuple(record["shape"])
+    saved = record.get("saved")
+    if saved is not None and not _SAVED.fullmatch(saved):
+        raise ValueError(f"{saved!r} is not where a value can lie")
+    if record.get("stride") is not None:
+        record["stride"] = tuple(record["stride"])
+    record["stats"] = _stats(record.get("stats"))
+    record["sharding"] = _sharding(record.get("sharding"))
+    return _quick_value(**record)
+
+
+def inputs_to_json(inputs: Inputs | None) -> Any:
+    """``[positional, keyword]`` arguments."""
+    if inputs is None:
+        return None
+    kwargs = {name: item_to_json(item) for name, item in inputs.kwargs.items()}
+    return [[item_to_json(item) for item in inputs.args], kwargs]
+
+
+def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
+    """The inputs again."""
+    if coded is None:
+        return None
+    args, kwargs = coded
+    return Inputs(
+        tuple([item_from_json(item, values) for item in args]),
+        {name: item_from_json(item, values) for name, item in kwargs.items()},
+    )
+
+
+def outputs_to_json(outputs: Outputs | None) -> Any:
+    """``[item]``, so that "returned None" and "returned nothing" differ."""
+    return None if outputs is None else [item_to_json(outputs.item)]
+
+
+def outputs_from_json(coded: Any, values: tuple[Value, ...]) -> Outputs | None:
+    """The outputs again."""
+    return None if coded is None else Outputs(item_from_json(coded[0], values))
+
+
+def failure_to_json(error: Failure | None) -> Any:
+    """An exception as a list."""
+    return None if error is None else [error.type, error.message, error.here, error.traceback]
+
+
+_CODERS: dict[type, Callable[[Any], Any]] = {
+    Inputs: inputs_to_json,
+    Outputs: outputs_to_json,
+    Failure: failure_to_json,
+    tuple: list,
+}
+
+
+def call_row(call: Call) -> list[Any]:
+    """A call as a list in the order of its columns."""
+    row = list(_cells_of_call(call))
+    for position, cell in enumerate(row):
+        coder = _CODERS.get(type(cell))
+        if coder is not None:
+            row[position] = coder(cell)
+    return row
+
+
+def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
+    """The call again."""
+    inputs = inputs_from_json(record.get("inputs"), values)  # without a tensor in them they count as empty
+    record["inputs"] = Inputs() if inputs is None else inputs
+    record["given"] = inputs_from_json(record.get("given"), values)
+    record["outputs"] = outputs_from_json(record.get("outputs"), values)
+    record["returned"] = outputs_from_json(record.get("returned"), values)
+    record["error"] = None if record.get("error") is None else Failure(*record["error"])
+    record["aliases"] = tuple(record.get("aliases", ()))
+    return _quick_call(**record)
+
+
+def parameter_row(parameter: Parameter) -> list[Any]:
+    """A parameter as a list in the order of its columns."""
+    return _row_with_statistics(_cells_of_parameter(parameter))
+
+
+def parameter_from_row(record: dict[str, Any]) -> Parameter:
+    """The parameter again."""
+    record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
+    record["before"], record["stats"] = _stats(record.get("before")), _stats(record.get("stats"))
+    record["sharding"] = _sharding(record.get("sharding"))
+    return Parameter(**record)
