@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import nn
 
 from fxdebug.capture.body import unnoted
@@ -20,6 +21,7 @@ from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.state import Passed, References, references_to
+from fxdebug.capture.surroundings import computing_modes, names_of
 from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
@@ -78,6 +80,8 @@ class Bodies:
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
         containers = _containers(args, kwargs)
         stack.append(body)
+        if torch._C._len_torch_dispatch_stack():
+            self._note_modes(body, stack[0])
         try:
             if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
                 with self.tape.laid_on() if parent is None else self.tape.lifted():
@@ -101,6 +105,15 @@ class Bodies:
         except Exception as error:
             body.hazard = body.hazard or unnoted("it", error)
         return output
+
+    @staticmethod
+    def _note_modes(body: Body, outermost: Body) -> None:
+        """A mode that a caller put on for this call is in no graph, and computes instead of what is in it."""
+        modes = computing_modes()
+        if body is outermost:
+            body.modes = modes
+        elif modes != outermost.modes:
+            body.hazard = body.hazard or f"it runs under a mode of its caller's ({names_of(modes)})"
 
     def holds(self, index: int, output: Any) -> int:
         """How many references to what a call returned are ours."""

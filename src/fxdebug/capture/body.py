@@ -65,8 +65,8 @@ class Body:
     """What one call did: its arguments and results as codes, and its tape."""
 
     __slots__ = (
-        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "module",
-        "opaque", "out", "outermost", "regions", "suspended",
+        "args", "before", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs", "modes",
+        "module", "opaque", "out", "outermost", "regions", "suspended",
     )  # fmt: skip
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
@@ -85,6 +85,7 @@ class Body:
         self.suspended: str | None = None  # why there is no tape
         self.outermost = False  # no body was open when it began
         self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
+        self.modes: tuple[Any, ...] = ()  # dispatch modes that were on around the run
         self.regions = 0  # how many of its operations are compiled code
 
     def met(self) -> set[Uid]:

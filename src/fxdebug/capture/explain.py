@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fxdebug.capture import hush, wrap
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
-from fxdebug.capture.pattern import Pattern
+from fxdebug.capture.pattern import Pattern, traits_of
 from fxdebug.capture.recorded import pattern_of_tape
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, raised_at, short
@@ -86,6 +86,7 @@ class Explainer:
         if traced is not None:
             found = match(traced, body, self._values)
             if found is not None:
+                traced.traits = traits_of(body.module)
                 _remember(body, traced)
                 return Explained(body, "verified", _why(traced), traced, found.uids)
             reason = "its graph does not match what ran"
@@ -118,8 +119,8 @@ class Explainer:
                 pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
             if self._state.changed:
                 pattern.only_here = "its Python changes attributes or other objects that last, and a graph does not"
-            elif tracer.altered:
-                pattern.only_here = "its Python changes attributes or other objects around a call, and a graph does not"
+            elif tracer.around.altered:
+                pattern.only_here = f"{tracer.around.altered}, and a graph does not"
             elif self._state.drew:
                 pattern.only_here = "its Python draws random numbers of its own, and a graph does not"
             return pattern, ""
@@ -155,7 +156,8 @@ def _key(body: Body) -> tuple[Any, bool]:
 
 
 def _patterns(body: Body) -> list[Pattern]:
-    return _known.get(type(body.module), {}).get(_key(body), [])
+    known = _known.get(type(body.module), {}).get(_key(body), [])
+    return [pattern for pattern in known if pattern.traits == traits_of(body.module)] if known else known
 
 
 def _remember(body: Body, pattern: Pattern) -> None:

@@ -87,7 +87,9 @@ class Pattern:
     context: Context = (True, False, None)
     proven: bool = False  # traced symbolically, not taken from a tape
     names: tuple[str, ...] = ()  # of the slots that are arguments
+    asked: set[int] = field(default_factory=set)  # slots whose sizes its Python looked at
     reusable: bool = True
+    traits: tuple[Any, ...] = ()  # of the module it was traced for
     only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
 
 
@@ -113,6 +115,29 @@ def object_name(module: nn.Module, thing: object) -> str | None:
             if held is thing and name.isidentifier():
                 return f"{path}.{name}" if path else name
     return None
+
+
+def traits_of(module: nn.Module) -> tuple[Any, ...]:
+    """What a module's Python may decide by, numbers of layers apart.
+
+    What it decides need not leave a mark on the tape: a setting around an operation, a variable around a call.
+    A body is taken for an instance of another one's pattern only where these are the same.
+    """
+    return tuple([(name, _trait(held)) for name, held in module.__dict__.items() if name not in _OF_MODULES])
+
+
+def _trait(held: Any, depth: int = 0) -> Any:
+    kind = type(held)
+    if kind in (bool, str, float, type(None)):
+        return kind, held
+    if kind in (list, tuple) and depth < 2 and len(held) < 100:
+        return kind, tuple([_trait(item, depth + 1) for item in held])
+    if kind is dict and depth < 2 and len(held) < 100:
+        return kind, tuple([(str(key), _trait(item, depth + 1)) for key, item in held.items()])
+    return (kind, id(held)) if callable(held) and not isinstance(held, nn.Module) else kind
+
+
+_OF_MODULES = frozenset((*vars(nn.Module()), "forward"))
 
 
 def member(module: nn.Module, path: str) -> Any:

@@ -41,6 +41,7 @@ from fxdebug.capture.sizes import Shape, Size, plain
 from fxdebug.capture.source import Line, user_line
 from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
+from fxdebug.capture.surroundings import Surroundings
 from fxdebug.capture.tape import Body, Entry, context_now
 from fxdebug.capture.values import Values
 
@@ -53,8 +54,7 @@ class ModuleTracer(fx.Tracer):
 
     def __init__(self, body: Body, values: Values, is_altered_for: Callable[[nn.Module], bool]) -> None:
         super().__init__()
-        self.altered = False  # did it call a module for which things were other than before the trace?
-        self._is_altered_for = is_altered_for
+        self.around = Surroundings(is_altered_for)
         self._random = Moving()
         self.body = body
         self.values = values
@@ -82,6 +82,7 @@ class ModuleTracer(fx.Tracer):
         try:
             self._random.on()  # a body may set the very seed that the run has left
             with in_context(body.context), _Guide(self):
+                self.around.begin()
                 output = forward(*args, **kwargs)
             self._random.on("after")
         finally:
@@ -135,6 +136,7 @@ class ModuleTracer(fx.Tracer):
         if function in METADATA:
             return self._metadata(function, args, kwargs)
         self._random.on()
+        self.around.operation(function)
         entry = self._next(function)
         if type(entry.what) is not type(function) or entry.what != function:
             raise Mismatch(f"run again, it calls {name_of(function)} where {name_of(entry.what)} ran")
@@ -163,7 +165,7 @@ class ModuleTracer(fx.Tracer):
         if entry.what is not module and not is_another_of(module, entry.what):
             raise Mismatch(f"run again, it calls {name_of(module)} where {name_of(entry.what)} ran")
         self._random.on()
-        self.altered = self.altered or self._is_altered_for(entry.what)
+        self.around.call(entry.what)
         templates = self._call_templates(entry, args, kwargs)
         result = self._result(entry)
         if self._paths is None:
@@ -216,6 +218,7 @@ class ModuleTracer(fx.Tracer):
         if function in UNANSWERABLE:
             raise Mismatch(f"it asks for {getattr(function, '__self__', function).__name__}")
         shape = self._facts[asked.uid][0]
+        self.pattern.asked.add(asked.slot)
         if function == _getter["shape"] or function is Tensor.size:
             dim = args[1] if len(args) > 1 else kwargs.get("dim")
             if dim is None:
