@@ -184,3 +184,44 @@ def test_a_graph_runs_though_a_buffer_is_called_what_a_graph_module_has_itself()
     graph = fx_debug(model, of(1, 1)).root.fx
     assert torch.equal(graph(of(1, -1, 1)), model(of(1, -1, 1)))
     assert "code_code" in graph.code
+
+
+class Decides(Chosen):
+    """By what is set on it, on what it holds, and by the kind of its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.times = 2.0, 1
+        self.options = {"shift": 1.0}
+        self.inner = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.times):
+            x = x * self.scale + self.options["shift"]
+        return F.dropout(x, 0.5, self.inner.training).to(self.linear.weight.dtype)
+
+
+def change(model: Any, what: str) -> None:
+    match what:
+        case "an attribute":
+            model.scale = 3.0
+        case "a number":
+            model.times = 2
+        case "an item":
+            model.options["shift"] = -1.0
+        case "a flag of a child":
+            model.inner.eval()
+        case _:
+            model.double()
+
+
+@pytest.mark.parametrize(
+    "what", ["an attribute", "a number", "an item", "a flag of a child", "the dtype of parameters"]
+)
+def test_a_graph_refuses_when_what_its_module_decides_by_was_set_since(what: str) -> None:
+    model, x = Decides(), of(1, -1, 1)
+    graph = fx_debug(model, x).root.fx
+    graph(x)
+    change(model, what)
+    with pytest.raises(fxdebug.UsageError, match=r"does something else|runs more operations"):
+        graph(x)

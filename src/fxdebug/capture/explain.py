@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fxdebug.capture import hush, wrap
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
-from fxdebug.capture.pattern import Pattern, traits_of
+from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.recorded import pattern_of_tape
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, raised_at, short
@@ -30,6 +30,7 @@ from fxdebug.capture.standin import Mismatch, taken_back
 from fxdebug.capture.state import State
 from fxdebug.capture.tape import Body
 from fxdebug.capture.tracer import ModuleTracer
+from fxdebug.capture.traits import traits_of
 from fxdebug.capture.values import Values, first_line
 
 PATTERNS_KEPT = 8  # per class, forward and training flag: bodies that branch have a few

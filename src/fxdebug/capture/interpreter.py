@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from fxdebug.capture.blocks import closed
 from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
@@ -199,6 +200,11 @@ class Executor(fx.Interpreter):
         if self._child is not None:
             return self._child(module, args, kwargs)
         return module.forward(*args, **kwargs)  # what hooks and a __call__ of its own compute is in this graph
+
+    def run(self, *args: Any, **options: Any) -> Any:
+        """Run the graph; no block that it entered is left open."""
+        with closed():
+            return super().run(*args, **options)
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node; where its value was an assumption, it must come out again."""

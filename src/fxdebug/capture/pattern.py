@@ -117,29 +117,6 @@ def object_name(module: nn.Module, thing: object) -> str | None:
     return None
 
 
-def traits_of(module: nn.Module) -> tuple[Any, ...]:
-    """What a module's Python may decide by, numbers of layers apart.
-
-    What it decides need not leave a mark on the tape: a setting around an operation, a variable around a call.
-    A body is taken for an instance of another one's pattern only where these are the same.
-    """
-    return tuple([(name, _trait(held)) for name, held in module.__dict__.items() if name not in _OF_MODULES])
-
-
-def _trait(held: Any, depth: int = 0) -> Any:
-    kind = type(held)
-    if kind in (bool, str, float, type(None)):
-        return kind, held
-    if kind in (list, tuple) and depth < 2 and len(held) < 100:
-        return kind, tuple([_trait(item, depth + 1) for item in held])
-    if kind is dict and depth < 2 and len(held) < 100:
-        return kind, tuple([(str(key), _trait(item, depth + 1)) for key, item in held.items()])
-    return (kind, id(held)) if callable(held) and not isinstance(held, nn.Module) else kind
-
-
-_OF_MODULES = frozenset((*vars(nn.Module()), "forward"))
-
-
 def member(module: nn.Module, path: str) -> Any:
     """``module.a.b`` for ``"a.b"``; the module itself for an empty path."""
     found: Any = module
@@ -150,7 +127,9 @@ def member(module: nn.Module, path: str) -> Any:
 
 def is_another_of(module: nn.Module, recorded: Any) -> bool:
     """Is it a module made in the body, without tensors, that is configured just like the one made when it ran?"""
-    if type(module) is not type(recorded) or module._parameters or module._buffers or module._modules:
+    if type(module) is not type(recorded) or module._modules:
+        return False
+    if any(held is not None for held in (*module._parameters.values(), *module._buffers.values())):
         return False
     mine, theirs = module.__dict__, recorded.__dict__
     plain = [name for name in mine if not name.startswith("_") and name != "forward"]
