@@ -6,10 +6,11 @@ other tensors the body gets at are others in the operations, and what its Python
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from fxdebug.capture.coding import is_same
 from fxdebug.capture.context import in_context
 from fxdebug.capture.fxgraph import Built
 from fxdebug.capture.hidden import hidden_input
-from fxdebug.capture.hush import hushed
+from fxdebug.capture.hush import hushed, standing_in
 from fxdebug.capture.interpreter import Executor
 from fxdebug.capture.match import Match
 from fxdebug.capture.nested import differs_inside
@@ -34,6 +35,7 @@ from fxdebug.capture.reach import Reach
 from fxdebug.capture.source import short
 from fxdebug.capture.state import State
 from fxdebug.capture.tape import Body, context_now
+from fxdebug.capture.valued import GoesByValues, has_questions
 from fxdebug.capture.values import Values, first_line
 
 
@@ -54,10 +56,10 @@ def checked(built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Se
     ``inside``: run the graph too, and see that the calls in it do what they do in the body.
     """
     found = Check()
-    for instead in (_Faked, _Copied):
+    for instead in (_Copied,) if _has_scripted(module) else (_Faked, _Copied):
         by_values = instead is _Copied
         try:
-            native = _tape(built.pattern, instead, module, None, lambda own: own((args, kwargs)))
+            native, by_values = _tape(built.pattern, instead, module, None, lambda own: own((args, kwargs)))
             attempt = Match(built.pattern, *native)
             holds = attempt.holds()
             problem = _answer(attempt, built.pattern)
@@ -65,7 +67,7 @@ def checked(built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Se
                 problem = hidden_input(native[0], native[0]) if holds else _difference(attempt, built.pattern)
             if problem is None and inside and any(node.module is not None for node in built.pattern.nodes):
                 graph = _Runs(built, module)
-                with_graph = _tape(built.pattern, instead, module, graph, lambda own: (own(tuple(tensors)), {}))
+                with_graph, _ = _tape(built.pattern, instead, module, graph, lambda own: (own(tuple(tensors)), {}))
                 problem = differs_inside(native, with_graph)
         except Exception as error:
             problem = f"it cannot be checked for these inputs ({type(error).__name__}: {first_line(error)})"
@@ -75,6 +77,11 @@ def checked(built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Se
         if problem is None:
             break
     return found
+
+
+def _has_scripted(module: nn.Module) -> bool:
+    """Is there scripted code in it that keeps its tensors where no mode reaches them?"""
+    return any(isinstance(inner, torch.jit.ScriptModule) for inner in module.modules())
 
 
 class _Runs:
@@ -89,26 +96,42 @@ class _Runs:
         return Executor(self._built, self._module).run(*tensors)
 
 
-_Taped = tuple[Body, Values]
+_Taped = tuple[Body, Values]  # what ran
 
 
 def _tape(
     pattern: Pattern, instead: type[_Faked] | type[_Copied], module: nn.Module, graph: _Runs | None, given: Any
-) -> _Taped:
-    """The tape of a body, or of a graph that runs instead; the program is as it was afterwards."""
+) -> tuple[_Taped, bool]:
+    """The tape of a body, or of a graph that runs instead, and whether it went by values; nothing is left changed."""
     state = State(module)
 
-    def run() -> _Taped:
-        with instead(module) as inside:
+    def run() -> tuple[_Taped, bool]:
+        with instead(module) as inside, GoesByValues() as values:
             args, kwargs = given(lambda things: tree_map(inside.own, things))
-            return tape_of(module, args, kwargs, graph)
+            taped = tape_of(module, args, kwargs, graph)
+        return taped, values.found or has_questions(taped[0])
 
     try:
-        with state.kept(), hushed(), warnings.catch_warnings(), in_context(pattern.context):
+        with _scripted_kept(module), state.kept(), hushed(), warnings.catch_warnings(), in_context(pattern.context):
             warnings.simplefilter("ignore")
             return contextvars.copy_context().run(run)
     finally:
         state.put_back()
+
+
+@contextlib.contextmanager
+def _scripted_kept(module: nn.Module) -> Iterator[None]:
+    """A block after which the tensors of scripted modules are what they were: such code works on the real ones."""
+    scripted = [inner for inner in module.modules() if isinstance(inner, torch.jit.ScriptModule)]
+    held = [tensor for inner in scripted for tensor in (*inner.parameters(False), *inner.buffers(False))]
+    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in held if not tensor.is_inference()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, version, copy in before:
+                if tensor._version != version:
+                    tensor.copy_(copy)
 
 
 class _Instead(TorchFunctionMode):
@@ -191,6 +214,15 @@ class _Copied(_Instead):
 
     def is_foreign(self, tensor: Tensor) -> bool:
         return id(tensor) in self._held
+
+    def __enter__(self) -> Any:
+        self._scripted = standing_in(self._put)
+        self._scripted.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._scripted.__exit__(*error)
 
 
 def _copied(tensor: Tensor) -> Tensor:

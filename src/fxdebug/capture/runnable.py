@@ -21,7 +21,7 @@ from fxdebug.capture.faked import checked
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.interpreter import Executor, Refused, bindings
 from fxdebug.capture.pattern import member
-from fxdebug.capture.traits import standing_of
+from fxdebug.capture.traits import Standing
 from fxdebug.errors import UsageError
 
 Facts = tuple[object, ...]
@@ -53,7 +53,8 @@ class GraphOfCall(fx.GraphModule):
         object.__setattr__(self, "_what", (built, module, name))
         object.__setattr__(self, "_made", (made.training, tuple(range(len(made.facts))), *made.facts))
         object.__setattr__(self, "_sizes", made.sizes)
-        object.__setattr__(self, "_standing", ())  # how the module stood when the following was found out
+        object.__setattr__(self, "_standing", Standing(module))
+        object.__setattr__(self, "_stood", ())  # how it stood when the following was found out
         object.__setattr__(self, "_proven", set())  # sizes and layouts for which the body does the same, by themselves
         object.__setattr__(self, "_inside", set())  # those for which its calls are known to do the same
         object.__setattr__(self, "_kinds", [str(kind) for kind, *_ in made.facts])
@@ -98,12 +99,7 @@ class GraphOfCall(fx.GraphModule):
         first = {id(tensor): place for place, tensor in reversed([*enumerate(tensors)])}
         which = tuple([first[id(tensor)] for tensor in tensors])  # Python can tell whether two are one and the same
         key = (module.training, which, *map(facts_of, tensors))
-        with torch._C.DisableTorchFunction():
-            standing = standing_of(module)
-        if standing != self._standing:  # set since, or counted on: nothing that was found out need hold any more
-            object.__setattr__(self, "_standing", standing)
-            self._proven.clear()
-            self._inside.clear()
+        self._forget_where_anything_was_set()
         if key in self._proven:
             return None
         for kind, tensor in zip(self._kinds, tensors):
@@ -118,6 +114,14 @@ class GraphOfCall(fx.GraphModule):
         if not found.by_values:
             self._proven.add(key)
         return None
+
+    def _forget_where_anything_was_set(self) -> None:
+        """What was found out holds as long as all stands as it stood then."""
+        stands = self._standing.now()
+        if stands != self._stood:
+            object.__setattr__(self, "_stood", stands)
+            self._proven.clear()
+            self._inside.clear()
 
 
 def _root(built: Built, module: nn.Module) -> dict[str, Any]:

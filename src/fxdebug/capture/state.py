@@ -96,7 +96,8 @@ class State:
             if place.put_back() and place not in self._swapped:
                 self.changed = True
         for back in self._rewinds:
-            back()
+            if back():
+                self.changed = True
 
     def put_back(self) -> None:
         """Everything as it was."""

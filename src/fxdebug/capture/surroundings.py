@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._device import DeviceContext
 
 from fxdebug.capture.standin import Mismatch
 
@@ -25,8 +26,8 @@ _CALLS = (
     ("torch.backends.mha", "_is_fastpath_enabled"),
     ("torch.nn.utils.parametrize", "_cache_enabled"),
 )
-# Their modes look at operations, and return what these return.
-_LOOKING_ON = ("torch.utils.checkpoint", "torch.utils.flop_counter")
+# Their modes look at operations and return what these return. Ours is on while a body is traced.
+_LOOKING_ON = ("torch.utils.checkpoint", "torch.utils.flop_counter", "fxdebug.")
 # What these libraries keep in context variables gathers outputs and decides nothing.
 _GATHERING = ("torch.", "transformers.")
 
@@ -43,7 +44,7 @@ class Surroundings:
 
     def begin(self) -> None:
         """Things are now as they are when the body begins, with the mode of the trace on."""
-        self._functions = torch._C._len_torch_function_stack()
+        self._functions = _changing()
         self._modes = computing_modes()
         self._einsum = _values(_EINSUM)
         self._calls = _values(_CALLS)
@@ -69,9 +70,9 @@ class Surroundings:
 
     def _other(self) -> str | None:
         """In words: what is other now than when the body began."""
-        if torch._C._len_torch_function_stack() != self._functions:
-            mode = torch._C._get_function_stack_at(torch._C._len_torch_function_stack() - 1)
-            return f"its Python calls a module under a mode of its own ({type(mode).__name__})"
+        functions = _changing()
+        if functions != self._functions:
+            return f"its Python calls a module under a mode of its own ({names_of(functions[len(self._functions) :])})"
         if _values(_CALLS) != self._calls:
             return "its Python changes a setting of torch's around a call"
         if dict(os.environ) != self._environment:
@@ -96,6 +97,12 @@ def computing_modes() -> tuple[Any, ...]:
         return ()
     modes = [torch._C._get_dispatch_stack_at(i) for i in range(count)]
     return tuple([mode for mode in modes if not type(mode).__module__.startswith(_LOOKING_ON)])
+
+
+def _changing() -> tuple[Any, ...]:
+    """The function modes that are on in this thread. A device is in the arguments of what it is for: tapes tell."""
+    modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    return tuple([mode for mode in modes if type(mode) is not DeviceContext])
 
 
 def names_of(modes: tuple[Any, ...]) -> str:

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import sizes
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, uids_in
 from fxdebug.capture.context import in_context
+from fxdebug.capture.guide import Guide, NothingWritten
 from fxdebug.capture.metadata import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.naming import argument_names, name_of, short
 from fxdebug.capture.pattern import (
@@ -81,7 +81,7 @@ class ModuleTracer(fx.Tracer):
         before = sizes.listen(self._asked)
         try:
             self._random.on()  # a body may set the very seed that the run has left
-            with in_context(body.context), _Guide(self):
+            with in_context(body.context), Guide(self.operation), NothingWritten():
                 self.around.begin()
                 output = forward(*args, **kwargs)
             self._random.on("after")
@@ -395,14 +395,3 @@ class ModuleTracer(fx.Tracer):
         if name is None:
             self.pattern.reusable = False
         return Attribute(name, None if name is not None else tensor)
-
-
-class _Guide(TorchFunctionMode):
-    """Hands every torch function to the tracer instead of running it."""
-
-    def __init__(self, tracer: ModuleTracer) -> None:
-        super().__init__()
-        self._tracer = tracer
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._tracer.operation(func, args, kwargs or {})

@@ -1,4 +1,4 @@
-"""What a module's Python may decide by: its own attributes, and those of the modules, tensors and objects it holds.
+"""What a module's Python may decide by: its own attributes, those of what it holds, variables that its code names.
 
 What it decides need not leave a mark on a tape: a setting around an operation, a variable around a call, a constant
 that only another run would show.
@@ -6,10 +6,15 @@ that only another run would show.
 
 from __future__ import annotations
 
+import contextvars
+import os
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from fxdebug.capture.reach import MISSING, Reach, contents_of
 
 MOST = 200  # items of a container
 
@@ -19,13 +24,31 @@ def traits_of(module: nn.Module) -> tuple[Any, ...]:
     return tuple(_own(module, numbers=False))
 
 
-def standing_of(module: nn.Module) -> tuple[Any, ...]:
-    """How a module and everything in it stands now: attributes, training flags, kinds of parameters and buffers."""
-    found: list[Any] = []
-    for inner in module.modules():
-        found.append((inner.training, *_own(inner, numbers=True)))
-        found += [_kind_of(held) for held in (*inner._parameters.values(), *inner._buffers.values())]
-    return tuple(found)
+class Standing:
+    """How a module and all that its Python decides by stand: :meth:`now` is another one once anything was set.
+
+    Objects are known by their ids, so that none is kept alive.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        reach = Reach(module)
+        self._module = module
+        self._globals = reach.globals
+        self._cells = reach.cells
+        self._classes = [*reach.classes, *{kind for kind, _ in reach.members}]
+
+    def now(self) -> tuple[Any, ...]:
+        """How it all stands now."""
+        with torch._C.DisableTorchFunction():
+            found: list[Any] = [id(place.get(name, MISSING)) for place, name in self._globals]
+            found += [tuple(map(id, contents_of(cell))) for cell in self._cells]
+            found += [tuple(map(id, kind.__dict__.values())) for kind in self._classes]
+            found += [(id(variable), id(held)) for variable, held in contextvars.copy_context().items()]
+            found += os.environ.items()
+            for inner in self._module.modules():
+                found.append((inner.training, *_own(inner, numbers=True)))
+                found += [_kind_of(held) for held in (*inner._parameters.values(), *inner._buffers.values())]
+            return tuple(found)
 
 
 def _own(module: nn.Module, numbers: bool) -> Iterator[tuple[str, Any]]:
@@ -39,7 +62,7 @@ def _trait(held: Any, numbers: bool, depth: int = 0) -> Any:
     if kind in (bool, str, float, type(None)) or (numbers and kind in (int, complex, bytes)):
         return kind, repr(held) if kind is float else held  # 0.0 is not -0.0
     if issubclass(kind, Tensor):
-        return _kind_of(held) if numbers else kind
+        return (id(held), _kind_of(held)) if numbers else kind
     if depth < 2:
         if kind in (list, tuple) and len(held) < MOST:
             return kind, tuple([_trait(item, numbers, depth + 1) for item in held])
@@ -48,7 +71,7 @@ def _trait(held: Any, numbers: bool, depth: int = 0) -> Any:
         inside = getattr(held, "__dict__", None) if numbers else None
         if type(inside) is dict and not isinstance(held, (nn.Module, type)) and len(inside) < MOST:
             return kind, id(held), tuple([(name, _trait(item, numbers, depth + 1)) for name, item in inside.items()])
-    return (kind, id(held)) if callable(held) and not isinstance(held, nn.Module) else kind
+    return (kind, id(held)) if numbers or (callable(held) and not isinstance(held, nn.Module)) else kind
 
 
 def _kind_of(held: Tensor | None) -> Any:
