@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,9 +24,10 @@ class Guide(TorchFunctionMode):
 
 
 class NothingWritten(TorchDispatchMode):
-    """What is written past the guide (by scripted code, with torch functions switched off) must not be written twice."""
+    """What is written past the guide (by scripted code, with torch functions off) must not be written twice."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
             raise Mismatch(f"{func} ran past the tape")
-        return func(*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunction():  # the guide is still on
+            return func(*args, **(kwargs or {}))
