@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -89,7 +90,10 @@ AROUND: dict[str, tuple[Callable[[], Any], str]] = {
     "function of torch": (lambda: mock.patch.object(F, "gelu", twice), OBJECTS),
     "function of torch by its name": (lambda: mock.patch("torch.nn.functional.gelu", twice), OBJECTS),
     "function of Python": (lambda: mock.patch.object(math, "sqrt", lambda x: 1.0), OBJECTS),
-    "method of a class of torch": (lambda: mock.patch.object(nn.Linear, "forward", without_bias), OBJECTS),
+    "method of a class of torch": (
+        lambda: mock.patch.object(nn.Linear, "forward", without_bias),
+        "Linear ran another forward than it has",
+    ),
     "setting in Python": (
         nn.utils.parametrize.cached,
         "its Python changes a setting of torch's around a call, and a graph does not",
@@ -197,3 +201,26 @@ def test_a_graph_refuses_where_the_calls_in_it_do_something_else_for_whatever_re
 def test_a_body_that_does_nothing_around_its_calls_says_nothing_for_one_that_does() -> None:
     assert traced(Around(nullcontext)).root.fx(torch.randn(5, 8)).shape == (5, 8)
     assert refusal(traced(Around(warmer)), 3) == AROUND["context variable"][1]
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("function mode", "it ran under a mode of its caller's (Doubles)"),
+        ("method of a class of torch", "Linear ran another forward than it has"),
+    ],
+)
+def test_a_graph_refuses_where_its_caller_saw_to_it_that_calls_in_it_did_something_else(what: str, reason: str) -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.middle = nn.Sequential(nn.Linear(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with AROUND[what][0]():
+                return self.middle(x)
+
+    call = traced(Outer()).find("middle")[0]
+    assert call.status == "verified", call.reason
+    with pytest.raises(fxdebug.UsageError, match=re.escape(reason)):
+        call.fx(torch.randn(3, 8))

@@ -21,7 +21,7 @@ from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.state import Passed, References, references_to
-from fxdebug.capture.surroundings import computing_modes, names_of
+from fxdebug.capture.surroundings import changing_modes, computing_modes, names_of
 from fxdebug.capture.tape import Body, Context, Tape, makes_no_difference, put_on, take_off
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
@@ -80,7 +80,8 @@ class Bodies:
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
         containers = _containers(args, kwargs)
         stack.append(body)
-        if torch._C._len_torch_dispatch_stack():
+        body.functions = torch._C._len_torch_function_stack()
+        if body.functions > stack[0].functions + 1 or torch._C._len_torch_dispatch_stack():  # 1: the tape
             self._note_modes(body, stack[0])
         try:
             if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
@@ -109,6 +110,7 @@ class Bodies:
     @staticmethod
     def _note_modes(body: Body, outermost: Body) -> None:
         """A mode that a caller put on for this call is in no graph, and computes instead of what is in it."""
+        body.under = names_of(changing_modes(outermost.functions + 1)) or None
         modes = computing_modes()
         if body is outermost:
             body.modes = modes

@@ -17,7 +17,7 @@ from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.explain import Explained, Explainer
 from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.hidden import hidden_input
+from fxdebug.capture.hidden import hidden_input, set_by_a_caller
 from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
 from fxdebug.capture.match import Match
 from fxdebug.capture.runnable import GraphOfCall, Made
@@ -69,7 +69,7 @@ class Live:
             device = torch.device(first.device)
             facts.append((first.type, shape, dtype, device, first.layout, first.stride, gradient, False))  # facts_of
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
-        hidden = hidden_input(body, outermost)
+        hidden = hidden_input(body, outermost) or set_by_a_caller(body)
         made = Made(facts, call.training, self._sizes(explained))
         return GraphOfCall(self.built(explained), body.module, call.id, made, hidden)
 

@@ -44,7 +44,7 @@ class Surroundings:
 
     def begin(self) -> None:
         """Things are now as they are when the body begins, with the mode of the trace on."""
-        self._functions = _changing()
+        self._functions = changing_modes()
         self._modes = computing_modes()
         self._einsum = _values(_EINSUM)
         self._calls = _values(_CALLS)
@@ -70,7 +70,7 @@ class Surroundings:
 
     def _other(self) -> str | None:
         """In words: what is other now than when the body began."""
-        functions = _changing()
+        functions = changing_modes()
         if functions != self._functions:
             return f"its Python calls a module under a mode of its own ({names_of(functions[len(self._functions) :])})"
         if _values(_CALLS) != self._calls:
@@ -99,9 +99,9 @@ def computing_modes() -> tuple[Any, ...]:
     return tuple([mode for mode in modes if not type(mode).__module__.startswith(_LOOKING_ON)])
 
 
-def _changing() -> tuple[Any, ...]:
+def changing_modes(above: int = 0) -> tuple[Any, ...]:
     """The function modes that are on in this thread. A device is in the arguments of what it is for: tapes tell."""
-    modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    modes = [torch._C._get_function_stack_at(i) for i in range(above, torch._C._len_torch_function_stack())]
     return tuple([mode for mode in modes if type(mode) is not DeviceContext])
 
 
