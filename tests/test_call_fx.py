@@ -268,3 +268,13 @@ def test_running_it_elsewhere_leaves_the_model_as_it_was() -> None:
         made(torch.randn(9, 8))
     assert model.calls == 1
     assert "forward" not in vars(model)
+
+
+class MakesItsNorm(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.LayerNorm(x.shape[-1], elementwise_affine=False)(self.l(x))
+
+
+def test_a_module_without_weights_that_is_made_in_the_body_is_taken_for_the_one_that_ran() -> None:
+    model = MakesItsNorm()
+    agree(model, graph(model), *OTHERS)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import nn
 
 from fxdebug.capture.body import Body, unnoted
@@ -23,6 +24,7 @@ from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
+from fxdebug.capture.surroundings import changing_modes, computing_modes, names_of
 from fxdebug.capture.tape import Tape
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
@@ -83,6 +85,9 @@ class Bodies:
         unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
         containers = _containers(unusual) if unusual else ()
         stack.append(body)
+        body.functions = torch._C._len_torch_function_stack()
+        if body.functions > stack[0].functions + 1 or torch._C._len_torch_dispatch_stack():  # 1: the tape
+            self._note_modes(body, stack[0])
         try:
             if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
                 with self.tape.laid_on() if parent is None else self.tape.lifted():
@@ -108,6 +113,16 @@ class Bodies:
         if unusual and any(hasattr(type(thing), "__next__") for thing in unusual):
             body.hazard = body.hazard or "it was given an iterator, which would be used up"
         return output
+
+    @staticmethod
+    def _note_modes(body: Body, outermost: Body) -> None:
+        """A mode that a caller put on for this call is in no graph, and computes instead of what is in it."""
+        body.under = names_of(changing_modes(outermost.functions + 1)) or None
+        modes = computing_modes()
+        if body is outermost:
+            body.modes = modes
+        elif modes != outermost.modes:
+            body.hazard = body.hazard or f"it runs under a mode of its caller's ({names_of(modes)})"
 
     def holds(self, index: int, output: Any) -> int:
         """How many references to what a call returned are ours."""

@@ -64,8 +64,8 @@ class Body:
     """What one call did: its arguments and results as codes, and its tape."""
 
     __slots__ = (
-        "args", "before", "code", "context", "copies", "entries", "forward", "given", "hazard", "index", "kwargs",
-        "line", "module", "opaque", "out", "outermost", "regions", "suspended",
+        "args", "before", "code", "context", "copies", "entries", "forward", "functions", "given", "hazard", "index",
+        "kwargs", "line", "modes", "module", "opaque", "out", "outermost", "regions", "suspended", "under",
     )  # fmt: skip
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
@@ -86,6 +86,9 @@ class Body:
         self.suspended: str | None = None  # why there is no tape
         self.outermost = False  # no body was open when it began
         self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
+        self.modes: tuple[Any, ...] = ()  # dispatch modes that were on around the run
+        self.functions = 0  # how many function modes were on when it began
+        self.under: str | None = None  # the function modes that a caller put on for it
         self.regions = 0  # how many of its operations are compiled code
 
     def met(self) -> set[Uid]:

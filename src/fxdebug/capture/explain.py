@@ -30,6 +30,7 @@ from fxdebug.capture.source import Line, raised_at, short
 from fxdebug.capture.standin import Mismatch, taken_back
 from fxdebug.capture.state import State
 from fxdebug.capture.tracer import ModuleTracer
+from fxdebug.capture.traits import traits_of
 from fxdebug.capture.values import Values, first_line
 
 PATTERNS_KEPT = 8  # per class, forward and training flag: bodies that branch have a few
@@ -87,6 +88,7 @@ class Explainer:
         if traced is not None:
             found = match(traced, body, self._values)
             if found is not None:
+                traced.traits = traits_of(body.module)
                 _remember(body, traced)
                 return Explained(body, "verified", _why(traced), traced, found.uids)
             reason = "its graph does not match what ran"
@@ -119,8 +121,8 @@ class Explainer:
                 pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
             if self._state.changed:
                 pattern.only_here = "its Python changes attributes or other objects that last, and a graph does not"
-            elif tracer.altered:
-                pattern.only_here = "its Python changes attributes or other objects around a call, and a graph does not"
+            elif tracer.around.altered:
+                pattern.only_here = f"{tracer.around.altered}, and a graph does not"
             elif self._state.drew:
                 pattern.only_here = "its Python draws random numbers of its own, and a graph does not"
             return pattern, ""
@@ -157,10 +159,11 @@ def _key(body: Body) -> tuple[Any, bool]:
 
 def _patterns(body: Body) -> list[Pattern]:
     kept = _known.get(type(body.module), {}).get(_key(body), [])
-    if len(kept) < 2:
+    if not kept:
         return kept
-    module = id(body.module)
-    return sorted(kept, key=lambda pattern: module not in pattern.fitted)
+    module, traits = id(body.module), traits_of(body.module)
+    fitting = [pattern for pattern in kept if pattern.traits == traits]
+    return sorted(fitting, key=lambda pattern: module not in pattern.fitted) if len(fitting) > 1 else fitting
 
 
 def _remember(body: Body, pattern: Pattern) -> None:

@@ -6,10 +6,12 @@ other tensors the body gets at are others in the operations, and what its Python
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,46 +23,115 @@ from torch.utils._pytree import tree_map
 from fxdebug.capture import wrap
 from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body
+from fxdebug.capture.coding import is_same
 from fxdebug.capture.context import context_now, in_context
+from fxdebug.capture.fxgraph import Built
 from fxdebug.capture.hidden import hidden_input
-from fxdebug.capture.hush import hushed
+from fxdebug.capture.hush import hushed, standing_in
+from fxdebug.capture.interpreter import Executor
 from fxdebug.capture.match import Match
+from fxdebug.capture.nested import differs_inside
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
 from fxdebug.capture.source import short
 from fxdebug.capture.state import State
+from fxdebug.capture.valued import GoesByValues, has_questions
 from fxdebug.capture.values import Values, first_line
 
 
-def differs_elsewhere(pattern: Pattern, module: nn.Module, args: Any, kwargs: Any) -> str | None:
-    """Run the body on inputs like these and match the tape; ``None`` if the pattern is what it does.
+@dataclass(frozen=True)
+class Check:
+    """What came out of a check: why the graph does not hold (``None``: it holds), and how far that reaches."""
 
-    On fake tensors, for nothing; where these cannot tell (a branch on a value, an operation that has no fake
-    version, Python that looks whether tensors are fake), on copies of the real ones.
-    """
     problem: str | None = None
-    for instead in (_Faked, _Copied):
-        state = State(module)
+    by_values: bool = False  # did it take the values? Then it says nothing about others of the same sizes
+    failed: bool = False  # could the body not be run?
+
+
+def checked(built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor], inside: bool) -> Check:
+    """Run the body on inputs like these and match the tape: is the graph what it does?
+
+    On fake tensors, for nothing; where these cannot tell (a branch on a value, a size that depends on values,
+    an operation that has no fake version, Python that looks whether tensors are fake), on copies of the real ones.
+    ``inside``: run the graph too, and see that the calls in it do what they do in the body.
+    """
+    found = Check()
+    for instead in (_Copied,) if _has_scripted(module) else (_Faked, _Copied):
+        by_values = instead is _Copied
         try:
-            with state.kept(), hushed(), warnings.catch_warnings(), in_context(pattern.context):
-                warnings.simplefilter("ignore")
-                body, values = contextvars.copy_context().run(_tape, instead, module, args, kwargs)
+            native, by_values = _tape(built.pattern, instead, module, None, lambda own: own((args, kwargs)))
+            attempt = Match(built.pattern, *native)
+            holds = attempt.holds()
+            problem = _answer(attempt, built.pattern)
+            if problem is None:
+                problem = hidden_input(native[0], native[0]) if holds else _difference(attempt, built.pattern)
+            if problem is None and inside and any(node.module is not None for node in built.pattern.nodes):
+                graph = _Runs(built, module)
+                with_graph, _ = _tape(built.pattern, instead, module, graph, lambda own: (own(tuple(tensors)), {}))
+                problem = differs_inside(native, with_graph)
         except Exception as error:
             problem = f"it cannot be checked for these inputs ({type(error).__name__}: {first_line(error)})"
+            found = Check(problem, by_values, failed=True)
             continue
-        finally:
-            state.put_back()
-        attempt = Match(pattern, body, values)
-        problem = hidden_input(body, body) if attempt.holds() else _difference(attempt, pattern)
+        found = Check(problem, by_values)
         if problem is None:
-            return None
-    return problem
+            break
+    return found
 
 
-def _tape(instead: type[_Faked] | type[_Copied], module: nn.Module, args: Any, kwargs: Any) -> tuple[Body, Values]:
-    with instead(module) as inside:
-        given = tree_map(inside.own, (args, kwargs))
-        return tape_of(module, *given)
+def _has_scripted(module: nn.Module) -> bool:
+    """Is there scripted code in it that keeps its tensors where no mode reaches them?"""
+    return any(isinstance(inner, torch.jit.ScriptModule) for inner in module.modules())
+
+
+class _Runs:
+    """The graph in the place of a body."""
+
+    def __init__(self, built: Built, module: nn.Module) -> None:
+        self._built = built
+        self._module = module
+        self.unregistered = [held for held in built.objects.values() if isinstance(held, nn.Module)]
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        return Executor(self._built, self._module).run(*tensors)
+
+
+_Taped = tuple[Body, Values]  # what ran
+
+
+def _tape(
+    pattern: Pattern, instead: type[_Faked] | type[_Copied], module: nn.Module, graph: _Runs | None, given: Any
+) -> tuple[_Taped, bool]:
+    """The tape of a body, or of a graph that runs instead, and whether it went by values; nothing is left changed."""
+    state = State(module)
+
+    def run() -> tuple[_Taped, bool]:
+        with instead(module) as inside, GoesByValues() as values:
+            args, kwargs = given(lambda things: tree_map(inside.own, things))
+            taped = tape_of(module, args, kwargs, graph)
+        return taped, values.found or has_questions(taped[0])
+
+    try:
+        with _scripted_kept(module), state.kept(), hushed(), warnings.catch_warnings(), in_context(pattern.context):
+            warnings.simplefilter("ignore")
+            return contextvars.copy_context().run(run)
+    finally:
+        state.put_back()
+
+
+@contextlib.contextmanager
+def _scripted_kept(module: nn.Module) -> Iterator[None]:
+    """A block after which the tensors of scripted modules are what they were: such code works on the real ones."""
+    scripted = [inner for inner in module.modules() if isinstance(inner, torch.jit.ScriptModule)]
+    held = [tensor for inner in scripted for tensor in (*inner.parameters(False), *inner.buffers(False))]
+    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in held if not tensor.is_inference()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, version, copy in before:
+                if tensor._version != version:
+                    tensor.copy_(copy)
 
 
 class _Instead(TorchFunctionMode):
@@ -144,6 +215,15 @@ class _Copied(_Instead):
     def is_foreign(self, tensor: Tensor) -> bool:
         return id(tensor) in self._held
 
+    def __enter__(self) -> Any:
+        self._scripted = standing_in(self._put)
+        self._scripted.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._scripted.__exit__(*error)
+
 
 def _copied(tensor: Tensor) -> Tensor:
     """A copy with the same strides, on which ``contiguous`` and others do what they would do on the tensor."""
@@ -154,6 +234,19 @@ def _copied(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
         memory, tensor.storage_offset(), tensor.shape, tensor.stride()
     )
+
+
+def _answer(attempt: Match, pattern: Pattern) -> str | None:
+    """The first question about a value that has another answer here, in words."""
+    last = len(pattern.nodes) if attempt.failed_at is None else attempt.failed_at + 1
+    reached = min(len(attempt.body.entries), last)
+    for guard in pattern.guards:
+        if guard.node is None or guard.node >= reached:
+            continue
+        answer, expected = attempt.body.entries[guard.node].out, pattern.nodes[guard.node].out
+        if type(answer) is not type(expected) or not is_same(answer, expected):
+            return f"the graph was made where {guard}; here it is {answer!r}"
+    return None
 
 
 def _difference(attempt: Match, pattern: Pattern) -> str:
@@ -177,8 +270,10 @@ def _at(line: Any) -> str:
 # The tape of one forward -------------------------------------------------------------------------
 
 
-def tape_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Body, Values]:
-    """Run one forward for real (on fake tensors, say) and return its tape."""
+def tape_of(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], instead: _Runs | None = None
+) -> tuple[Body, Values]:
+    """Run one forward for real (on fake tensors, say), or its graph ``instead`` of it, and return the tape."""
     from fxdebug.capture.bodies import Bodies
 
     values = Values({}, None, lambda what: None, measuring=False)
@@ -186,8 +281,12 @@ def tape_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     watcher = _Watcher(bodies)
     wrap.begin(watcher)
     try:
-        wrap.watch(watcher, list(module.modules()))
-        module.forward(*args, **kwargs)
+        more = () if instead is None else instead.unregistered
+        wrap.watch(watcher, [inner for each in (module, *more) for inner in each.modules()])
+        if instead is None:
+            module.forward(*args, **kwargs)
+        else:
+            watcher.call(module, instead, args, kwargs)
     finally:
         wrap.end(watcher)
     return bodies.by_index[0], values

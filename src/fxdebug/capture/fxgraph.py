@@ -10,9 +10,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
+from fxdebug.capture.blocks import Blocks
 from fxdebug.capture.coding import ATOMS, Struct
 from fxdebug.capture.context import Context
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
@@ -45,7 +45,7 @@ class Built:
         self._attributes: dict[Any, fx.Node] = {}
         self._sizes: dict[Any, fx.Node] = {}
         self._results: list[fx.Node] = []
-        self._context = pattern.context
+        self._blocks = Blocks(pattern.context)
         self._build()
 
     def _build(self) -> None:
@@ -96,16 +96,9 @@ class Built:
         return target
 
     def _switch(self, context: Context) -> None:
-        """Calls that bring about another grad or autocast state."""
-        (gradients, _, autocast), (wanted, _, wanted_autocast) = self._context, context
-        if autocast != wanted_autocast:
-            for _ in autocast or ():
-                self.graph.call_function(_leave_autocast, ())
-            for device, dtype in wanted_autocast or ():
-                self.graph.call_function(_enter_autocast, (device, dtype))
-        if gradients != wanted:
-            self.graph.call_function(torch._C._set_grad_enabled, (wanted,))
-        self._context = context
+        """Calls that bring about another grad, inference or autocast state."""
+        for function, args in self._blocks.switches(context):
+            self.graph.call_function(function, args)
 
     def _operand(self, template: Any) -> Any:
         kind = type(template)
@@ -244,18 +237,3 @@ def _importable(function: Any) -> Callable[..., Any]:
 
 def _identifier(name: str) -> str:
     return name if name.isidentifier() else "".join(c if c.isalnum() else "_" for c in f"a_{name}")
-
-
-_entered: list[Any] = []
-
-
-def _enter_autocast(device: str, dtype: torch.dtype) -> None:
-    """Begin an autocast block of a generated function."""
-    block = torch.autocast(device, dtype=dtype)
-    block.__enter__()
-    _entered.append(block)
-
-
-def _leave_autocast() -> None:
-    """End the innermost autocast block of a generated function."""
-    _entered.pop().__exit__(None, None, None)

@@ -1,12 +1,14 @@
-"""Tensors that reach a call past its arguments: by an attribute that was set, a swapped parameter, a closure.
+"""What reaches a call past its arguments: tensors by an attribute or a closure, a mode or a forward that a caller set.
 
 A graph hands on arguments and nothing else. Where what is inside takes a tensor of the run that it was not
-given, the graph is right for this run, and running it on other inputs would compute with stale tensors.
+given, the graph is right for this run, and running it on other inputs would compute with stale tensors. Where
+a caller saw to it that calls inside do something else than alone, running it would not do what the call did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import FunctionType
 
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import uids_in
@@ -29,6 +31,17 @@ def hidden_input(body: Body, outermost: Body) -> str | None:
         foreign = (_taken(each) - from_inside) & of_the_run
         if foreign:
             return f"{type_name(type(each.module))} in it takes a tensor that is no argument of it"
+    return None
+
+
+def set_by_a_caller(body: Body) -> str | None:
+    """In words: what a caller changed for this call and the calls in it, so that it did other things than alone."""
+    if body.under is not None:
+        return f"it ran under a mode of its caller's ({body.under})"
+    for each in (body, *_below(body)):
+        ran, has = (getattr(forward, "__func__", forward) for forward in (each.forward, each.module.forward))
+        if type(ran) is type(has) is FunctionType and ran is not has and "__fxdebug__" not in has.__dict__:
+            return f"{type_name(type(each.module))} ran another forward than it has"
     return None
 
 

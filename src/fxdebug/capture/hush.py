@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from fxdebug.capture.distributed import communicating
 from fxdebug.capture.standin import Mismatch
@@ -97,6 +98,7 @@ class _Mine(threading.local):
     """How many of these blocks this thread is in."""
 
     depth = 0
+    stands_for: Callable[[Any], Any] | None = None  # what a tensor is replaced by where a scripted function runs
     within: FrameType | None = None  # what the innermost one is in
 
 
@@ -114,7 +116,12 @@ def begin() -> None:
         if _blocks > 1:
             return
         talking = _refuse("it communicates with other processes")
-        for owner, name, replacement in (*_REPLACED, *((owner, name, talking) for owner, name in communicating())):
+        scripted = torch.jit.ScriptFunction, "__call__", _scripted
+        for owner, name, replacement in (
+            *_REPLACED,
+            scripted,
+            *((owner, name, talking) for owner, name in communicating()),
+        ):
             original = getattr(owner, name)
             ours = _for_hushed(replacement, original)
             held = vars(owner).get(name, original)  # C's methods look else when asked for
@@ -137,6 +144,27 @@ def end() -> None:
             owner, name, original, ours = _saved.pop()
             if getattr(owner, name) is ours:  # what the program put there meanwhile stays
                 setattr(owner, name, original)
+
+
+def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A scripted function is no torch function: no mode hears of it; what it writes to would be written to twice."""
+    if _mine.stands_for is None:
+        raise Mismatch("it runs a scripted function")
+    args, kwargs = tree_map(_mine.stands_for, (args, kwargs))
+    return _call_scripted(function, *args, **kwargs)
+
+
+_call_scripted = torch.jit.ScriptFunction.__call__
+
+
+@contextlib.contextmanager
+def standing_in(stands_for: Callable[[Any], Any]) -> Iterator[None]:
+    """A block in which scripted functions of this thread run, on what ``stands_for`` their arguments."""
+    before, _mine.stands_for = _mine.stands_for, stands_for
+    try:
+        yield
+    finally:
+        _mine.stands_for = before
 
 
 @contextlib.contextmanager

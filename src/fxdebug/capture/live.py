@@ -17,9 +17,10 @@ from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.explain import Explained, Explainer
 from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.hidden import hidden_input
+from fxdebug.capture.hidden import hidden_input, set_by_a_caller
 from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
-from fxdebug.capture.runnable import GraphOfCall
+from fxdebug.capture.match import Match
+from fxdebug.capture.runnable import GraphOfCall, Made
 from fxdebug.capture.sizes import Size, plain
 from fxdebug.capture.values import Values
 from fxdebug.errors import UsageError
@@ -68,8 +69,16 @@ class Live:
             device = torch.device(first.device)
             facts.append((first.type, shape, dtype, device, first.layout, first.stride, gradient, False))  # facts_of
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
-        hidden = hidden_input(body, outermost)
-        return GraphOfCall(self.built(explained), body.module, call.id, facts, call.training, hidden)
+        hidden = hidden_input(body, outermost) or set_by_a_caller(body)
+        made = Made(facts, call.training, self._sizes(explained))
+        return GraphOfCall(self.built(explained), body.module, call.id, made, hidden)
+
+    def _sizes(self, explained: Explained) -> dict[int, tuple[int, ...]]:
+        """What the sizes that a body's Python looks at were in this call."""
+        pattern, body = explained.pattern, explained.body
+        assert pattern is not None
+        match = Match(pattern, body, self._values)
+        return {slot: match.shape(slot) for slot in pattern.asked} if match.holds() else {}
 
     def explained(self, index: int) -> Explained | None:
         """What became of a call, by its index in the trace."""

@@ -15,33 +15,52 @@ import torch
 from fxdebug.capture.standin import Mismatch
 
 
-def rewind(thing: Any) -> Callable[[], None] | None:
-    """A call that gives a random generator or an array the state it has now."""
+def rewind(thing: Any) -> Callable[[], bool] | None:
+    """A call that gives a random generator or an array the state it has now, and tells whether it had another one."""
     kind = type(thing)  # not isinstance: it asks the object, which may say anything
     if issubclass(kind, random.Random):
-        return functools.partial(thing.setstate, thing.getstate())
+        return _back(thing.getstate, thing.setstate)
     if issubclass(kind, torch.Generator):
-        return functools.partial(thing.set_state, thing.get_state())
+        return _back(thing.get_state, thing.set_state, lambda state: state.numpy().tobytes())
     if issubclass(kind, bytearray):
-        return functools.partial(thing.__setitem__, slice(None), bytes(thing))
+        return _back(lambda: bytes(thing), functools.partial(thing.__setitem__, slice(None)))
     home = kind.__module__
     if home.startswith("numpy"):
         numpy = sys.modules["numpy"]
         if issubclass(kind, numpy.random.RandomState):
-            return functools.partial(thing.set_state, thing.get_state())
+            return _back(thing.get_state, thing.set_state, _comparable)
         if issubclass(kind, numpy.random.Generator):
-            return functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
+            bits = thing.bit_generator
+            return _back(lambda: bits.state, functools.partial(setattr, bits, "state"), _comparable)
         if issubclass(kind, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
-            return functools.partial(_refill, thing, thing.copy())
+            return _back(thing.copy, functools.partial(thing.__setitem__, ...), lambda array: array.tobytes())
     return None
 
 
 _LARGE = 1 << 24
 
 
-def _refill(array: Any, contents: Any) -> None:
-    if array.tobytes() != contents.tobytes():
-        array[...] = contents
+def _back(get: Callable[[], Any], put: Callable[[Any], Any], known_by: Callable[[Any], Any] | None = None) -> Any:
+    before = get()
+    known = before if known_by is None else known_by(before)
+
+    def back() -> bool:
+        now = get()
+        if (now if known_by is None else known_by(now)) == known:
+            return False
+        put(before)
+        return True
+
+    return back
+
+
+def _comparable(state: Any) -> Any:
+    """A state with arrays in it as something that can be compared."""
+    if isinstance(state, dict):
+        return {name: _comparable(item) for name, item in state.items()}
+    if isinstance(state, tuple):
+        return tuple([_comparable(item) for item in state])
+    return state.tobytes() if hasattr(state, "tobytes") else state
 
 
 def stub(thing: Any) -> Any:

@@ -87,8 +87,10 @@ class Pattern:
     context: Context = (True, False, None)
     proven: bool = False  # traced symbolically, not taken from a tape
     names: tuple[str, ...] = ()  # of the slots that are arguments
+    asked: set[int] = field(default_factory=set)  # slots whose sizes its Python looked at
     reusable: bool = True
     fitted: set[int] = field(default_factory=set)  # ids of modules it fitted: where several could, it is tried first
+    traits: tuple[Any, ...] = ()  # of the module it was traced for
     only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
 
 
@@ -128,7 +130,9 @@ def member(module: nn.Module, path: str) -> Any:
 
 def is_another_of(module: nn.Module, recorded: Any) -> bool:
     """Is it a module made in the body, without tensors, that is configured just like the one made when it ran?"""
-    if type(module) is not type(recorded) or module._parameters or module._buffers or module._modules:
+    if type(module) is not type(recorded) or module._modules:
+        return False
+    if any(held is not None for held in (*module._parameters.values(), *module._buffers.values())):
         return False
     mine, theirs = module.__dict__, recorded.__dict__
     plain = [name for name in mine if not name.startswith("_") and name != "forward"]

@@ -51,6 +51,7 @@ class Reach:
         self.slotted: list[Any] = []
         self.classes: list[type] = []
         self.globals: list[tuple[dict[str, Any], str]] = []  # a module's names, and one of them that code names
+        self.members: list[tuple[type, str]] = []  # a library's class, and an attribute of it that code names
         self.others: list[Any] = []
         self.tensors: dict[int, int] = {}  # id → how many references the places above have to it
         self._seen: set[int] = set(counted)
@@ -154,23 +155,45 @@ class Reach:
                 self._pending.append(function.__dict__)
             self._names(function.__globals__, set(_names(function.__code__)))
 
-    def _names(self, place: dict[str, Any], names: Iterable[str]) -> None:
+    def _names(self, place: dict[str, Any], names: Iterable[str], known: tuple[int, ...] = ()) -> None:
         for name in names:
-            if (id(place), name) in self._named:
-                continue
-            self._named.add((id(place), name))
             if name not in place:
-                self.globals.append((place, name))  # it may be made
+                self._variable(place, name)  # it may be made
                 continue
             thing = place[name]
             if isinstance(thing, types.ModuleType):
-                if not is_library(thing.__name__):
-                    self._names(vars(thing), names)
+                if id(thing) not in known and not _is_ours(thing.__name__):
+                    among = self._names if not is_library(thing.__name__) else self._patched
+                    among(vars(thing), names, (*known, id(thing)))
                 continue
-            self.globals.append((place, name))
+            if not self._variable(place, name):
+                continue
             home = getattr(thing, "__module__", None)
             if not isinstance(thing, (type, types.FunctionType)) or not is_library(home):
                 self._pending.append(thing)
+            elif isinstance(thing, type):
+                self._patched_class(thing, names)
+
+    def _variable(self, place: dict[str, Any], name: str) -> bool:
+        if (id(place), name) in self._named:
+            return False
+        self._named.add((id(place), name))
+        self.globals.append((place, name))
+        return True
+
+    def _patched(self, place: dict[str, Any], names: Iterable[str], known: tuple[int, ...] = ()) -> None:
+        """What code of the program names in a library: it may put something else there, for the length of a call."""
+        for name in names:
+            thing = place.get(name)
+            if isinstance(thing, types.ModuleType):
+                if id(thing) not in known:
+                    self._patched(vars(thing), names, (*known, id(thing)))
+            elif name in place and self._variable(place, name) and isinstance(thing, type):
+                self._patched_class(thing, names)
+
+    def _patched_class(self, kind: type, names: Iterable[str]) -> None:
+        if kind.__flags__ & _HEAP_TYPE:  # others are C's, and cannot be changed
+            self.members.extend([(kind, name) for name in names if hasattr(kind, name) and not name.startswith("__")])
 
 
 def mappings_of(module: nn.Module) -> Iterator[dict[Any, Any]]:
@@ -192,10 +215,19 @@ def _functions_of(thing: Any) -> tuple[Any, ...]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
+    """What code names, also in strings: ``patch.object(F, "gelu")``, ``patch("torch.nn.functional.gelu")``."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
+        elif type(constant) is str and len(constant) < _LONGEST_NAME:
+            parts = constant.split(".")
+            if all(map(str.isidentifier, parts)):
+                yield from parts
+
+
+_LONGEST_NAME = 100
+_HEAP_TYPE = 1 << 9  # of a class that Python code made
 
 
 def items_of(container: Any) -> list[Any]:

@@ -38,6 +38,7 @@ class State:
             *[_Sequence(sequence) for sequence in found.sequences],
             *[_Variable(_Cell(cell)) for cell in found.cells],
             *[_Variable(_Global(place, name)) for place, name in found.globals],
+            *[_Variable(_ClassMember(kind, name)) for kind, name in found.members],
             *[_Members(thing) for thing in found.slotted],
             *[_Class(kind) for kind in found.classes],
         ]
@@ -95,7 +96,8 @@ class State:
             if place.put_back() and place not in self._swapped:
                 self.changed = True
         for back in self._rewinds:
-            back()
+            if back():
+                self.changed = True
 
     def put_back(self) -> None:
         """Everything as it was."""
@@ -274,6 +276,23 @@ class _Member:
 
     def delete(self) -> None:
         object.__delattr__(self._owner, self._name)
+
+
+class _ClassMember:
+    """An attribute of a class of a library's."""
+
+    def __init__(self, kind: type, name: str) -> None:
+        self._class = kind
+        self._name = name
+
+    def get(self) -> Any:
+        return self._class.__dict__.get(self._name, MISSING)
+
+    def set(self, thing: Any) -> None:
+        type.__setattr__(self._class, self._name, thing)
+
+    def delete(self) -> None:
+        type.__delattr__(self._class, self._name)
 
 
 class _Variable(_Place):

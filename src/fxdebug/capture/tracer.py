@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import sizes
 from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, uids_in
 from fxdebug.capture.context import context_now, in_context
+from fxdebug.capture.guide import Guide, NothingWritten
 from fxdebug.capture.metadata import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.naming import argument_names, name_of, short
 from fxdebug.capture.pattern import (
@@ -42,6 +42,7 @@ from fxdebug.capture.sizes import Shape, Size, plain
 from fxdebug.capture.source import Line, user_line
 from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
+from fxdebug.capture.surroundings import Surroundings
 from fxdebug.capture.values import Values
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
@@ -53,8 +54,7 @@ class ModuleTracer(fx.Tracer):
 
     def __init__(self, body: Body, values: Values, is_altered_for: Callable[[nn.Module], bool]) -> None:
         super().__init__()
-        self.altered = False  # did it call a module for which things were other than before the trace?
-        self._is_altered_for = is_altered_for
+        self.around = Surroundings(is_altered_for)
         self._random = Moving()
         self.body = body
         self.values = values
@@ -81,7 +81,8 @@ class ModuleTracer(fx.Tracer):
         before = sizes.listen(self._asked)
         try:
             self._random.on()  # a body may set the very seed that the run has left
-            with in_context(body.context), _Guide(self):
+            with in_context(body.context), Guide(self.operation), NothingWritten():
+                self.around.begin()
                 output = forward(*args, **kwargs)
             self._random.on("after")
         finally:
@@ -135,6 +136,7 @@ class ModuleTracer(fx.Tracer):
         if function in METADATA:
             return self._metadata(function, args, kwargs)
         self._random.on()
+        self.around.operation(function)
         entry = self._next(function)
         if type(entry.what) is not type(function) or entry.what != function:
             raise Mismatch(f"run again, it calls {name_of(function)} where {name_of(entry.what)} ran")
@@ -163,7 +165,7 @@ class ModuleTracer(fx.Tracer):
         if entry.what is not module and not is_another_of(module, entry.what):
             raise Mismatch(f"run again, it calls {name_of(module)} where {name_of(entry.what)} ran")
         self._random.on()
-        self.altered = self.altered or self._is_altered_for(entry.what)
+        self.around.call(entry.what)
         templates = self._call_templates(entry, args, kwargs)
         result = self._result(entry)
         if self._paths is None:
@@ -216,6 +218,7 @@ class ModuleTracer(fx.Tracer):
         if function in UNANSWERABLE:
             raise Mismatch(f"it asks for {getattr(function, '__self__', function).__name__}")
         shape = self._facts[asked.uid][0]
+        self.pattern.asked.add(asked.slot)
         if function == _getter["shape"] or function is Tensor.size:
             dim = args[1] if len(args) > 1 else kwargs.get("dim")
             if dim is None:
@@ -392,14 +395,3 @@ class ModuleTracer(fx.Tracer):
         if name is None:
             self.pattern.reusable = False
         return Attribute(name, None if name is not None else tensor)
-
-
-class _Guide(TorchFunctionMode):
-    """Hands every torch function to the tracer instead of running it."""
-
-    def __init__(self, tracer: ModuleTracer) -> None:
-        super().__init__()
-        self._tracer = tracer
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._tracer.operation(func, args, kwargs or {})
