@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.explain import forget_patterns
+from fxdebug.capture.undisturbed import undisturbed
 
 written: list[int] = []
 
@@ -52,6 +55,31 @@ def test_what_another_thread_writes_while_bodies_are_run_again_is_not_taken_back
     assert made > 20
     missing = sorted(set(range(made)) - set(written))
     assert len(missing) <= made // 20, f"{len(missing)} of {made} entries are gone"  # written at the very moment
+
+
+def test_the_interval_at_which_threads_change_is_put_back() -> None:
+    before = sys.getswitchinterval()
+    first, second = undisturbed(), undisturbed()
+    first.__enter__()
+    second.__enter__()
+    assert sys.getswitchinterval() > before
+    first.__exit__(None, None, None)
+    assert sys.getswitchinterval() > before
+    second.__exit__(None, None, None)
+    assert sys.getswitchinterval() == before
+    with contextlib.suppress(ValueError), undisturbed():
+        raise ValueError
+    assert sys.getswitchinterval() == before
+
+
+def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
+    before = sys.getswitchinterval()
+    try:
+        with undisturbed():
+            sys.setswitchinterval(0.25)
+        assert sys.getswitchinterval() == 0.25
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_runs_in_other_threads_are_no_part_of_what_a_model_can_reach() -> None:

@@ -24,6 +24,7 @@ from torch import nn
 from fxdebug.capture.own_state import rewind, stub
 from fxdebug.capture.reach import MISSING, Reach, contents_of, mappings_of, slot_of, slots_of
 from fxdebug.capture.references import Passed, References, references_to
+from fxdebug.capture.undisturbed import undisturbed
 
 __all__ = ["Passed", "References", "State", "references_to"]
 
@@ -63,18 +64,19 @@ class State:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """A block after which everything that is reached through the modules is as it was before."""
-        before = random.getstate(), _numpy_state()
-        if not self._alone:  # what other threads of the program wrote since the last block stays
-            for place in self._places:
-                if place not in self._swapped:
-                    place.take_down()
-        for swap in self._swaps:
-            swap()
-        try:
-            yield
-        finally:
-            self.put_back_attributes()
-            self.drew = random.getstate() != before[0] or _comparable(_numpy_state()) != _comparable(before[1])
+        before = random.getstate(), _numpy_state()  # first of all: numpy lets other threads in
+        with contextlib.nullcontext() if self._alone else undisturbed():
+            if not self._alone:  # what other threads of the program wrote since the last block stays
+                for place in self._places:
+                    if place not in self._swapped:
+                        place.take_down()
+            for swap in self._swaps:
+                swap()
+            try:
+                yield
+            finally:
+                self.put_back_attributes()
+        self.drew = random.getstate() != before[0] or _comparable(_numpy_state()) != _comparable(before[1])
 
     def is_altered_for(self, module: nn.Module) -> bool:
         """Inside a block: would a call of this module now find other things than before it?

@@ -370,20 +370,22 @@ def deeply(work: Callable[[], Any]) -> Any:
     raised: list[BaseException] = []
 
     def run() -> None:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, 200_000))
         try:
             result.append(work())
         except BaseException as error:
             raised.append(error)
+        finally:
+            sys.setrecursionlimit(limit)  # here: the thread that waits may be deeper than it was allowed to be
 
     with _deep:  # the limit and the stack's size are the process's
-        limit, stack = sys.getrecursionlimit(), threading.stack_size(512 * 1024 * 1024)
+        stack = threading.stack_size(512 * 1024 * 1024)
         try:
-            sys.setrecursionlimit(max(limit, 200_000))
             thread = threading.Thread(target=run)
             thread.start()
             thread.join()
         finally:
-            sys.setrecursionlimit(limit)
             threading.stack_size(stack)
     if raised:
         raise raised[0]
