@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import os
 import random
 import sys
@@ -173,13 +174,13 @@ class _Mapping(_Place):
 
     def take_down(self) -> None:
         self._contents = list(self._kind.items(self.held))
-        self._ids = self._now()
-
-    def _now(self) -> tuple[list[int], list[int]]:
-        return list(map(id, self._kind.keys(self.held))), list(map(id, self._kind.values(self.held)))
+        self._keys, self._values = [key for key, _ in self._contents], [thing for _, thing in self._contents]
 
     def is_altered(self) -> bool:
-        return self._now() != self._ids
+        held, kind = self.held, self._kind
+        if kind.__len__(held) != len(self._keys) or not all(map(operator.is_, kind.values(held), self._values)):
+            return True
+        return not all(map(operator.is_, kind.keys(held), self._keys))
 
     def is_only_wrapped(self) -> bool:
         now = [(name, id(thing)) for name, thing in self._kind.items(self.held) if not _is_wrapper(thing)]
@@ -187,12 +188,13 @@ class _Mapping(_Place):
 
     def restore(self) -> None:
         held, kind = self.held, self._kind  # other threads may be reading: what did not change stays
-        for name in [name for name in list(kind.keys(held)) if id(name) not in self._ids[0]]:
+        had = set(map(id, self._keys))
+        for name in [name for name in list(kind.keys(held)) if id(name) not in had]:
             kind.__delitem__(held, name)
         for name, thing in self._contents:
             if kind.get(held, name, MISSING) is not thing:
                 kind.__setitem__(held, name, thing)
-        if self._now()[0] != self._ids[0]:  # in another order
+        if not all(map(operator.is_, kind.keys(held), self._keys)):  # in another order
             kind.clear(held)
             for name, thing in self._contents:
                 kind.__setitem__(held, name, thing)
