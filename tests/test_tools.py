@@ -69,7 +69,7 @@ def test_bench_tells_what_got_slower(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool, "BARS", [])
-    monkeypatch.setattr(tool, "kernel_verdicts", lambda: [])  # how fast this machine is at the moment is no matter here
+    monkeypatch.setattr(tool, "kernel_verdicts", list)  # how fast this machine is at the moment is no matter here
     before = tmp_path / "before.json"
     options = ["--models", "mlp-12", "--modes", "tree", "hooks", "--rounds", "1", "--json", str(tmp_path / "now.json")]
     for then, status in ((1e-3, 1), (1e6, 0)):

@@ -63,7 +63,7 @@ def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
     found = Compiled()
     if "torch._dynamo" not in sys.modules:
         return found
-    suspects = [m for m in modules if "_compiled_call_impl" in m.__dict__ or type(m).__name__ == "OptimizedModule"]
+    suspects = [m for m in modules if "_compiled_call_impl" in m.__dict__ or _is_optimized(m)]
     for module in suspects:
         callback = _callback(module)
         if callback is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fxdebug.stats import is_freed
 from fxdebug.values import Sharding
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _functorch = torch._C._functorch
 
 

@@ -79,10 +79,12 @@ class Explainer:
         if body.suspended is not None:
             return Explained(body, "opaque", body.suspended)
         if body.hazard is None:
-            for pattern in _patterns(body):
+            patterns = _patterns(body)
+            for pattern in patterns:
                 found = match(pattern, body, self._values)
                 if found is not None:
-                    pattern.fitted.add(id(body.module))
+                    if len(patterns) > 1:
+                        pattern.fits(body.module)
                     return Explained(body, "verified", _why(pattern), pattern, found.uids, reused=True)
         traced, reason = self._attempt(body)
         if traced is not None:

@@ -62,16 +62,8 @@ class Match:
                 return False
         elif not self._is_child(node.module, entry.what):
             return False
-        wanted, given = node.args, entry.args
-        if len(wanted) != len(given):
+        if not self._equal(node.args, entry.args):
             return False
-        uids = self.uids
-        for template, code in zip(wanted, given):  # plainly: most are tensors
-            if type(template) is Slot:
-                if type(code) is not Uid or uids[template.number] != code:
-                    return False
-            elif template is not code and not self._equal(template, code):
-                return False
         if (node.kwargs or entry.kwargs) and not self._equal(node.kwargs, entry.kwargs):
             return False
         if entry.changed is not None:
@@ -79,11 +71,7 @@ class Match:
         if type(node.out) is int:
             self._answers[index] = entry.out
             return type(entry.out) is int  # an answer that stays symbolic (item): checked where it is used
-        out = node.out
-        if type(out) is Slot and uids[out.number] is None and type(entry.out) is Uid:
-            uids[out.number] = entry.out
-            return True
-        return self._bind(out, entry.out)
+        return self._bind(node.out, entry.out)
 
     def _is_child(self, wanted: str | nn.Module | None, module: Any) -> bool:
         if not isinstance(module, nn.Module):

@@ -28,7 +28,6 @@ from fxdebug.values import Stats
 AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
 
 Places = list[tuple[Any, ...] | None]
-_PLAIN = frozenset(PLAIN)
 
 
 class _Roll:
@@ -85,7 +84,7 @@ def _roll_of(layout: Layout, found: list[Found]) -> tuple[_Roll, list[Tensor]]:
 
 def _places_of(tensors: list[Tensor]) -> Places:
     """Where tensors lie and what they look like."""
-    if _PLAIN.issuperset(map(type, tensors)):
+    if PLAIN.issuperset(map(type, tensors)):
         try:
             return [(tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in tensors]
         except RuntimeError:  # sparse, …: no memory of its own
@@ -116,7 +115,6 @@ class Parameters:
     """
 
     def __init__(self, layout: Layout, modules: list[nn.Module], measuring: bool | None = None) -> None:
-        self._layout = layout
         self._measuring = measuring
         with aside(), np.errstate(all="ignore"):  # weights may be infinite
             self._roll, self._tensors = roll, tensors = _roll_of(layout, tensors_of(modules))
@@ -195,8 +193,7 @@ class Parameters:
     def _record(self, position: int, tensor: Tensor, mark: Mark | None, values: Values) -> Parameter:
         """What became of one that was there before the run; ``mark``: of the data it has now."""
         before = self._before[position]
-        is_it = tensor is self._tensors[position]
-        moved = not is_it or version_of(tensor) != self._versions[position]
+        moved = tensor is not self._tensors[position] or version_of(tensor) != self._versions[position]
         changed = moved or mark != self._marks[position]
         if changed and not moved:
             values.distrust(tensor)

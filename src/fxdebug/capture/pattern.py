@@ -72,6 +72,9 @@ class Guard:
         return f"{self.what} is {self.answer}" + (f" ({self.source})" if self.source else "")
 
 
+MOST_FITTED = 10_000  # modules a pattern remembers to have fitted: in a long process they come and go
+
+
 @dataclass(eq=False)
 class Pattern:
     """A body's graph in template form."""
@@ -92,6 +95,12 @@ class Pattern:
     fitted: set[int] = field(default_factory=set)  # ids of modules it fitted: where several could, it is tried first
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
+
+    def fits(self, module: nn.Module) -> None:
+        """It fitted this module. A hint, no more: ids are given out again."""
+        if len(self.fitted) >= MOST_FITTED:
+            self.fitted.clear()
+        self.fitted.add(id(module))
 
 
 def relative_paths(module: nn.Module) -> dict[int, str]:

@@ -173,8 +173,11 @@ class _Mapping(_Place):
         self.take_down()
 
     def take_down(self) -> None:
-        self._contents = list(self._kind.items(self.held))
-        self._keys, self._values = [key for key, _ in self._contents], [thing for _, thing in self._contents]
+        contents = list(self._kind.items(self.held))
+        self._keys, self._values = [key for key, _ in contents], [thing for _, thing in contents]
+
+    def _contents(self) -> Iterator[tuple[Any, Any]]:
+        return zip(self._keys, self._values)
 
     def is_altered(self) -> bool:
         held, kind = self.held, self._kind
@@ -184,24 +187,24 @@ class _Mapping(_Place):
 
     def is_only_wrapped(self) -> bool:
         now = [(name, id(thing)) for name, thing in self._kind.items(self.held) if not _is_wrapper(thing)]
-        return now == [(name, id(thing)) for name, thing in self._contents if not _is_wrapper(thing)]
+        return now == [(name, id(thing)) for name, thing in self._contents() if not _is_wrapper(thing)]
 
     def restore(self) -> None:
         held, kind = self.held, self._kind  # other threads may be reading: what did not change stays
         had = set(map(id, self._keys))
         for name in [name for name in list(kind.keys(held)) if id(name) not in had]:
             kind.__delitem__(held, name)
-        for name, thing in self._contents:
+        for name, thing in self._contents():
             if kind.get(held, name, MISSING) is not thing:
                 kind.__setitem__(held, name, thing)
         if not all(map(operator.is_, kind.keys(held), self._keys)):  # in another order
             kind.clear(held)
-            for name, thing in self._contents:
+            for name, thing in self._contents():
                 kind.__setitem__(held, name, thing)
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
         put, held = self._kind.__setitem__, self.held
-        return [functools.partial(put, held, name, stubs[id(x)]) for name, x in self._contents if id(x) in stubs]
+        return [functools.partial(put, held, name, stubs[id(x)]) for name, x in self._contents() if id(x) in stubs]
 
 
 class _Sequence(_Place):

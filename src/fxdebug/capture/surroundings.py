@@ -48,7 +48,7 @@ class Surroundings:
         self._modes = computing_modes()
         self._einsum = _values(_EINSUM)
         self._calls = _values(_CALLS)
-        self._environment = _environment()
+        self._environment = environment()
         self._variables = contextvars.copy_context()
 
     def operation(self, function: Any = None) -> None:
@@ -75,7 +75,7 @@ class Surroundings:
             return f"its Python calls a module under a mode of its own ({names_of(functions[len(self._functions) :])})"
         if _values(_CALLS) != self._calls:
             return "its Python changes a setting of torch's around a call"
-        if _environment() != self._environment:
+        if environment() != self._environment:
             return "its Python changes the environment around a call"
         variable = next(self._other_variables(), None)
         return None if variable is None else f"its Python sets a context variable around a call ({variable.name})"
@@ -90,7 +90,7 @@ class Surroundings:
 _NOTHING = object()
 
 
-def _environment() -> dict[Any, Any]:
+def environment() -> dict[Any, Any]:
     """The environment's variables, as they are kept: to decode them takes a while."""
     return dict(getattr(os.environ, "_data", os.environ))
 

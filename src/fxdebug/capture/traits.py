@@ -7,7 +7,6 @@ that only another run would show.
 from __future__ import annotations
 
 import contextvars
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.reach import MISSING, Reach, contents_of
+from fxdebug.capture.surroundings import environment
 
 MOST = 200  # items of a container
 
@@ -49,7 +49,7 @@ class Standing:
             found += [tuple(map(id, contents_of(cell))) for cell in self._cells]
             found += [tuple(map(id, kind.__dict__.values())) for kind in self._classes]
             found += [(id(variable), id(held)) for variable, held in contextvars.copy_context().items()]
-            found += os.environ.items()
+            found += environment().items()
             for inner in self._module.modules():
                 found.append((inner.training, *_own(inner, numbers=True)))
                 found += [_kind_of(held) for held in (*inner._parameters.values(), *inner._buffers.values())]

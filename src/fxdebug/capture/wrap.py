@@ -345,9 +345,8 @@ def _leave(observer: Observer, keys: Iterable[int]) -> None:
             wrapped = _table.get(key)
             if wrapped is None:
                 continue
-            if wrapped.observers != (observer,):
-                wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
-            if wrapped.observers in ((), (observer,)):
+            wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
+            if not wrapped.observers:
                 _unwrap(wrapped)
                 del _table[key]
 

@@ -39,17 +39,24 @@ def loop(dtype: torch.dtype) -> Loop | None:
     kind = KINDS.get(dtype)
     if kind is None:
         return None
-    engine = engine_of(_program(kind))
-    made = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(_Found))
-    code = made(engine.get_function_address("sums"))
+    code = code_of(_program(kind), "sums", _Found)
 
-    def sums(address: int, count: int, engine: Any = engine) -> Sums:  # the code is gone when its engine is
+    def sums(address: int, count: int) -> Sums:
         found = _Found()
         code(address, count, found)
         total, squares, low, high, zeros = found
         return total, squares, low, high, int(zeros)
 
     return sums
+
+
+def code_of(program: str, name: str, results: type[Any]) -> Any:
+    """A function of a program: to be called with an address, a count and where its results go."""
+    engine = engine_of(program)
+    made = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(results))
+    code: Any = made(engine.get_function_address(name))
+    code.engine = engine  # the machine code is gone when that is
+    return code
 
 
 def engine_of(program: str) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from fxdebug.stats.compiled import KINDS, LANES, LOOSE, Kind, engine_of, many
+from fxdebug.stats.compiled import KINDS, LANES, LOOSE, Kind, code_of, many
 
 Marking = Callable[[int, int], bytes]
 _Found = ctypes.c_int64 * 2
@@ -31,11 +31,9 @@ def marking(dtype: torch.dtype) -> Marking | None:
     kind = KINDS.get(dtype)
     if kind is None:
         return None
-    engine = engine_of(_program(kind))
-    made = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(_Found))
-    code = made(engine.get_function_address("mark"))
+    code = code_of(_program(kind), "mark", _Found)
 
-    def mark(address: int, count: int, engine: object = engine) -> bytes:  # the code is gone when its engine is
+    def mark(address: int, count: int) -> bytes:
         found = _Found()
         code(address, count, found)
         return bytes(found)

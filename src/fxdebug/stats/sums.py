@@ -12,7 +12,7 @@ import math
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ _FINE_DOT = 8192  # ... where five digits must be right: 128 of them in each run
 _WIDE_DOT = 8192  # in float64: for more of them numpy's library starts threads of its own, and waits for them
 _FEW = 8192  # elements up to which numpy's sum is done before torch's has begun; beyond, torch's takes a third
 
+Code = TypeVar("Code")
 Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
 _Memory = ctypes.c_char * (1 << 62)  # from some address on: of a type for each size there would be no end
 _least, _greatest, _added = np.minimum.reduce, np.maximum.reduce, np.add.reduce
@@ -50,24 +51,25 @@ def has_two_zeros(sums: Sums) -> bool:
 @functools.cache
 def loop_of(dtype: torch.dtype) -> Callable[[int, int], Sums] | None:
     """Sums of so many elements from an address on, in one pass; ``None`` where nothing makes such code."""
-    try:
-        from fxdebug.stats import compiled
-    except ImportError:  # the extra ``fast`` is not installed
-        return None
-    try:
-        return compiled.loop(dtype)
-    except Exception:  # a system that lets nobody make code, a processor that llvmlite does not know
-        return None
+    from fxdebug.stats import compiled
+
+    return _if_possible(compiled.loop, dtype)
 
 
 @functools.cache
 def marking_of(dtype: torch.dtype) -> Callable[[int, int], bytes] | None:
     """Sums of elements and of their codes, to see whether data changed; ``None`` where nothing makes such code."""
-    try:
-        from fxdebug.stats import marking
+    from fxdebug.stats import marking
 
-        return marking.marking(dtype)
-    except Exception:  # as for :func:`loop_of`
+    return _if_possible(marking.marking, dtype)
+
+
+def _if_possible(make: Callable[[torch.dtype], Code | None], dtype: torch.dtype) -> Code | None:
+    try:
+        return make(dtype)
+    except (
+        Exception
+    ):  # without the extra ``fast``; a system that lets nobody make code, a processor unknown to llvmlite
         return None
 
 
