@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from test_stats import COMPLEX, FLOATS, INTEGERS, SHAPES_OF_DATA, assert_close, exact, listed, precision, tensors
 from torch import nn
 
+import fxdebug.capture.numbers
+import fxdebug.capture.sight
 import fxdebug.capture.staging
-import fxdebug.capture.values
 from fxdebug import Trace, fx_debug
 from fxdebug.capture.values import Values
 from fxdebug.stats import elsewhere, measure, sums
@@ -81,7 +82,9 @@ def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -
         mock.patch.object(torch.Tensor, "cpu", counted("cpu", cpu)),
         mock.patch.object(torch.Tensor, "tolist", counted("tolist", tolist)),
         mock.patch.object(sums, "array_of", counted("memory was read", array_of)),
-        mock.patch.object(fxdebug.capture.values, "is_elsewhere", lambda tensor: far),
+        mock.patch.object(fxdebug.capture.numbers, "is_elsewhere", lambda tensor: far),
+        mock.patch.object(fxdebug.capture.sight, "is_elsewhere", lambda tensor: far),
+        mock.patch.dict(fxdebug.capture.sight._forms, clear=True),
         mock.patch.object(fxdebug.capture.staging, "is_elsewhere", lambda tensor: far),
     ):
         trace = fx_debug(model, x, weights=False, **options)

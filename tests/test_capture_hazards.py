@@ -8,6 +8,7 @@ each test adds what is outside the modules, and says what the call's status and 
 from __future__ import annotations
 
 import collections
+import contextvars
 import dataclasses
 import functools
 import itertools
@@ -171,9 +172,9 @@ def test_a_set_or_a_deque_that_keeps_activations(kind: Any) -> None:
     assert saw(Stores, before=kept.clear, outside=lambda model: list(kept)) == VERIFIED
 
 
-def test_a_place_that_cannot_be_found_from_the_model_keeps_the_tensors_of_the_run() -> None:
+def test_a_list_that_is_known_by_a_method_of_it() -> None:
     kept: list[torch.Tensor] = []
-    put = kept.append  # made by C: nothing tells where it puts things
+    put = kept.append
 
     class Stores(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -181,7 +182,23 @@ def test_a_place_that_cannot_be_found_from_the_model_keeps_the_tensors_of_the_ru
             put(y)
             return y * 2
 
-    assert saw(Stores, before=kept.clear, outside=lambda model: list(kept)) == KEEPS
+    assert saw(Stores, before=kept.clear, outside=lambda model: list(kept)) == VERIFIED
+
+
+def test_a_place_that_cannot_be_found_from_the_model_keeps_the_tensors_of_the_run() -> None:
+    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default=None)
+    context = contextvars.copy_context()  # made by C: nothing tells what is in it
+
+    class Stores(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.l(x)
+            context.run(variable.set, y)
+            return y * 2
+
+    def before() -> None:
+        context.run(variable.set, None)
+
+    assert saw(Stores, before=before, outside=lambda model: [context[variable]]) == KEEPS
 
 
 def test_a_closed_over_variable() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fxdebug.stats import compiled, marking, sums
+from fxdebug.stats import compiled, machine, marking, sums
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -82,7 +82,7 @@ def test_other_dtypes_have_none():
     assert [compiled.loop(dtype) for dtype in (torch.int32, torch.complex64, torch.float8_e5m2)] == [None] * 3
 
 
-def cannot(program: str) -> None:
+def cannot(engine: machine.Engine, program: str) -> None:
     raise RuntimeError("no target for this processor")
 
 
@@ -98,7 +98,7 @@ def test_without_it_statistics_are_taken_in_four_passes_and_marks_in_two(why, mo
         if why == "not installed":
             patched.setitem(sys.modules, "llvmlite", None)
         else:
-            patched.setattr(compiled, "engine_of", cannot)
+            patched.setattr(machine.Engine, "__init__", cannot)
         assert sums.loop_of(torch.float32) is None and sums.marking_of(torch.float32) is None
         assert sums.sums_of(torch.arange(100.0)) == before
     for cached in CACHED:

@@ -1,17 +1,22 @@
-"""What other threads of the program do while a run is explained stays done."""
+"""What other threads and finalizers of the program do while a run is explained stays done."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.explain import forget_patterns
-from fxdebug.capture.undisturbed import undisturbed
+from fxdebug.capture.undisturbed import uncollected, undisturbed
 
 written: list[int] = []
 
@@ -70,6 +75,81 @@ def test_the_interval_at_which_threads_change_is_put_back() -> None:
     with contextlib.suppress(ValueError), undisturbed():
         raise ValueError
     assert sys.getswitchinterval() == before
+
+
+@pytest.mark.parametrize("block", [undisturbed, uncollected])
+def test_garbage_is_not_collected_while_a_body_is_run_again(block: type[contextlib.AbstractContextManager]) -> None:
+    assert gc.isenabled()
+    with block():
+        with block():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with block():
+            pass
+        assert not gc.isenabled()  # the program's own wish
+    finally:
+        gc.enable()
+
+
+freed: list[str] = []
+
+
+class Lettered(nn.Module):
+    """Makes so many objects, or asks for it, that Python looks for garbage while its forward runs."""
+
+    def __init__(self, asks: bool) -> None:
+        super().__init__()
+        self.asks = asks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.asks:
+            gc.collect()
+        made = [[number] for number in range(100_000)]
+        return x * len(made) if len(freed) >= 0 else x
+
+
+@contextlib.contextmanager
+def collected_within_a_body() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.collect()  # with few old objects left all of them are looked through
+    gc.set_threshold(10_000, 1, 1)  # for the first time in the body
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_finalizer_of_the_program_does_its_work_whenever_garbage_is_found(asks: bool, tmp_path: Path) -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.itself = self
+
+    def remove(file: Path) -> None:
+        freed.append(file.name)
+        file.unlink()
+
+    freed.clear()
+    forget_patterns()
+    models = nn.Sequential(*[Lettered(asks) for _ in range(4)])
+    files = [tmp_path / str(number) for number in range(12)]
+    with contextlib.nullcontext() if asks else collected_within_a_body():
+        rings = [Ring() for _ in files]
+        for file, ring in zip(files, rings, strict=True):
+            file.touch()
+            weakref.finalize(ring, remove, file)
+        del ring
+        trace = fx_debug(models, torch.ones(2))
+        rings.clear()
+        assert trace.explanation is not None  # now the bodies are run again
+    gc.collect()
+    assert sorted(freed) == sorted(file.name for file in files)
+    assert not any(file.exists() for file in files)
 
 
 def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:

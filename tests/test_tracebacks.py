@@ -51,3 +51,65 @@ def test_the_root_was_called_where_fx_debug_was():
     trace = fx_debug(nn.ReLU(), torch.ones(1))
     file, _, line = trace.root.source.rpartition(":")
     assert file == __file__ and "fx_debug(nn.ReLU()" in Path(file).read_text().splitlines()[int(line) - 1]
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise RuntimeError("the child's")
+
+
+class TriesFirst(nn.Module):
+    """Raises after it caught what its child raised: Python may put the one where the other was."""
+
+    def __init__(self, again):
+        super().__init__()
+        self.child = Raises()
+        self.again = again
+
+    def forward(self, x):
+        kept = None
+        try:
+            self.child(x)
+        except RuntimeError as error:
+            kept = error if self.again else None
+        if kept is not None:
+            raise kept
+        raise RuntimeError("its own")
+
+
+class StepByStep(TriesFirst):
+    def forward(self, x):
+        yield x
+        yield super().forward(x)
+
+
+class Consumes(nn.Module):
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def forward(self, x):
+        return list(self.steps(x))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["another", "the-same"])
+def test_where_an_exception_was_raised_is_told_from_one_that_was_caught_before(again):
+    for _ in range(20):
+        raised_by(lambda: fx_debug(TriesFirst(again), torch.ones(1)))
+        calls = fxdebug.last_failed().calls
+        assert [(call.path, call.error.message, call.error.here) for call in calls] == [
+            ("", "the child's" if again else "its own", not again),
+            ("child", "the child's", True),
+        ]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["another", "the-same"])
+def test_where_an_exception_was_raised_is_told_in_a_generator_too(again):
+    for _ in range(20):
+        raised_by(lambda: fx_debug(Consumes(StepByStep(again)), torch.ones(1)))
+        calls = fxdebug.last_failed().calls
+        assert [(call.path, call.error.message, call.error.here) for call in calls] == [
+            ("", "the child's" if again else "its own", False),
+            ("steps", "the child's" if again else "its own", not again),
+            ("steps.child", "the child's", True),
+        ]

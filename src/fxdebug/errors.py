@@ -75,3 +75,16 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     if not close:
         return ""
     return " Did you mean " + " or ".join(repr(match) for match in close) + "?"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text; of an exception whose ``str`` raises, a word about that.
+
+    >>> first_line(ValueError("no such layer\\n  in this model"))
+    'no such layer'
+    """
+    try:
+        text = str(error)
+    except Exception as second:
+        return f"(its text cannot be shown: {type(second).__name__})"
+    return text.splitlines()[0] if text else ""

@@ -135,13 +135,17 @@ class Sharding:
     placements: tuple[str, ...]
 
 
+UNKNOWN = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """One tensor at one moment: measured once, saved once, referred to from everywhere it appeared.
 
     Two sightings of the same tensor object with no write in between are the same ``Value``;
     an in-place operation makes a new one. ``storage`` numbers the memory behind it: values with
-    equal ``storage`` are views of one another. ``offset`` and ``stride`` count elements.
+    equal ``storage`` are views of one another. ``offset`` and ``stride`` count elements. A size that
+    is not one number (ragged, or of a fake tensor and dependent on its values) is ``UNKNOWN``, -1.
     """
 
     number: int
@@ -177,7 +181,7 @@ class Value:
         >>> Value(0, (2, 8), "float32", "cpu").label
         'float32[2, 8]'
         """
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{self.dtype}[{', '.join(map(_size_text, self.shape))}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,4 +331,8 @@ def shape_text(shape: Sequence[int]) -> str:
     >>> shape_text((2, 8, 384))
     '2×8×384'
     """
-    return "×".join(map(str, shape)) if shape else "·"
+    return "×".join(map(_size_text, shape)) if shape else "·"
+
+
+def _size_text(size: int) -> str:
+    return "?" if size == UNKNOWN else str(size)

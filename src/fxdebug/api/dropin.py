@@ -45,7 +45,7 @@ def model_addition_debugger_context(
         with no_gradients():  # as on rank 0: what a forward sends to other ranks can depend on it
             yield model
         return
-    target = Path(debug_path or ".")
+    target = Path(debug_path or ".").absolute()
     writer = _StandardWriter(model, target, do_prune_layers, use_repr)
     settings = settings_of(values="repr" if use_repr else "tensors", prune=do_prune_layers)
     recording = EveryForward(model, writer.begin, writer.done, **settings)

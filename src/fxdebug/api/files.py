@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
     left = sorted(p.parent for p in place.glob(f"{WORKING}*/{journal.FILE}"))
     if left:
         trace = journal.recovered(left[-1])
-        return replaced(trace, data=Saved(trace.folder or place))
+        return replaced(trace, data=Saved((trace.folder or place).absolute()))
     tree = reference_tree.find(place)
     if tree is None:
         raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")

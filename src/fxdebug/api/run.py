@@ -72,18 +72,18 @@ def fx_debug(
     rank = distributed.rank_and_size()
     folder = None if save is None else rank_folder(Path(save), rank[0] if rank else None)
     run = _Run(folder, values, budget)
-    shown = progress_line.line(progress, type(module).__name__)
-    options = Options(
-        keeper=run.kept if run.samples is None else run.samples,
-        shown=run.shown,
-        listeners=shown,
-        weights=weights,
-        watching=run.watching,
-        graph=graph,
-        watcher=StopOnNonFinite() if stop_on_nonfinite else None,
-    )
-    settings = settings_of(values=values, method=method, prune=prune, rank=rank)
     try:
+        shown = progress_line.line(progress, type(module).__name__)
+        options = Options(
+            keeper=run.kept if run.samples is None else run.samples,
+            shown=run.shown,
+            listeners=shown,
+            weights=weights,
+            watching=run.watching,
+            graph=graph,
+            watcher=StopOnNonFinite() if stop_on_nonfinite else None,
+        )
+        settings = settings_of(values=values, method=method, prune=prune, rank=rank)
         trace, raised = run_once(target, module, args, keywords, options, settings)
         for line in shown:
             line.close()
@@ -100,18 +100,28 @@ class _Run:
     """One recording's store: where its values go while it runs, and its files afterwards."""
 
     def __init__(self, folder: Path | None, values: str, budget: int) -> None:
-        from fxdebug.store.folder import Workplace, next_shard
-        from fxdebug.store.kept import Kept
-        from fxdebug.store.printed import Printer
-        from fxdebug.store.samples import Samples
-        from fxdebug.store.tensors import Shards
-
         self.folder = folder
         self.place: Any = None  # where the run is written: it becomes the folder, or lives as long as the trace
         self.shards: Any = None
         self.kept: Any = None
         self.samples: Any = None
         self._journal: Any = None
+        if folder is not None or values != "stats":
+            try:
+                self._keep(folder, values, budget)
+            except BaseException:
+                self.close()
+                raise
+        # objects are shown alike whatever is kept of tensors: the standard tree has their text in any case
+        self._printer: Any = None if self.kept is None else self.kept.printer
+        self._values: Sequence[Value] = ()
+
+    def _keep(self, folder: Path | None, values: str, budget: int) -> None:
+        from fxdebug.store.folder import Workplace, next_shard
+        from fxdebug.store.kept import Kept
+        from fxdebug.store.samples import Samples
+        from fxdebug.store.tensors import Shards
+
         if folder is not None or values == "tensors":
             self.place = Workplace(folder)
         if values == "tensors":
@@ -121,23 +131,24 @@ class _Run:
             self.kept = Kept(Workplace(), text=True)
         elif values == "samples":
             self.samples = Samples()
-        # objects are shown alike whatever is kept of tensors: the standard tree has their text in any case
-        self._printer: Any = Printer(120) if self.kept is None else self.kept.printer
-        self._values: Sequence[Value] = ()
 
     def shown(self, thing: Any) -> str:
         """The ``repr`` of an object, under the print options its text is wanted in."""
+        if self._printer is None:
+            from fxdebug.store.printed import Printer
+
+            self._printer = Printer(120)
         if self.kept is None and self._values:
             self._printer.begin()
         return self._printer.shown(thing)
 
     def watching(self, model: str, values: list[Value]) -> tuple[Any, ...]:
         """Listeners that need the recording itself: the journal of a run that is saved."""
-        from fxdebug.store.journal import Journal
-
         self._values = values
         if self.folder is None:
             return ()
+        from fxdebug.store.journal import Journal
+
         self._journal = Journal(self.place.path, model, values)
         return (self._journal,)
 
@@ -166,14 +177,14 @@ class _Run:
 
         with publishing:
             try:
-                shards = self._settled(trace, folder)
+                shards = self._settled(trace, self.place.target)
                 written = None if self._journal is None else self._journal.rows
                 names = write_run(trace, self.place.path, prune=prune, written=written)
             except OSError as error:
                 raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
-            publish(self.place.path, folder, [*shards, *names], "trace", model)
+            publish(self.place.path, self.place.target, [*shards, *names], "trace", model)
         words = None if self.kept is None else self.kept.words
-        data = trace.data if self.shards is None and trace.data is not None else Saved(folder, words)
+        data = trace.data if self.shards is None and trace.data is not None else Saved(self.place.target, words)
         return replace(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:
@@ -195,6 +206,8 @@ class _Run:
 
     def close(self) -> None:
         """Leave nothing behind in the folder but what was published."""
+        if self.shards is not None:
+            self.shards.stop()
         if self._journal is not None:
             self._journal.close()
         if self.place is not None and self.folder is not None:
@@ -205,8 +218,8 @@ def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str
     """The module to watch, what to call, and the name of the method."""
     from torch import nn
 
-    owner = getattr(model, "__self__", None)
-    if not isinstance(model, nn.Module) and isinstance(owner, nn.Module):
+    owner = None if isinstance(model, nn.Module) else getattr(model, "__self__", None)
+    if isinstance(owner, nn.Module):
         name = getattr(model, "__name__", "method")
         if name == "forward":  # looked up when it is called: by then it is the one that is recorded
             return owner, lambda *args, **kwargs: owner.forward(*args, **kwargs), name

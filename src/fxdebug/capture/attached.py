@@ -13,7 +13,7 @@ from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.compiled import compiled_in
 from fxdebug.capture.recorder import Recorder
 from fxdebug.capture.sites import Sites
-from fxdebug.capture.values import first_line
+from fxdebug.errors import first_line
 
 FRAMES_PER_CALL = 6  # Python frames we add to each nested module call
 
@@ -44,8 +44,8 @@ class Attached:
 
     def __enter__(self) -> None:
         assert self._observer is not None
-        _recursion.raise_limit()
         try:
+            _recursion.raise_limit(self)
             self._compiled.begin(self._observer)
             wrap.begin(self._observer)
             hidden = self._compiled.hidden()
@@ -59,7 +59,7 @@ class Attached:
         if self._observer is not None:
             wrap.end(self._observer)
         self._compiled.end()
-        _recursion.put_back()
+        _recursion.put_back(self)
         self._observer = None  # it holds us, too: what refers to itself in a circle stays until Python looks for that
 
 
@@ -72,21 +72,21 @@ class _Recursion:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self._users: list[object] = []
         self._limit = self._raised = 0
 
-    def raise_limit(self) -> None:
+    def raise_limit(self, user: object) -> None:
         with self._lock:
-            self._users += 1
-            if self._users == 1:
+            self._users.append(user)
+            if len(self._users) == 1:
                 self._limit = sys.getrecursionlimit()
                 self._raised = self._limit + FRAMES_PER_CALL * (self._limit // 3) + 200
                 sys.setrecursionlimit(self._raised)
 
-    def put_back(self) -> None:
+    def put_back(self, user: object) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users == 0 and sys.getrecursionlimit() == self._raised:  # the program may have set its own
+            self._users = [other for other in self._users if other is not user]
+            if not self._users and sys.getrecursionlimit() == self._raised:  # the program may have set its own
                 with contextlib.suppress(RecursionError):  # too deep to lower it from here
                     sys.setrecursionlimit(self._limit)
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
 from fxdebug.capture.body import Body, unnoted
@@ -24,10 +23,13 @@ from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
+from fxdebug.capture.structure import Glimpsed
 from fxdebug.capture.surroundings import changing_modes, computing_modes, names_of
 from fxdebug.capture.tape import Tape
+from fxdebug.capture.thread_state import thread_state
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
+from fxdebug.capture.wrap import innermost
 
 
 class Bodies:
@@ -56,12 +58,13 @@ class Bodies:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         context: Context,
+        glimpsed: Glimpsed | None = None,
     ) -> None:
-        """Note what a forward is given. To be called ``aside``, with the context outside of that."""
+        """Note what a forward is given; ``glimpsed``: what the arguments are, if that is known already."""
         body = self.by_index[index] = Body(index, module, forward, context)
         try:
             stack = self._stack()
-            self.tape.began(body, args, kwargs, stack[-1] if stack else None)
+            self.tape.began(body, args, kwargs, stack[-1] if stack else None, glimpsed)
         except Exception as error:
             body.hazard = body.hazard or unnoted("it", error)
 
@@ -75,9 +78,10 @@ class Bodies:
         parent = stack[-1] if stack else None
         module, forward = body.module, body.forward
         body.outermost = parent is None
+        state = thread_state()
         if parent is not None and parent.suspended is not None:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
-        elif parent is not None and not self.tape.is_on():
+        elif parent is not None and not self.tape.is_among(state.functions):
             body.suspended = "inside code that torch.compile made"
         elif not makes_no_difference(module):
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
@@ -85,8 +89,8 @@ class Bodies:
         unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
         containers = _containers(unusual) if unusual else ()
         stack.append(body)
-        body.functions = torch._C._len_torch_function_stack()
-        if body.functions > stack[0].functions + 1 or torch._C._len_torch_dispatch_stack():  # 1: the tape
+        body.functions = state.functions
+        if state.functions > stack[0].functions + 1 or state.dispatches:  # 1: the tape
             self._note_modes(body, stack[0])
         try:
             if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
@@ -100,6 +104,7 @@ class Bodies:
         finally:
             while stack and stack.pop() is not body:
                 pass
+            body.forward = innermost(forward)  # it may be run again: other recordings are not to hear of that
         for container, before in containers:
             if _items(container) != before:
                 kind = type(container).__name__
@@ -140,16 +145,14 @@ class Bodies:
 
         ``references``: how many there are to the output itself, if it is a tensor.
         """
-        met: set[Uid] = set()
         opaque = list(self.tape.opaque.values())
         self.tape.opaque.clear()
         for body in self.by_index.values():
-            met.update(body.met())
             if body.copies is not None:
                 opaque.append(body.copies.copy)
         more = passed.more
         known = References([output, *opaque], passed.things, model)
-        held = [(u, t) for u, t in self._values.alive() if u in met and not self._values.is_named(t)]
+        held = [(u, t) for u, t in self._values.alive() if not self._values.is_named(t)]
         kept = set()
         while held:
             uid, tensor = held.pop()
@@ -238,8 +241,8 @@ class CompiledRegions:
             CompiledRegions._on = tuple([other for other in CompiledRegions._on if other is not self])
             put_back = CompiledRegions._put_back
             if not CompiledRegions._on and put_back is not None:
-                CompiledRegions._put_back = None
                 put_back()
+                CompiledRegions._put_back = None
 
     @staticmethod
     def is_inside() -> bool:

@@ -13,7 +13,7 @@ from fxdebug.capture.context import Context
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.structural import Copies
-from fxdebug.capture.values import first_line
+from fxdebug.errors import first_line
 from fxdebug.values import Value
 
 

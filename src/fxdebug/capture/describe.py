@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.stats import is_freed
-from fxdebug.values import Sharding
+from fxdebug.values import UNKNOWN, Sharding
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _functorch = torch._C._functorch
@@ -87,19 +87,33 @@ def looks(tensor: Tensor) -> Looks:
     if tensor.is_nested:
         shape, detail = _nested_shape(tensor)
     else:
-        shape = tuple(tensor.shape)
+        shape = shape_of(tensor)
         if layout is torch.strided:
-            stride, offset = tensor.stride(), tensor.storage_offset()
-            if not all(type(size) is int for size in shape):  # symbolic sizes are not data
-                shape, stride = tuple(map(int, shape)), tuple(map(int, stride))
+            stride, offset = tuple(map(size_of, tensor.stride())), size_of(tensor.storage_offset())
     if tensor.is_quantized:
         detail = _quantisation(tensor)
     if body is not None and stride is not None and is_freed(body):
         detail, body = "its memory was given back", None
     return Looks(
-        shape, str(tensor.dtype)[6:], str(tensor.device), str(layout)[6:], stride, int(offset), kind.__name__,
+        shape, str(tensor.dtype)[6:], str(tensor.device), str(layout)[6:], stride, offset, kind.__name__,
         tensor.requires_grad, body, sharding, detail,
     )  # fmt: skip
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape as data, whatever its sizes are."""
+    return tuple(map(size_of, tensor.shape))
+
+
+def size_of(size: Any) -> int:
+    """A size as data: a symbolic one is what it stands for now, ``UNKNOWN`` if it depends on values or is ragged.
+
+    ``int(size)`` would be a promise that it always is that.
+    """
+    if type(size) is int:
+        return size
+    hint = getattr(size.node, "hint", None)
+    return UNKNOWN if hint is None else int(hint)
 
 
 def is_fake(tensor: Tensor) -> bool:
@@ -142,11 +156,16 @@ def _unwrapped(tensor: Tensor) -> tuple[str, Tensor]:
 
 
 def _nested_shape(tensor: Tensor) -> tuple[tuple[int, ...], str]:
-    """A ragged dimension has no size: it is given as -1, and the sizes there are in words."""
-    parts = [tuple(part.shape) for part in tensor.unbind()]
+    """A ragged dimension has no size: it is given as ``UNKNOWN``, and the sizes there are in words."""
+    try:
+        parts = [tuple(part.shape) for part in tensor.unbind()]
+    except (NotImplementedError, RuntimeError):  # where its parts lie is data, and there is none: a meta tensor
+        if tensor.layout is torch.strided:
+            raise
+        return tuple([size if type(size) is int else UNKNOWN for size in tensor.shape]), "nested: of sizes unknown"
     if not parts:
         return (0,), "nested, empty"
-    dims = tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*parts))
+    dims = tuple(sizes[0] if len(set(sizes)) == 1 else UNKNOWN for sizes in zip(*parts))
     shown = ", ".join(map(str, parts[:4])) + (", …" if len(parts) > 4 else "")
     return (len(parts), *dims), f"nested: {shown}"
 

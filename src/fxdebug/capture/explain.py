@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,21 +21,29 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fxdebug.capture import hush, wrap
+from fxdebug.capture.aside import leaving_all
 from fxdebug.capture.body import Body
+from fxdebug.capture.coding import opaque_in
+from fxdebug.capture.fitting import fitting_of
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.recorded import pattern_of_tape
+from fxdebug.capture.resting import resting
 from fxdebug.capture.seen import Uid
-from fxdebug.capture.source import Line, raised_at, short
+from fxdebug.capture.source import at, raised_at
 from fxdebug.capture.standin import Mismatch, taken_back
-from fxdebug.capture.state import State
+from fxdebug.capture.state import TOO_MUCH, State
 from fxdebug.capture.tracer import ModuleTracer
 from fxdebug.capture.traits import traits_of
-from fxdebug.capture.values import Values, first_line
+from fxdebug.capture.undisturbed import uncollected
+from fxdebug.capture.values import Values
+from fxdebug.errors import first_line
 
+PAYS_AFTER = 24  # bodies that a pattern was tried on in later runs; to write its code takes as long as to match some 50
 PATTERNS_KEPT = 8  # per class, forward and training flag: bodies that branch have a few
 
+_runs = itertools.count(1)
 _known: weakref.WeakKeyDictionary[type, dict[Any, list[Pattern]]] = weakref.WeakKeyDictionary()
 
 
@@ -61,19 +70,39 @@ class Explainer:
         self._modules = modules
         self._values = values
         self._kept = kept
+        self._given: list[Any] = []  # objects that bodies were given: callbacks, caches
         self._state: State | None = None
         self._tracing: _Tracing | None = None
+        self._number = next(_runs)
 
+    @leaving_all
     def explain(self, bodies: list[Body]) -> list[Explained]:
         """One :class:`Explained` per body, in their order."""
-        with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext():
+        self._given = [x for body in bodies if body.opaque for x in (*opaque_in(body.args), *opaque_in(body.kwargs))]
+        modes_off = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext()
+        with modes_off, uncollected(), resting():
             try:
-                return [self._explained(body) for body in bodies]
+                return [self._safely(body) for body in bodies]
             finally:
-                if self._state is not None:
-                    self._state.put_back()
-                if self._tracing is not None:
-                    self._tracing.end()
+                try:
+                    self._end()
+                finally:
+                    self._end()  # what an interrupt (Ctrl-C) left undone the first time
+
+    def _end(self) -> None:
+        if self._state is not None:
+            self._state.put_back()  # with the wrappers on, as it was taken
+            self._state = None
+        if self._tracing is not None:
+            self._tracing.end()
+            self._tracing = None
+
+    def _safely(self, body: Body) -> Explained:
+        """What fails in here leaves one graph unexplained, not all of them."""
+        try:
+            return self._explained(body)
+        except Exception as error:
+            return Explained(body, "opaque", f"it could not be explained ({type(error).__name__}: {first_line(error)})")
 
     def _explained(self, body: Body) -> Explained:
         if body.suspended is not None:
@@ -81,21 +110,38 @@ class Explainer:
         if body.hazard is None:
             patterns = _patterns(body)
             for pattern in patterns:
-                found = match(pattern, body, self._values)
-                if found is not None:
+                uids = self._fitted(pattern, body)
+                if uids is not None:
                     if len(patterns) > 1:
                         pattern.fits(body.module)
-                    return Explained(body, "verified", _why(pattern), pattern, found.uids, reused=True)
+                    return Explained(body, "verified", _why(pattern), pattern, uids, reused=True)
         traced, reason = self._attempt(body)
         if traced is not None:
             found = match(traced, body, self._values)
             if found is not None:
-                traced.traits = traits_of(body.module)
+                traced.traits, traced.made_in = traits_of(body.module), self._number
                 _remember(body, traced)
                 return Explained(body, "verified", _why(traced), traced, found.uids)
             reason = "its graph does not match what ran"
         recorded, uids = pattern_of_tape(body, self._values)
         return Explained(body, "recorded", reason, recorded, uids)
+
+    def _fitted(self, pattern: Pattern, body: Body) -> list[Uid | None] | None:
+        """The tensors in the pattern's slots, if it is the graph of this body."""
+        if pattern.fitting is None and pattern.made_in != self._number:
+            pattern.tried += 1
+            if pattern.tried > PAYS_AFTER:
+                pattern.fitting = fitting_of(pattern) or _never
+        uids: list[Uid | None] | None = None
+        if pattern.fitting is not None:
+            try:
+                uids = pattern.fitting(body, self._values.by_id, self._values.objects)
+            except ArithmeticError:  # a size by another one that is zero
+                uids = None
+        if uids is None:
+            found = match(pattern, body, self._values)
+            uids = None if found is None else found.uids
+        return uids
 
     def _attempt(self, body: Body) -> tuple[Pattern | None, str]:
         """The pattern of a body that is run again symbolically; without one, the reason."""
@@ -115,9 +161,12 @@ class Explainer:
 
     def _traced(self, tracer: ModuleTracer, body: Body) -> tuple[Pattern | None, str]:
         if self._tracing is None:
-            self._tracing = _Tracing(self._modules)
+            self._tracing = _Tracing()
+            self._tracing.begin(self._modules)
         if self._state is None:  # with the wrappers on: what is put back between two traces keeps them
-            self._state = State(self._model)
+            self._state = State(self._model, self._given)
+        if not self._state.is_complete and not _is_torch(body.forward):
+            return None, TOO_MUCH
         try:
             with self._state.kept(), self._tracing.of(tracer), hushed():
                 pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
@@ -129,16 +178,16 @@ class Explainer:
                 pattern.only_here = "its Python draws random numbers of its own, and a graph does not"
             return pattern, ""
         except Mismatch as error:
-            return None, _at(str(error), raised_at(error) or tracer.line())
+            return None, at(str(error), raised_at(error) or tracer.line())
         except RecursionError:
             return None, "the body nests too deep to run it again"
         except Exception as error:  # whatever the body's Python does with stand-ins
             what = f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
-            return None, _at(what, raised_at(error))
+            return None, at(what, raised_at(error))
 
 
-def _at(what: str, line: Line | None) -> str:
-    return what if line is None else f"{what} ({short(line)})"
+def _never(body: Body, seen: Any, objects: Any) -> None:
+    """Of a pattern that has no code of its own."""
 
 
 def _is_torch(forward: Callable[..., Any]) -> bool:
@@ -189,11 +238,14 @@ _TRUSTED_HOOKS = ("torch.", "transformers.")
 class _Tracing:
     """Stands in front of every module while bodies are traced: a call is a leaf of the one that is traced."""
 
-    def __init__(self, modules: list[nn.Module]) -> None:
+    def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._tracer: ModuleTracer | None = None
+        self._compiled: list[tuple[nn.Module, Any]] = []
+
+    def begin(self, modules: list[nn.Module]) -> None:
         wrap.begin(self)
-        hush.begin()
+        hush.begin(self)
         wrap.watch(self, modules)
         # what module.compile() made goes past forward: it is not to be compiled for stand-ins
         self._compiled = [(m, run) for m in modules if (run := m.__dict__.get("_compiled_call_impl")) is not None]
@@ -210,7 +262,7 @@ class _Tracing:
     def end(self) -> None:
         for module, compiled in self._compiled:
             module.__dict__["_compiled_call_impl"] = compiled
-        hush.end()
+        hush.end(self)
         wrap.end(self)
 
     @contextlib.contextmanager

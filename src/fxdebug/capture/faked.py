@@ -11,7 +11,6 @@ import contextvars
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,50 +32,40 @@ from fxdebug.capture.match import Match
 from fxdebug.capture.nested import differs_inside
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
+from fxdebug.capture.resting import resting
 from fxdebug.capture.source import short
-from fxdebug.capture.state import State
-from fxdebug.capture.valued import GoesByValues, has_questions
-from fxdebug.capture.values import Values, first_line
+from fxdebug.capture.standin import Mismatch
+from fxdebug.capture.state import TOO_MUCH, State
+from fxdebug.capture.undisturbed import uncollected
+from fxdebug.capture.values import Values
+from fxdebug.errors import first_line
 
 
-@dataclass(frozen=True)
-class Check:
-    """What came out of a check: why the graph does not hold (``None``: it holds), and how far that reaches."""
-
-    problem: str | None = None
-    by_values: bool = False  # did it take the values? Then it says nothing about others of the same sizes
-    failed: bool = False  # could the body not be run?
-
-
-def checked(built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor], inside: bool) -> Check:
-    """Run the body on inputs like these and match the tape: is the graph what it does?
+def checked(built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor]) -> str | None:
+    """Run the body on inputs like these and match the tape: why is the graph not what it does? ``None`` if it is.
 
     On fake tensors, for nothing; where these cannot tell (a branch on a value, a size that depends on values,
     an operation that has no fake version, Python that looks whether tensors are fake), on copies of the real ones.
-    ``inside``: run the graph too, and see that the calls in it do what they do in the body.
+    The graph runs too, to see that the calls in it do what they do in the body.
     """
-    found = Check()
+    problem: str | None = None
     for instead in (_Copied,) if _has_scripted(module) else (_Faked, _Copied):
-        by_values = instead is _Copied
         try:
-            native, by_values = _tape(built.pattern, instead, module, None, lambda own: own((args, kwargs)))
+            native = _tape(built.pattern, instead, module, None, (args, kwargs))
             attempt = Match(built.pattern, *native)
             holds = attempt.holds()
             problem = _answer(attempt, built.pattern)
             if problem is None:
                 problem = hidden_input(native[0], native[0]) if holds else _difference(attempt, built.pattern)
-            if problem is None and inside and any(node.module is not None for node in built.pattern.nodes):
+            if problem is None and any(node.module is not None for node in built.pattern.nodes):
                 graph = _Runs(built, module)
-                with_graph, _ = _tape(built.pattern, instead, module, graph, lambda own: (own(tuple(tensors)), {}))
+                with_graph = _tape(built.pattern, instead, module, graph, (tuple(tensors), {}))
                 problem = differs_inside(native, with_graph)
         except Exception as error:
             problem = f"it cannot be checked for these inputs ({type(error).__name__}: {first_line(error)})"
-            found = Check(problem, by_values, failed=True)
-            continue
-        found = Check(problem, by_values)
         if problem is None:
             break
-    return found
+    return problem
 
 
 def _has_scripted(module: nn.Module) -> bool:
@@ -100,23 +89,28 @@ _Taped = tuple[Body, Values]  # what ran
 
 
 def _tape(
-    pattern: Pattern, instead: type[_Faked] | type[_Copied], module: nn.Module, graph: _Runs | None, given: Any
-) -> tuple[_Taped, bool]:
-    """The tape of a body, or of a graph that runs instead, and whether it went by values; nothing is left changed."""
-    state = State(module)
+    pattern: Pattern, instead: type[_Faked] | type[_Copied], module: nn.Module, graph: _Runs | None, passed: Any
+) -> _Taped:
+    """The tape of a body, or of a graph that runs instead; nothing is left changed."""
 
-    def run() -> tuple[_Taped, bool]:
-        with instead(module) as inside, GoesByValues() as values:
-            args, kwargs = given(lambda things: tree_map(inside.own, things))
-            taped = tape_of(module, args, kwargs, graph)
-        return taped, values.found or has_questions(taped[0])
+    def run() -> _Taped:
+        with instead(module) as inside:
+            args, kwargs = tree_map(inside.own, passed)
+            return tape_of(module, args, kwargs, graph)
 
-    try:
-        with _scripted_kept(module), state.kept(), hushed(), warnings.catch_warnings(), in_context(pattern.context):
-            warnings.simplefilter("ignore")
-            return contextvars.copy_context().run(run)
-    finally:
-        state.put_back()
+    with uncollected(), resting():
+        state = State(module, given=passed)
+        if not state.is_complete:
+            raise Mismatch(TOO_MUCH)
+        try:
+            with (
+                _scripted_kept(module), _uncompiled(module), state.kept(), hushed(), warnings.catch_warnings(),
+                in_context(pattern.context),
+            ):  # fmt: skip
+                warnings.simplefilter("ignore")
+                return contextvars.copy_context().run(run)
+        finally:
+            state.put_back()
 
 
 @contextlib.contextmanager
@@ -132,6 +126,19 @@ def _scripted_kept(module: nn.Module) -> Iterator[None]:
             for tensor, version, copy in before:
                 if tensor._version != version:
                     tensor.copy_(copy)
+
+
+@contextlib.contextmanager
+def _uncompiled(module: nn.Module) -> Iterator[None]:
+    """A block in which modules that were compiled in place run as they are written: nothing is compiled for a check."""
+    compiled = [(inner, run) for inner in module.modules() if (run := vars(inner).get("_compiled_call_impl"))]
+    for inner, _ in compiled:
+        vars(inner)["_compiled_call_impl"] = None
+    try:
+        yield
+    finally:
+        for inner, run in compiled:
+            vars(inner)["_compiled_call_impl"] = run
 
 
 class _Instead(TorchFunctionMode):
@@ -161,7 +168,9 @@ class _Instead(TorchFunctionMode):
 
     def _made(self, tensor: Tensor) -> Tensor:
         with torch._C.DisableTorchFunction():
-            return self.make(tensor)
+            made = self.make(tensor)
+        vars(made).update(vars(tensor))  # the program's own attributes
+        return made
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tree_map(self._put, (args, kwargs or {}))

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture import resumable, threads
+from fxdebug.capture import ongoing, resumable, threads
 from fxdebug.capture.attached import Attached
 from fxdebug.capture.frame import Site
 from fxdebug.capture.recording import Options, Recording
@@ -106,7 +106,7 @@ class EveryForward:
         except Exception as error:
             self.errors.append(error)
             return None
-        threads.begin(started.recording.recorder)
+        ongoing.begin(started.recording.recorder)
         with self._lock:
             if root:
                 self._open.append(started)
@@ -136,7 +136,7 @@ class EveryForward:
                 return
             started.done = True
             self._open = [other for other in self._open if other is not started]
-        threads.end(started.recording.recorder)
+        ongoing.end(started.recording.recorder)
         try:
             self._done(started.recording.trace(self._settings), started.options)
         except Exception as error:

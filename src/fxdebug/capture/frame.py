@@ -10,7 +10,7 @@ from torch import nn
 
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.source import Line, without_our_frames
-from fxdebug.capture.values import first_line
+from fxdebug.errors import first_line
 from fxdebug.trace import Call, Failure
 from fxdebug.values import Group, Inputs, Item, Outputs, Thing, quick
 
@@ -136,3 +136,11 @@ def called_as(frames: list[Frame], frame: Frame) -> str | None:
         return matching[0]
     earlier = sum(1 for other in frames[parent.index + 1 :] if other.parent is parent and other.site is frame.site)
     return here[(earlier - 1) % len(here)]
+
+
+def has_submodules(module: nn.Module) -> bool:
+    """As the reference asks it: is there a named child, of whatever kind, that is not ``None``?"""
+    for child in module._modules.values():  # plainly: it is asked at every call
+        if child is not None:
+            return True
+    return False

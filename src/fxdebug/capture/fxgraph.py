@@ -43,7 +43,8 @@ class Built:
         self.opaque = 0  # operands that stand for objects the graph cannot hold
         self._slots: dict[int, fx.Node] = {}
         self._attributes: dict[Any, fx.Node] = {}
-        self._sizes: dict[Any, fx.Node] = {}
+        self._sizes: dict[int, fx.Node] = {}  # by ``id``: the pattern keeps them
+        self._computed: dict[tuple[Any, ...], fx.Node] = {}  # by what is computed from what
         self._results: list[fx.Node] = []
         self._blocks = Blocks(pattern.context)
         self._build()
@@ -144,23 +145,24 @@ class Built:
         return node
 
     def _size(self, size: Size) -> fx.Node:
-        key = _size_key(size)
-        node = self._sizes.get(key)
+        node = self._sizes.get(id(size))
         if node is None:
-            head = size.expression[0]
-            if head == "size":
-                node = self.graph.call_method("size", (self._slots[size.expression[1]], size.expression[2]))
-            elif head == "numel":
-                node = self.graph.call_method("numel", (self._slots[size.expression[1]],))
-            elif head == "node":
-                node = self._results[size.expression[1]]
-            else:
-                operands = tuple(self._size(x) if type(x) is Size else x for x in size.expression[1:])
-                node = self.graph.call_function(head, operands)
-            self._sizes[key] = node
-            if head != "node":
-                self.of_size[node] = size
+            head, *operands = size.expression
+            parts = tuple([self._size(x) if type(x) is Size else x for x in operands])
+            node = self._computed.get((head, *parts))
+            if node is None:
+                node = self._computed[(head, *parts)] = self._computation(head, parts)
+                if head != "node":
+                    self.of_size[node] = size
+            self._sizes[id(size)] = node
         return node
+
+    def _computation(self, head: Any, parts: tuple[Any, ...]) -> fx.Node:
+        if head == "size":
+            return self.graph.call_method("size", (self._slots[parts[0]], parts[1]))
+        if head == "numel":
+            return self.graph.call_method("numel", (self._slots[parts[0]],))
+        return self._results[parts[0]] if head == "node" else self.graph.call_function(head, parts)
 
     def _take(self, template: Any, whole: fx.Node, node: fx.Node, where: tuple[Any, ...]) -> None:
         """Give every slot in a result its node: the result, or what is taken out of it."""
@@ -199,10 +201,6 @@ class Absent:
 
     def __init__(self, type: type) -> None:
         self.type = type
-
-
-def _size_key(size: Size) -> tuple[Any, ...]:
-    return tuple(_size_key(x) if type(x) is Size else x for x in size.expression)
 
 
 def _maker(struct: Struct) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import gc
 import io
 import logging
 import os
@@ -30,6 +31,11 @@ from fxdebug.capture.standin import Mismatch
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """Says nothing, waits for nothing."""
+
+
+def _no_garbage(*args: Any, **kwargs: Any) -> int:
+    """Collects nothing: what is freed would run the program's finalizers."""
+    return 0
 
 
 def _refuse(what: str) -> Callable[..., Any]:
@@ -90,6 +96,9 @@ _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (warnings, "warn_explicit", _nothing),
     (logging.Logger, "handle", _nothing),
     (time, "sleep", _nothing),
+    (gc, "collect", _no_garbage),
+    (gc, "enable", _refuse("it switches the garbage collector on")),
+    (gc, "disable", _refuse("it switches the garbage collector off")),
     (threading, "_start_new_thread", _refuse("it starts a thread")),
 )
 
@@ -104,16 +113,15 @@ class _Mine(threading.local):
 
 _mine = _Mine()
 _lock = threading.Lock()
-_blocks = 0  # how often this has begun, in all threads
+_blocks: list[object] = []  # who has begun this, in all threads
 _saved: list[tuple[Any, str, Any, Any]] = []  # owner, name, what stood there, ours
 
 
-def begin() -> None:
+def begin(who: object) -> None:
     """Put our functions in place, until :func:`end`: they do as the originals do outside of :func:`hushed` blocks."""
-    global _blocks
     with _lock:
-        _blocks += 1
-        if _blocks > 1:
+        _blocks.append(who)
+        if len(_blocks) > 1:
             return
         talking = _refuse("it communicates with other processes")
         scripted = torch.jit.ScriptFunction, "__call__", _scripted
@@ -125,25 +133,25 @@ def begin() -> None:
             original = getattr(owner, name)
             ours = _for_hushed(replacement, original)
             held = vars(owner).get(name, original)  # C's methods look else when asked for
-            setattr(owner, name, ours)
             _saved.append((owner, name, held, ours))
+            setattr(owner, name, ours)
         for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
             stream = getattr(sys, name)
             if stream is not None:
                 muted = _Muted(stream)
-                setattr(sys, name, muted)
                 _saved.append((sys, name, stream, muted))
+                setattr(sys, name, muted)
 
 
-def end() -> None:
-    """Put back what was there. Several threads may have begun: the last one to end does it."""
-    global _blocks
+def end(who: object) -> None:
+    """Put back what was there. Several threads may have begun: the last one to end does it. Ending twice is no harm."""
     with _lock:
-        _blocks -= 1
+        _blocks[:] = [other for other in _blocks if other is not who]
         while not _blocks and _saved:
-            owner, name, original, ours = _saved.pop()
+            owner, name, original, ours = _saved[-1]
             if getattr(owner, name) is ours:  # what the program put there meanwhile stays
                 setattr(owner, name, original)
+            _saved.pop()
 
 
 def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -173,15 +181,17 @@ def hushed() -> Iterator[None]:
 
     Starting a thread, writing to a file or asking for input raises :class:`Mismatch` instead.
     """
-    begin()
-    _mine.depth += 1
-    within, _mine.within = _mine.within, sys._getframe(2)
+    who, depth, within = object(), _mine.depth, _mine.within
     try:
+        begin(who)
+        _mine.depth, _mine.within = depth + 1, sys._getframe(2)
         yield
     finally:
-        _mine.within = within
-        _mine.depth -= 1
-        end()
+        _mine.depth, _mine.within = depth, within
+        try:
+            end(who)
+        finally:  # once more, where an interrupt (Ctrl-C) came at that very moment
+            end(who)
 
 
 def _for_hushed(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -165,7 +165,6 @@ class Executor(fx.Interpreter):
     """Runs a verified graph for the module it belongs to, and checks its guards on the way.
 
     ``child`` answers ``call_module`` nodes: ``(module, args, kwargs) → result``; by default its ``forward`` is called.
-    ``sizes``: what the tensors in some slots must come out as.
     """
 
     def __init__(
@@ -173,7 +172,6 @@ class Executor(fx.Interpreter):
         built: Built,
         module: nn.Module,
         child: Callable[..., Any] | None = None,
-        sizes: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
         super().__init__(nn.Module(), graph=built.graph)
         self.extra_traceback = False  # torch would add lines about itself to what is raised
@@ -181,7 +179,6 @@ class Executor(fx.Interpreter):
         self._module = module
         self._child = child
         self._answers = {guard.node: guard for guard in built.pattern.guards if guard.node is not None}
-        self._sizes = sizes
         self._expected = {i: built.pattern.nodes[i].out for i in self._answers}
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[Any, Any]:
@@ -215,18 +212,7 @@ class Executor(fx.Interpreter):
             if type(result) is not type(expected) or not is_same(result, expected):
                 guard = self._answers[index]
                 raise Refused(f"the graph was made where {guard}; here it is {result!r}")
-        if index is not None and self._sizes is not None:
-            self._check_result(self._built.pattern.nodes[index].out, result)
         return result
-
-    def _check_result(self, template: Any, result: Any) -> None:
-        """Does a result have the parts, the plain values and the sizes that the graph was made with?"""
-        slots: dict[int, Any] = {}
-        bindings(self._built.pattern, template, result, slots)
-        for slot, tensor in slots.items():
-            size = (self._sizes or {}).get(slot)
-            if size is not None and size != tuple(tensor.shape):
-                raise Refused(f"the graph was made where a size is {list(size)}; here it is {list(tensor.shape)}")
 
 
 def _thawed(thing: Any) -> Any:

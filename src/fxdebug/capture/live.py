@@ -19,8 +19,7 @@ from fxdebug.capture.explain import Explained, Explainer
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.hidden import hidden_input, set_by_a_caller
 from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
-from fxdebug.capture.match import Match
-from fxdebug.capture.runnable import GraphOfCall, Made
+from fxdebug.capture.runnable import GraphOfCall
 from fxdebug.capture.sizes import Size, plain
 from fxdebug.capture.values import Values
 from fxdebug.errors import UsageError
@@ -60,25 +59,11 @@ class Live:
             status = "opaque" if explained is None else explained.status
             reason = "" if explained is None else f": {explained.reason}"
             raise UsageError(f"the graph of {call.id} is {status} and can only be shown{reason}")
-        body, objects = explained.body, self._values.objects
-        facts = []
-        for uid in (explained.uids or [])[: explained.pattern.inputs]:
-            assert uid is not None
-            shape, dtype, gradient = body.before[uid]
-            first = objects[uid]
-            device = torch.device(first.device)
-            facts.append((first.type, shape, dtype, device, first.layout, first.stride, gradient, False))  # facts_of
+        body, inputs = explained.body, (explained.uids or [])[: explained.pattern.inputs]
+        kinds = [self._values.objects[uid].type for uid in inputs if uid is not None]
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
         hidden = hidden_input(body, outermost) or set_by_a_caller(body)
-        made = Made(facts, call.training, self._sizes(explained))
-        return GraphOfCall(self.built(explained), body.module, call.id, made, hidden)
-
-    def _sizes(self, explained: Explained) -> dict[int, tuple[int, ...]]:
-        """What the sizes that a body's Python looks at were in this call."""
-        pattern, body = explained.pattern, explained.body
-        assert pattern is not None
-        match = Match(pattern, body, self._values)
-        return {slot: match.shape(slot) for slot in pattern.asked} if match.holds() else {}
+        return GraphOfCall(self.built(explained), body.module, call.id, kinds, hidden)
 
     def explained(self, index: int) -> Explained | None:
         """What became of a call, by its index in the trace."""

@@ -40,6 +40,12 @@ class Match:
 
     def holds(self) -> bool:
         """Walk the tape; afterwards ``uids`` and ``objects`` are complete if it is true."""
+        try:
+            return self._holds()
+        except (IndexError, ArithmeticError):  # there is no such size: of tensors with fewer dimensions, or by zero
+            return False
+
+    def _holds(self) -> bool:
         pattern, body = self.pattern, self.body
         if body.suspended or body.hazard or body.context != pattern.context:
             return False

@@ -44,10 +44,25 @@ ESCAPES = frozenset(
         "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
     ).split()
 )
+# These write to their running statistics without moving their versions.
+NORMS = frozenset(("batch_norm", "instance_norm"))
+# Somebody else may own the memory of what these give. (Of ``from_numpy``, ``frombuffer`` and dlpack no mode hears.)
+FOREIGN = frozenset(("as_tensor", "asarray"))
+_DATA: Any = Tensor.data  # the same memory, with versions of its own
+_HARMLESS = frozenset(("register_hook", "backward", "__deepcopy__"))
 NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
 # What a tensor without memory and history cannot say.
 UNANSWERABLE = frozenset(
-    getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr") if hasattr(Tensor, name)
+    [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
+    + [Tensor.storage_offset, Tensor._is_view, Tensor.is_inference, torch.is_inference]
+    + [Tensor.is_conj, torch.is_conj, Tensor.is_neg, torch.is_neg]
 )
 # These work on a level of forward-mode gradients that is open only while its block runs.
 LEVELS = frozenset(("_make_dual", "_unpack_dual"))
+
+
+def shares_memory(function: Any, name: str) -> bool:
+    """May what it was given be written to afterwards, or lie elsewhere, without a version telling?"""
+    if name == "__get__" or name == "__set__":
+        return bool(getattr(function, "__self__", None) is _DATA)
+    return name in ESCAPES and name not in _HARMLESS

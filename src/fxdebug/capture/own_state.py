@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import functools
 import io
 import random
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,8 @@ def rewind(thing: Any) -> Callable[[], bool] | None:
         return _back(thing.getstate, thing.setstate)
     if issubclass(kind, torch.Generator):
         return _back(thing.get_state, thing.set_state, lambda state: state.numpy().tobytes())
+    if issubclass(kind, array.array):
+        return _back(thing.tobytes, lambda before: _fill(thing, before))
     if issubclass(kind, bytearray):
         return _back(lambda: bytes(thing), functools.partial(thing.__setitem__, slice(None)))
     home = kind.__module__
@@ -38,6 +42,11 @@ def rewind(thing: Any) -> Callable[[], bool] | None:
 
 
 _LARGE = 1 << 24
+
+
+def _fill(numbers: array.array[Any], before: bytes) -> None:
+    del numbers[:]
+    numbers.frombytes(before)
 
 
 def _back(get: Callable[[], Any], put: Callable[[Any], Any], known_by: Callable[[Any], Any] | None = None) -> Any:
@@ -70,9 +79,26 @@ def stub(thing: Any) -> Any:
         return thing.__wrapped__  # what is computed with stand-ins must not be remembered
     if issubclass(kind, io.IOBase):
         return _OutOfReach(thing, "it uses a file that the program holds open")
+    home = kind.__module__.partition(".")[0]
+    if home.removeprefix("_") in _OUTWARD and home != "queue":  # Python's own queues are looked into
+        return _OutOfReach(thing, f"it uses a {kind.__name__} that the program holds")
+    if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType)):
+        owner = stub(thing.__self__)
+        return _OutOfReach(thing, vars(owner)["_why"]) if type(owner) is _OutOfReach else None
+    if kind.__module__ == "numpy" and hasattr(thing, "nbytes") and thing.nbytes >= _LARGE and thing.flags.writeable:
+        return _OutOfReach(thing, "it uses a large array of numpy's that the program holds")
     if hasattr(kind, "__next__"):
         return _OutOfReach(thing, "it takes from an iterator that the program holds")
     return None
+
+
+# Libraries of Python's whose objects have a state that nobody can look at, or reach beyond this process.
+_OUTWARD = frozenset(
+    (
+        "csv pickle hashlib md5 sha1 sha2 sha256 sha512 sha3 blake2 hmac sqlite3 socket ssl queue ctypes mmap "
+        "multiprocessing subprocess tempfile zipfile tarfile shelve dbm asyncio zlib bz2 lzma"
+    ).split()
+)
 
 
 class _OutOfReach:
@@ -88,6 +114,9 @@ class _OutOfReach:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._use(), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._use()(*args, **kwargs)
 
     def __next__(self) -> Any:
         return next(self._use())

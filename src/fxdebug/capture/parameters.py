@@ -7,8 +7,9 @@ Statistics of weights and their records are remembered from run to run.
 
 from __future__ import annotations
 
-import operator
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fxdebug.capture.describe import PLAIN, looks
 from fxdebug.capture.layout import Found, Layout, join, layout_of, tensors_of
 from fxdebug.capture.marks import Mark, Reader, is_uninitialised, mark_of, reader_of
 from fxdebug.capture.seen import version_of
+from fxdebug.capture.sight import Sight, form_known, looking, sight_of
 from fxdebug.capture.values import Values
 from fxdebug.stats import Unmeasurable, measure
 from fxdebug.trace import Parameter
@@ -27,7 +29,7 @@ from fxdebug.values import Stats
 
 AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
 
-Places = list[tuple[Any, ...] | None]
+Look = tuple[Any, ...]  # what a tensor looks like and where it lies; its version and gradient flag come last
 
 
 class _Roll:
@@ -37,29 +39,33 @@ class _Roll:
         self.signature = signature
         names: dict[int, list[str]] = {}
         kinds: dict[int, tuple[str, bool]] = {}
+        homes: dict[int, tuple[int, str]] = {}
         for position, name, is_buffer, tensor, persistent in found:
             names.setdefault(id(tensor), []).append(join(layout.paths[position][0], name))
             kinds.setdefault(id(tensor), ("buffer" if is_buffer else "parameter", persistent))
+            homes.setdefault(id(tensor), (position, name))
         self.names = [tuple(given) for given in names.values()]
         self.kinds = list(kinds.values())
+        self.homes = list(homes.values())  # the module where each was found first, by its position, and the name there
         self.first = {key: given[0] for key, given in names.items()}
         self.position = {key: position for position, key in enumerate(names)}
         # as they were the last time:
-        self._references: list[weakref.ref[Tensor]] = []
-        self._places: Places | None = None
+        self._references: list[weakref.ref[Any] | None] = []
+        self._looks: list[Look] = []
         self.readers: list[Reader | None] = []
         self.few = self.few_buffers = False
         self.marks: list[Mark | None] = []
         self.stats: list[Stats | None] = []
         self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # and what they rest on
 
-    def look(self, tensors: list[Tensor], places: Places) -> None:
+    def look(self, tensors: list[Tensor], looks: list[Look]) -> None:
         """Where they lie is known afterwards, and of the same ones in the same places what was known before."""
-        alive = [reference() for reference in self._references]
-        if places == self._places and all(map(operator.is_, alive, tensors)):
+        alive = [reference is None or reference() is not None for reference in self._references]
+        same = looks == self._looks or [look[:-1] for look in looks] == [look[:-1] for look in self._looks]
+        self._looks = looks
+        if same and all(alive):
             return
-        self._places = places
-        self._references = [weakref.ref(tensor) for tensor in tensors]
+        self._references = [_reference_to(tensor) for tensor in tensors]
         self.readers = [reader_of(tensor) for tensor in tensors]
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
         buffers = [size for size, (kind, _) in zip(sizes, self.kinds) if kind == "buffer"]
@@ -69,6 +75,14 @@ class _Roll:
     def remember(self, marks: list[Mark | None], stats: list[Stats | None]) -> None:
         """These are the statistics of data with these marks."""
         self.marks, self.stats, self.records = marks, stats, None
+
+
+def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
+    """To its memory: torch does not exchange what two tensors are (``swap_tensors``) if one is referred to weakly."""
+    try:
+        return weakref.ref(tensor.untyped_storage())
+    except (NotImplementedError, RuntimeError):
+        return None  # it has none of its own: only its mark can tell that it is as it was
 
 
 def _roll_of(layout: Layout, found: list[Found]) -> tuple[_Roll, list[Tensor]]:
@@ -82,28 +96,40 @@ def _roll_of(layout: Layout, found: list[Found]) -> tuple[_Roll, list[Tensor]]:
     return roll, list({id(tensor): tensor for _, _, _, tensor, _ in found}.values())
 
 
-def _places_of(tensors: list[Tensor]) -> Places:
-    """Where tensors lie and what they look like."""
+def _looks_of(tensors: list[Tensor]) -> list[Look]:
+    """What tensors look like and where they lie: of plain ones as a glance has it."""
     if PLAIN.issuperset(map(type, tensors)):
-        try:
-            return [(tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in tensors]
-        except RuntimeError:  # sparse, …: no memory of its own
-            pass
-    return [_place_of(tensor) for tensor in tensors]
+        look = looking()
+        found = [look(tensor) for tensor in tensors]
+        if None not in found:
+            return found  # type: ignore[return-value]
+    return [_look_of(tensor) for tensor in tensors]
 
 
-def _place_of(tensor: Tensor) -> tuple[Any, ...] | None:
+def _look_of(tensor: Tensor) -> Look:
     if is_uninitialised(tensor) or tensor.is_nested:
-        return None  # of no shape
-    has_place = type(tensor) in PLAIN and tensor.layout is torch.strided
-    return tensor.data_ptr() if has_place else -1, tensor.shape, tensor.dtype, tensor.requires_grad
+        return (None, (version_of(tensor), False))  # of no shape
+    address = -1
+    if type(tensor) in PLAIN and tensor.layout is torch.strided:
+        with contextlib.suppress(RuntimeError):  # a kind that has no memory of its own
+            address = tensor.data_ptr()
+    place = address, tensor.shape, tensor.stride() if address >= 0 else None, tensor.dtype
+    return *place, (version_of(tensor), tensor.requires_grad)
 
 
-def _versions_of(tensors: list[Tensor]) -> list[int | None]:
-    try:
-        return [tensor._version for tensor in tensors]
-    except RuntimeError:  # there are inference tensors
-        return [version_of(tensor) for tensor in tensors]
+def _version_in(look: Look) -> int | None:
+    state = look[-1]
+    return state >> 2 if type(state) is int else state[0]  # of a glance, or asked for
+
+
+def _is_in_place(tensor: Tensor, sight: Sight | None, before: Look) -> bool:
+    """Does a tensor lie where what looked like this lay, and as it did?"""
+    if type(before[-1]) is int:  # a glance; without a sight its memory was given back
+        form = form_known(before[0])
+        return sight is None or (before[1] == sight.storage and form is not None and form.is_like(sight.form))
+    if sight is None:
+        return _look_of(tensor)[:-1] == before[:-1]
+    return before[:-1] == (sight.address, sight.form.shape, sight.form.stride, sight.form.kind)
 
 
 class Parameters:
@@ -118,9 +144,8 @@ class Parameters:
         self._measuring = measuring
         with aside(), np.errstate(all="ignore"):  # weights may be infinite
             self._roll, self._tensors = roll, tensors = _roll_of(layout, tensors_of(modules))
-            self._places = _places_of(tensors)
-            roll.look(tensors, self._places)
-            self._versions = _versions_of(tensors)
+            self._looks = _looks_of(tensors)
+            roll.look(tensors, self._looks)
             self._readers = roll.readers
             self._is_marked = [roll.few or (roll.few_buffers and kind == "buffer") for kind, _ in roll.kinds]
             self._marks = self._marked()
@@ -135,15 +160,22 @@ class Parameters:
         """First names by ``id`` of the tensor; the tensors stay alive as long as this object."""
         return self._roll.first
 
-    def unchanged(self, tensor: Tensor) -> tuple[Stats | None] | None:
-        """Its statistics from before the run, if it is one of ours and has the version of then; ``None`` if not.
+    def unchanged(self, tensor: Tensor, sight: Sight | None) -> tuple[Stats | None] | None:
+        """Its statistics from before the run, if it is one of ours, as and where it was then; ``None`` if not.
 
         Those of a large model were not measured without being asked: then the statistics are ``None``.
         """
         position = self._roll.position.get(id(tensor))
         if position is None or self._tensors[position] is not tensor:
             return None
-        return (self._before[position],) if version_of(tensor) == self._versions[position] else None
+        look, version = self._looks[position], version_of(tensor) if sight is None else sight.version
+        same = version == _version_in(look) and _is_in_place(tensor, sight, look)
+        return (self._before[position],) if same else None
+
+    def registered(self, modules: list[nn.Module]) -> Iterator[tuple[Tensor, nn.Module, str]]:
+        """What there was before the run, the module that had it, and its name there."""
+        for tensor, (position, name) in zip(self._tensors, self._roll.homes):
+            yield tensor, modules[position], name
 
     def after(self, model: nn.Module, values: Values) -> tuple[Parameter, ...]:
         """What there was and what became of it; parameters made during the run come last."""
@@ -152,12 +184,13 @@ class Parameters:
             roll, tensors = _roll_of(layout, tensors_of(modules))
             if roll is not self._roll:
                 return self._exchanged(roll, tensors, values)
-            if self._places != _places_of(tensors):
-                marks = [mark_of(t, reader_of(t)) if marked else None for t, marked in zip(tensors, self._is_marked)]
-            else:
+            looks = _looks_of(tensors)
+            if looks == self._looks:
                 marks = self._marked()
-                if self._versions == _versions_of(tensors) and self._marks == marks:
+                if self._marks == marks:
                     return self._as_before(values)
+            else:
+                marks = [mark_of(t, reader_of(t)) if marked else None for t, marked in zip(tensors, self._is_marked)]
             records = self._records(marks, values)
             if self._is_measured:
                 roll.remember(marks, [record.stats for record in records])
@@ -168,7 +201,7 @@ class Parameters:
 
     def _as_before(self, values: Values) -> tuple[Parameter, ...]:
         """The records of tensors that nothing happened to."""
-        rests_on = self._places, self._before, [values.storage(tensor) for tensor in self._tensors]
+        rests_on = self._looks, self._before, values.storages(self._tensors, self._looks)
         known = self._roll.records
         if known is None or known[0] != rests_on:
             known = self._roll.records = rests_on, self._records(self._marks, values)
@@ -193,9 +226,10 @@ class Parameters:
     def _record(self, position: int, tensor: Tensor, mark: Mark | None, values: Values) -> Parameter:
         """What became of one that was there before the run; ``mark``: of the data it has now."""
         before = self._before[position]
-        moved = tensor is not self._tensors[position] or version_of(tensor) != self._versions[position]
-        changed = moved or mark != self._marks[position]
-        if changed and not moved:
+        moved = tensor is not self._tensors[position] or version_of(tensor) != _version_in(self._looks[position])
+        is_in_place = _is_in_place(tensor, sight_of(tensor), self._looks[position])
+        changed = moved or not is_in_place or mark != self._marks[position]
+        if changed and is_in_place and not moved:
             values.distrust(tensor)
         stats = _measured(tensor) if changed and self._measuring is not False else before
         return _made(self._roll.names[position], *self._roll.kinds[position], tensor, values, changed, before, stats)

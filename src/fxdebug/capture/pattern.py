@@ -90,10 +90,12 @@ class Pattern:
     context: Context = (True, False, None)
     proven: bool = False  # traced symbolically, not taken from a tape
     names: tuple[str, ...] = ()  # of the slots that are arguments
-    asked: set[int] = field(default_factory=set)  # slots whose sizes its Python looked at
     reusable: bool = True
     fitted: set[int] = field(default_factory=set)  # ids of modules it fitted: where several could, it is tried first
     traits: tuple[Any, ...] = ()  # of the module it was traced for
+    fitting: Any = None  # code that asks whether it fits, once it has been tried often
+    made_in: int = 0  # the number of the run
+    tried: int = 0  # on so many bodies of later runs
     only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
 
     def fits(self, module: nn.Module) -> None:

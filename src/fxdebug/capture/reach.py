@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import threading
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -31,6 +32,7 @@ MOST_ITEMS = 5_000  # of one container
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), range, torch.dtype, torch.device, torch.Size)
 _ATOMS = frozenset(_PLAIN)
+_BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType)
 _CONTAINERS = (dict, list, deque, set)
 _USUAL = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
 # Objects of Python's own classes are not entered: locks, loggers, sockets, frames. But these hold what is put in them:
@@ -40,10 +42,10 @@ _ENTERED = frozenset(("builtins", "collections", "types", "weakref", "random", "
 class Reach:
     """Everything found from a model: the places that hold things, and the objects with a state of their own kind.
 
-    ``counted``: ids of objects whose contents were counted before.
+    ``counted``: ids of objects whose contents were counted before. ``given``: what the program hands to its bodies.
     """
 
-    def __init__(self, model: nn.Module, counted: Iterable[int] = ()) -> None:
+    def __init__(self, model: nn.Module, counted: Iterable[int] = (), given: Iterable[Any] = ()) -> None:
         self.mappings: list[dict[Any, Any]] = []
         self.empty: list[Any] = []  # containers with nothing in them: most of what modules have
         self.sequences: list[Any] = []  # lists, deques and sets
@@ -57,16 +59,23 @@ class Reach:
         self._seen: set[int] = set(counted)
         self._named: set[tuple[int, str]] = set()
         tables = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
-        roots = [model, *(hook for table in tables for hook in table.values()), *contextvars.copy_context().values()]
+        hooks = [hook for table in tables for hook in table.values()]
+        roots = [model, *hooks, *contextvars.copy_context().values(), *given]
         self._pending: deque[Any] = deque(roots)
         while self._pending and len(self._seen) < MOST:
             with contextlib.suppress(Exception):  # an object that cannot be looked at is passed over
                 self._look(self._pending.popleft())
+        self.is_complete = not self._pending
 
     def _look(self, thing: Any) -> None:
         kind = type(thing)  # not isinstance: it asks the object, which may say anything
         if issubclass(kind, Tensor):
             self.tensors[id(thing)] = self.tensors.get(id(thing), 0) + 1
+            own = attributes_of(thing)
+            if own and id(own) not in self._seen:
+                self._seen.add(id(own))
+                self.mappings.append(own)
+                self._pending.extend(own.values())
         elif not issubclass(kind, _PLAIN) and id(thing) not in self._seen:
             self._seen.add(id(thing))
             self._enter(thing)
@@ -83,6 +92,12 @@ class Reach:
             self._function(thing)
         elif issubclass(kind, types.MethodType):
             self._pending.extend((thing.__self__, thing.__func__))
+        elif issubclass(kind, _BOUND_IN_C):  # ``rows.append``
+            if not isinstance(thing.__self__, (types.ModuleType, type)):
+                self._pending.append(thing.__self__)
+                self.others.append(thing)
+        elif issubclass(kind, weakref.ref):
+            self._pending.append(thing())
         elif issubclass(kind, functools.partial):
             self._pending.extend((thing.func, thing.args, thing.keywords))
         elif issubclass(kind, (tuple, frozenset)):
@@ -101,6 +116,8 @@ class Reach:
             home = kind.__module__
             if home in _ENTERED or not _is_of_python(home):
                 self._object(thing)
+                if not is_library(home):
+                    self._pending.append(kind)
 
     def _object(self, thing: Any) -> None:
         own = attributes_of(thing)
@@ -149,7 +166,7 @@ class Reach:
                 self._seen.add(id(cell))
                 self.cells.append(cell)
                 self._pending.extend(contents_of(cell))
-        self._pending.extend(function.__defaults__ or ())
+        self._pending.extend((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))
         if not is_library(function.__module__):
             if function.__dict__:
                 self._pending.append(function.__dict__)
@@ -159,6 +176,9 @@ class Reach:
         for name in names:
             if name not in place:
                 self._variable(place, name)  # it may be made
+                imported = sys.modules.get(name)
+                if imported is not None and not is_library(name) and id(imported) not in known:
+                    self._names(vars(imported), names, (*known, id(imported)))
                 continue
             thing = place[name]
             if isinstance(thing, types.ModuleType):

@@ -14,20 +14,20 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any, Protocol
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
-from fxdebug.capture.context import context_now
-from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure
+from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure, has_submodules
 from fxdebug.capture.gradients import no_gradients
-from fxdebug.capture.source import Line, caller_line
+from fxdebug.capture.source import Line, caller_line, came_through
 from fxdebug.capture.steps import Steps
-from fxdebug.capture.structure import Structure
-from fxdebug.capture.values import Keeper, Values, first_line
+from fxdebug.capture.structure import Glimpsed, Structure
+from fxdebug.capture.thread_state import thread_state
+from fxdebug.capture.values import Keeper, Values
 from fxdebug.capture.watched import Watcher, told_of_call
+from fxdebug.errors import first_line
 from fxdebug.trace import Note
 from fxdebug.values import Inputs, Outputs, quick
 
@@ -75,7 +75,7 @@ class Recorder:
         no_grad: bool = False,
         measuring: bool = True,
         graph: bool = False,
-        unchanged: Callable[[Any], Any] | None = None,
+        unchanged: Callable[[Any, Any], Any] | None = None,
         watcher: Watcher | None = None,
     ) -> None:
         self.frames: list[Frame] = []
@@ -154,6 +154,13 @@ class Recorder:
         if body is not None:
             body.hazard = body.hazard or why
 
+    def swapped(self, tensors: tuple[Tensor, ...]) -> None:
+        """Two tensors are about to exchange what they are; nothing may refer to them."""
+        for tensor in tensors:
+            self.values.forget(tensor)
+        for frame in self._stacks.get(get_ident()) or ():
+            self.not_again(frame, "it swaps tensors")
+
     def _enter(
         self,
         stack: Open,
@@ -172,12 +179,13 @@ class Recorder:
             frame = Frame(site, module, len(self.frames), number, parent)
             self.frames.append(frame)
         previous, stack.subject = stack.subject, frame
+        state = thread_state()
         try:
             if below is not None and below.finished is not None:  # a generator's: its consumer's is below it
                 running = [other.index for other in stack if other.finished is None]
                 frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
-            frame.grad = torch.is_grad_enabled() and not self._no_grad
+            frame.grad = state.context[0] and not self._no_grad
             frame.line = caller_line(self._lines)
             if get_ident() != self._owner:
                 frame.thread = threading.current_thread().name
@@ -185,14 +193,14 @@ class Recorder:
                 frame.called_as = called_as(self.frames, frame)
         except Exception as error:
             self._unrecorded(error)
-        context = None if self.bodies is None else context_now()
-        with aside():
-            try:
-                frame.inputs = self._inputs(args, kwargs)
-            except Exception as error:
-                self._unrecorded(error)
-            if self.bodies is not None and context is not None:
-                self.bodies.begin(frame.index, module, run, args, kwargs, context)
+        glimpsed: Glimpsed | None = None
+        try:
+            glimpsed = self.structure.at_a_glance((*args, *kwargs.values()) if kwargs else args, state)
+            frame.inputs = self._inputs(args, kwargs, glimpsed)
+        except Exception as error:
+            self._unrecorded(error)
+        if self.bodies is not None:
+            self.bodies.begin(frame.index, module, run, args, kwargs, state.context, glimpsed)
         if self._listeners:
             try:
                 with self._lock:
@@ -234,20 +242,24 @@ class Recorder:
         frame.duration = perf_counter() - stack.lost - frame.began
         self._pop(stack, frame)
         try:
-            frame.raised = id(error)
-            below = self.frames[frame.index + 1 :]
-            frame.error = failure(error, here=all(other.raised != id(error) for other in below))
+            self._left_by(frame, error)
             with self._lock:
                 for listener in self._listeners:
                     listener.ended(frame)
         except Exception as second:
             self.say(f"how it failed was not recorded: {type(second).__name__}: {first_line(second)}")
 
+    def _left_by(self, frame: Frame, error: BaseException) -> None:
+        """This left a call. One that was caught may be gone, and its id the next one's: the ways they took differ."""
+        frame.raised = id(error)
+        below = any(other.raised == frame.raised for other in self.frames[frame.index + 1 :])
+        frame.error = failure(error, here=not (below and came_through(error, _WAYS_OUT)))
+
     def _pop(self, stack: Open, frame: Frame) -> None:
         while stack:  # frames above ours were left without our hearing of it (a generator thrown away)
             if stack.pop() is frame:
                 break
-        frame.has_submodules = frame.module is not None and _has_submodules(frame.module)
+        frame.has_submodules = frame.module is not None and has_submodules(frame.module)
         frame.module = None
         frame.finished = next(self._finished)
 
@@ -268,9 +280,7 @@ class Recorder:
         frame.module = None
         frame.duration += perf_counter() - stack.lost - frame.began
         if error is not None and not isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
-            frame.raised = id(error)
-            below = self.frames[frame.index + 1 :]
-            frame.error = failure(error, here=all(other.raised != id(error) for other in below))
+            self._left_by(frame, error)
 
     def gave(self, frame: Frame, key: Any, thing: Any) -> None:
         """Something came out of it."""
@@ -322,8 +332,7 @@ class Recorder:
     def _hooked(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         stack = self.stack()
         previous, stack.subject = stack.subject, frame
-        with aside():
-            given = self._inputs(args, kwargs, keep=self._keep_all)
+        given = self._inputs(args, kwargs, keep=self._keep_all)
         returned = self._outputs(output, keep=self._keep_all)
         if given != frame.inputs:
             frame.given = given
@@ -336,8 +345,7 @@ class Recorder:
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         """What is given to something that is no module call."""
         try:
-            with aside():
-                return self._inputs(args, kwargs, self._keep_all)
+            return self._inputs(args, kwargs, keep=self._keep_all)
         except Exception as error:
             self.say(f"what the method was given was not recorded: {type(error).__name__}: {first_line(error)}")
             return NO_INPUTS
@@ -350,14 +358,23 @@ class Recorder:
             self.say(f"what the method returned was not recorded: {type(error).__name__}: {first_line(error)}")
             return None
 
-    def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
-        item = self.structure.item
-        return _quick_inputs(
-            tuple([item(arg, keep=keep, reopen=False) for arg in args]),
-            {name: item(arg, keep=keep, reopen=False) for name, arg in kwargs.items()} if kwargs else {},
-        )
+    def _inputs(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], glimpsed: Glimpsed | None = None, keep: bool = True
+    ) -> Inputs:
+        if glimpsed is not None:
+            items = glimpsed[0]
+        else:
+            with aside():
+                item = self.structure.item
+                items = [item(thing, keep=keep, reopen=False) for thing in (*args, *kwargs.values())]
+        if not kwargs:
+            return _quick_inputs(tuple(items), {})
+        return _quick_inputs(tuple(items[: len(args)]), dict(zip(kwargs, items[len(args) :])))
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
+        glimpsed = self.structure.at_a_glance((output,), thread_state())
+        if glimpsed is not None:
+            return _quick_outputs(glimpsed[0][0])
         with aside():
             return _quick_outputs(self.structure.item(output, keep=keep))
 
@@ -376,9 +393,4 @@ class Recorder:
             self.notes.append(Note(what, where, call))
 
 
-def _has_submodules(module: nn.Module) -> bool:
-    """As the reference asks it: is there a named child, of whatever kind, that is not ``None``?"""
-    for child in module._modules.values():  # plainly: it is asked at every call
-        if child is not None:
-            return True
-    return False
+_WAYS_OUT = (Recorder.run.__code__, resumable.STEPPED)  # what leaves a call leaves one of these

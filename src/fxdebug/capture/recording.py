@@ -12,13 +12,15 @@ from typing import Any, cast
 
 import torch
 
+from fxdebug.capture.aside import aside
 from fxdebug.capture.frame import Site, failure, to_call
 from fxdebug.capture.live import Live
 from fxdebug.capture.parameters import Parameters
 from fxdebug.capture.recorder import Listener, Recorder
 from fxdebug.capture.sites import Sites
-from fxdebug.capture.values import Keeper, first_line
+from fxdebug.capture.values import Keeper
 from fxdebug.capture.watched import Watcher
+from fxdebug.errors import first_line
 from fxdebug.trace import NO_OUTPUT, Call, Failure, Note, Parameter, Trace
 from fxdebug.values import Inputs, Outputs, Value
 
@@ -48,7 +50,8 @@ class Recording:
         self._parameters: Parameters | None = None
         failed: Exception | None = None
         try:
-            self._parameters = Parameters(sites.layout, sites.registered(), options.weights)
+            with aside():
+                self._parameters = Parameters(sites.layout, sites.registered(), options.weights)
         except Exception as error:  # the debugger never breaks the debugged
             failed = error
         self.recorder = Recorder(
@@ -75,10 +78,11 @@ class Recording:
         """What was recorded. A call that stands for the whole run is put on top where several stand there."""
         duration = time.perf_counter() - self.began
         recorder = self.recorder
-        recorder.values.settle()
+        with aside():
+            recorder.values.settle()
+            parameters = self._changed_parameters()
         method = str(settings.get("method", "forward"))
         calls = [to_call(frame) for frame in recorder.frames]
-        parameters = self._changed_parameters()
         notes = list(recorder.notes)
         tops = [call for call in calls if call.parent_index is None]
         if method != "forward" or len(tops) != 1 or tops[0].path:
@@ -87,6 +91,8 @@ class Recording:
         recorder.release()
         live: Live | None = None
         if recorder.bodies is not None:
+            if self._parameters is not None:
+                recorder.values.let_go_of_weights(self._parameters.registered(self.sites.registered()))
             shift = len(calls) - len(recorder.frames)
             live = Live(self.sites.model, self.sites.registered(), recorder.bodies, recorder.values, shift)
         return Trace(

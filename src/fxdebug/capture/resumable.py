@@ -75,6 +75,9 @@ def _generator(inner: Any, watcher: Watcher, yielded: Callable[[Any], None] | No
             watcher.closed()
 
 
+STEPPED = _generator.__code__
+
+
 class _Steps(Awaitable[Any]):
     """Awaits something step by step; what goes up to the event loop is not a value of the forward."""
 

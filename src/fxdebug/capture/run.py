@@ -10,14 +10,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.capture import threads
+from fxdebug.capture import ongoing, threads
+from fxdebug.capture.aside import leaving_all
 from fxdebug.capture.attached import Attached
 from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.frame import Site
+from fxdebug.capture.modes import take_off
 from fxdebug.capture.recording import Options, Recording
 from fxdebug.capture.references import Passed, references_to
 from fxdebug.capture.sites import Sites
 from fxdebug.capture.source import without_our_frames
+from fxdebug.capture.tape import Tape
+from fxdebug.capture.traced import is_traced
+from fxdebug.errors import first_line
 from fxdebug.trace import NO_OUTPUT, Trace
 
 
@@ -37,6 +42,7 @@ class OneRun:
         self._recorder = self._recording.recorder
         self._owner = get_ident()
         self._others = _Others()
+        self._to_do: list[Callable[[], Any]] = []
 
     def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A module's forward: recorded, unless another thread uses the model for itself."""
@@ -79,6 +85,10 @@ class OneRun:
         """Note what it returned."""
         self._recording.returned = self._recorder.returned(output)
 
+    def say(self, what: str) -> None:
+        """Make a note on the run."""
+        self._recorder.say(what)
+
     def close(self, output: Any, references: int, passed: Passed) -> None:
         """The run is over; ``references``: how many there are to ``output``, if it is a tensor."""
         bodies = self._recorder.bodies
@@ -96,32 +106,53 @@ class OneRun:
         thread = get_ident()
         if thread == self._owner or not self._recorder.idle() or threads.origin(self._recorder) is not None:
             return False
-        return site is self._root or thread in _tracing or threads.is_calling(self._sites.model)
+        is_tracing = any(run._owner == thread for run in _tracing)
+        return site is self._root or is_tracing or threads.is_calling(self._sites.model)
 
     def __enter__(self) -> OneRun:
-        self._attached = Attached(self, self._sites)
-        self._attached.__enter__()
-        threads.begin(self._recorder)
-        _tracing.append(self._owner)
-        bodies = self._recorder.bodies
-        self._regions = CompiledRegions(None if bodies is None else bodies.tape)
-        self._regions.begin()
+        tape = None if self._recorder.bodies is None else self._recorder.bodies.tape
+        attached, regions = Attached(self, self._sites), CompiledRegions(tape)
+        self._attached = attached
+        self._to_do = [
+            attached.__exit__, lambda: ongoing.end(self._recorder), lambda: _forget(self), regions.end,
+            lambda: None if tape is None else _lift(tape)
+        ]  # fmt: skip
+        attached.__enter__()
+        ongoing.begin(self._recorder)
+        _tracing.append(self)
+        regions.begin()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._regions.end()
-        _tracing.remove(self._owner)
-        threads.end(self._recorder)
-        self._attached.__exit__()
+        self.end()
+
+    def end(self) -> None:
+        """Put everything back. Called again, it does what an interrupt (Ctrl-C) left undone the first time."""
+        while self._to_do:
+            try:
+                self._to_do[-1]()
+            except Exception as error:
+                self.say(f"something was not put back: {type(error).__name__}: {first_line(error)}")
+            self._to_do.pop()
 
     def trace(self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None) -> Trace:
         """What the run left behind."""
         return self._recording.trace(settings, output, error)
 
 
-_tracing: list[int] = []  # the threads that are tracing one run, as often as they are
+_tracing: list[OneRun] = []  # those that are on, in any thread
 
 
+def _forget(run: OneRun) -> None:
+    _tracing[:] = [other for other in _tracing if other is not run]
+
+
+def _lift(tape: Tape) -> None:
+    while take_off(tape) is not None:  # only where an interrupt came between
+        pass
+
+
+@leaving_all
 def run_once(
     target: Callable[..., Any],
     model: nn.Module,
@@ -134,21 +165,27 @@ def run_once(
     output: Any = NO_OUTPUT
     raised: BaseException | None = None
     passed = Passed((args, kwargs))
-    with OneRun(model, options) as run:
-        if target is not model:
-            run.given(args, kwargs)
-        try:
-            output = target(*args, **kwargs)
-        except BaseException as error:
-            raised = error
-        if raised is None and options.watcher is not None:
-            raised = options.watcher.error  # the model caught it
-        if target is not model and raised is None:
-            run.returned(output)
-        # on a line of its own: the arguments of a call that is being prepared are references, too
-        references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
-        passed.close()
-        run.close(output, references, passed)
+    run = OneRun(model, options)
+    try:
+        with run:
+            if is_traced():
+                run.say("torch itself traces this run: its calls are not recorded")
+            if target is not model:
+                run.given(args, kwargs)
+            try:
+                output = target(*args, **kwargs)
+            except BaseException as error:
+                raised = error
+            if raised is None and options.watcher is not None:
+                raised = options.watcher.error  # the model caught it
+            if target is not model and raised is None:
+                run.returned(output)
+            # on a line of its own: the arguments of a call that is being prepared are references, too
+            references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
+            passed.close()
+            run.close(output, references, passed)
+    finally:
+        run.end()
     if raised is not None:
         raised.__traceback__ = without_our_frames(raised.__traceback__)
     return run.trace(settings, output, raised), raised

@@ -5,12 +5,17 @@ it was made. Then it makes sure: the body runs once on fake tensors of these siz
 tape, and the calls in it must do what they do there. Where fake tensors do not tell (a question about values, a size
 that depends on them) it runs on copies, each time anew. Questions about values are asked again while the graph
 runs. Where anything comes out otherwise it refuses and says which assumption does not hold.
+
+Its ``graph`` is a copy of its own. Once that is changed (and recompiled) it is the user's: like everything that is
+made of it, copies included, it is a plain ``torch.fx.GraphModule`` then, which asks nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,43 +26,17 @@ from fxdebug.capture.faked import checked
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.interpreter import Executor, Refused, bindings
 from fxdebug.capture.pattern import member
-from fxdebug.capture.traits import Standing
+from fxdebug.capture.traced import is_traced
 from fxdebug.errors import UsageError
-
-Facts = tuple[object, ...]
-
-
-def facts_of(tensor: Tensor) -> Facts:
-    """What Python, and operations that may return their input itself, can tell one tensor from another by."""
-    layout = str(tensor.layout).removeprefix("torch.")
-    stride = tuple(tensor.stride()) if tensor.layout is torch.strided else None
-    lazy = tensor.is_conj() or tensor.is_neg()
-    kind = type(tensor).__name__
-    return kind, tuple(tensor.shape), tensor.dtype, tensor.device, layout, stride, tensor.requires_grad, lazy
-
-
-@dataclass(frozen=True)
-class Made:
-    """The run that a graph was made in: its inputs, and the sizes that its Python looked at, by slot."""
-
-    facts: Sequence[Facts]
-    training: bool
-    sizes: Mapping[int, tuple[int, ...]]
 
 
 class GraphOfCall(fx.GraphModule):
     """A verified body, callable as the module's ``forward`` is; ``guards`` are the assumptions it rests on."""
 
-    def __init__(self, built: Built, module: nn.Module, name: str, made: Made, hidden: str | None) -> None:
+    def __init__(self, built: Built, module: nn.Module, name: str, kinds: Sequence[str], hidden: str | None) -> None:
         super().__init__(*_renamed(_root(built, module), built.graph), class_name=type(module).__name__)
         object.__setattr__(self, "_what", (built, module, name))
-        object.__setattr__(self, "_made", (made.training, tuple(range(len(made.facts))), *made.facts))
-        object.__setattr__(self, "_sizes", made.sizes)
-        object.__setattr__(self, "_standing", Standing(module))
-        object.__setattr__(self, "_stood", ())  # how it stood when the following was found out
-        object.__setattr__(self, "_proven", set())  # sizes and layouts for which the body does the same, by themselves
-        object.__setattr__(self, "_inside", set())  # those for which its calls are known to do the same
-        object.__setattr__(self, "_kinds", [str(kind) for kind, *_ in made.facts])
+        object.__setattr__(self, "_kinds", list(kinds))
         object.__setattr__(self, "_hidden", hidden)
 
     @property
@@ -66,7 +45,7 @@ class GraphOfCall(fx.GraphModule):
         built, _, _ = self._what
         return [str(guard) for guard in built.pattern.guards]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the graph on other inputs. Raises ``UsageError`` where it does not hold, and says why."""
         built, module, name = self._what
         try:
@@ -80,48 +59,40 @@ class GraphOfCall(fx.GraphModule):
             if alone:
                 raise Refused(alone)
             tensors = [slots[slot] for slot in range(built.pattern.inputs)]
-            sizes = self._check(tensors, args, kwargs)
+            self._check(tensors, args, kwargs)
             with in_context(built.pattern.context):
-                return Executor(built, module, sizes=sizes).run(*tensors)
+                return Executor(built, module).run(*tensors)
         except Refused as error:
             raise UsageError(f"the graph of {name} does not hold here: {error}") from None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> fx.GraphModule:
+        """A plain one, as ``copy.copy`` makes it, with parameters of its own."""
+        return copy.deepcopy(copy.copy(self), memo)
+
+    def __reduce__(self) -> Any:
+        """Saved, it is a plain one."""
+        return copy.copy(self).__reduce__()
+
     def recompile(self) -> Any:
         """Make the code. Names that Python's syntax has no place for leave a graph that runs without it."""
-        try:
-            return super().recompile()
-        except (SyntaxError, ValueError):
-            return None
+        made = None
+        with contextlib.suppress(SyntaxError, ValueError):
+            made = super().recompile()
+        kind = type(self)  # torch.fx makes one for each
+        code = self.__dict__.get("_code")
+        if code == self.__dict__.setdefault("_verified", code):
+            kind.forward = _asking(kind.forward)
+        return made
 
-    def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> Mapping[int, tuple[int, ...]] | None:
-        """Sizes and values for which the body takes the same path. The sizes of the run, if nothing else is known."""
+    def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
+        """Make sure that the body does the same for inputs like these, as everything stands now."""
         built, module, _ = self._what
-        first = {id(tensor): place for place, tensor in reversed([*enumerate(tensors)])}
-        which = tuple([first[id(tensor)] for tensor in tensors])  # Python can tell whether two are one and the same
-        key = (module.training, which, *map(facts_of, tensors))
-        self._forget_where_anything_was_set()
-        if key in self._proven:
-            return None
         for kind, tensor in zip(self._kinds, tensors):
             if type(tensor).__name__ != kind:
                 raise Refused(f"it was made with a {kind} where a {type(tensor).__name__} is given")
-        found = checked(built, module, args, kwargs, tensors, inside=key not in self._inside)
-        if found.failed and key == self._made:
-            return self._sizes
-        if found.problem is not None:
-            raise Refused(found.problem)
-        self._inside.add(key)
-        if not found.by_values:
-            self._proven.add(key)
-        return None
-
-    def _forget_where_anything_was_set(self) -> None:
-        """What was found out holds as long as all stands as it stood then."""
-        stands = self._standing.now()
-        if stands != self._stood:
-            object.__setattr__(self, "_stood", stands)
-            self._proven.clear()
-            self._inside.clear()
+        problem = checked(built, module, args, kwargs, tensors)
+        if problem is not None:
+            raise Refused(problem)
 
 
 def _root(built: Built, module: nn.Module) -> dict[str, Any]:
@@ -136,17 +107,37 @@ def _root(built: Built, module: nn.Module) -> dict[str, Any]:
 
 
 def _renamed(root: dict[str, Any], graph: fx.Graph) -> tuple[dict[str, Any], fx.Graph]:
-    """The same, where nothing has a name that a ``GraphModule`` has for itself: a buffer called ``code``, say."""
+    """A copy, in which nothing has a name that a ``GraphModule`` has for itself: a buffer called ``code``, say."""
     taken = {target: f"{target.partition('.')[0]}_{target}" for target in root if _is_taken(target.partition(".")[0])}
-    if not taken:
-        return root, graph
-    copy = fx.Graph()
-    copy.output(copy.graph_copy(graph, {}))
-    for node in copy.nodes:
+    made = fx.Graph()
+    made.output(made.graph_copy(graph, {}))
+    for node in made.nodes:
         if node.op in ("get_attr", "call_module"):
             node.target = taken.get(str(node.target), node.target)
-    return {taken.get(target, target): held for target, held in root.items()}, copy
+    return {taken.get(target, target): held for target, held in root.items()}, made
 
 
 def _is_taken(name: str) -> bool:
     return hasattr(GraphOfCall, name) or name in ("training", "graph", "_graph", "meta")
+
+
+def _asking(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A forward that first makes sure that the graph holds. What traces or exports it gets the graph, and no more."""
+
+    @functools.wraps(plain)
+    def forward(self: GraphOfCall, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return _not_compiled(self, args, kwargs)
+        if is_traced() or any(isinstance(arg, fx.Proxy) for arg in (*args, *kwargs.values())):
+            return plain(self, *args, **kwargs)
+        return self.asked(args, kwargs)
+
+    return forward
+
+
+def _not_compiled(graph: GraphOfCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Inside ``torch.compile``: what is asked before the graph runs is not to be compiled with it."""
+    return torch.compiler.disable(graph.asked)(args, kwargs)
+
+
+_not_compiled._torchdynamo_disable = True  # type: ignore[attr-defined]

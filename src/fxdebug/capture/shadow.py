@@ -23,9 +23,8 @@ from fxdebug.capture.frame import Frame
 from fxdebug.capture.live import Live
 from fxdebug.capture.recording import Options
 from fxdebug.capture.run import run_once
-from fxdebug.capture.values import first_line
 from fxdebug.capture.watched import tensors_in
-from fxdebug.errors import UsageError
+from fxdebug.errors import UsageError, first_line
 from fxdebug.stats import is_freed
 from fxdebug.trace import Trace
 from fxdebug.values import Value
@@ -244,6 +243,8 @@ def twin_runs(
         own, named = copied((args, dict(kwargs)), dtype)
         _, raised = run_once(twin, twin, own, named, Options(graph=True, watcher=compared, weights=False), settings)
     if raised is not None:
+        if not isinstance(raised, Exception):  # somebody wants to stop
+            raise raised
         what = f"the {str(dtype)[6:]} twin of {type(model).__name__} cannot run"
         raise UsageError(f"{what}: {type(raised).__name__}: {first_line(raised)}") from raised
     return trace, _by_node(trace, kept, compared)

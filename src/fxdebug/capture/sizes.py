@@ -138,8 +138,16 @@ class Shape(tuple[Any, ...]):
         return Shape(tuple.__add__(self, tuple(other)))
 
 
-def evaluate(expression: Expression, size_of: Callable[[int, int], int], node: Callable[[int], int]) -> int:
-    """The value of an expression, given the sizes of slots and the results of nodes."""
+def evaluate(
+    expression: Expression,
+    size_of: Callable[[int, int], int],
+    node: Callable[[int], int],
+    known: dict[int, int] | None = None,
+) -> int:
+    """The value of an expression, given the sizes of slots and the results of nodes.
+
+    ``known``: what was computed on the way, by ``id``; a size may be in an expression a million times.
+    """
     head = expression[0]
     if head == "size":
         return size_of(expression[1], expression[2])
@@ -147,5 +155,12 @@ def evaluate(expression: Expression, size_of: Callable[[int, int], int], node: C
         return size_of(expression[1], -1)
     if head == "node":
         return node(expression[1])
-    operands = [evaluate(x.expression, size_of, node) if type(x) is Size else x for x in expression[1:]]
+    known = {} if known is None else known
+    operands = []
+    for x in expression[1:]:
+        if type(x) is Size:
+            if id(x) not in known:
+                known[id(x)] = evaluate(x.expression, size_of, node, known)
+            x = known[id(x)]
+        operands.append(x)
     return int(head(*operands))

@@ -127,6 +127,12 @@ def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
     ``known`` is as for :func:`user_line`.
     """
     frame: FrameType | None = sys._getframe(3)
+    try:  # where a module is called in the usual way, there is no need to look at the frames between
+        usual = sys._getframe(_BETWEEN)
+        if usual.f_code is _WRAPPED_CALL:
+            frame = usual.f_back
+    except ValueError:
+        pass
     for _ in range(32):
         if frame is None:
             return None
@@ -137,6 +143,9 @@ def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
         frame = frame.f_back
     return None
 
+
+_WRAPPED_CALL = nn.Module._wrapped_call_impl.__code__
+_BETWEEN = 8  # frames from caller_line to that: recorder, run, stand-in, torch's call and ours around it
 
 _USERS, _TORCHS, _CALLING = range(3)  # whose code is it: the user's, torch's or Python's, or what calls a module
 _homes: dict[str, int] = {}
@@ -167,8 +176,23 @@ def without_our_frames(link: TracebackType | None) -> TracebackType | None:
         link = link.tb_next
     chain: TracebackType | None = None
     for link in reversed(kept):
-        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, link.tb_lineno)
+        line = -1 if link.tb_lineno is None else link.tb_lineno  # type: ignore[redundant-expr]  # interrupted: none
+        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, line)
     return chain
+
+
+def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
+    """Did an exception leave one of these functions before it came to where it is caught now?"""
+    link = error.__traceback__
+    while link is not None and (link := link.tb_next) is not None:
+        if link.tb_frame.f_code in codes:
+            return True
+    return False
+
+
+def at(what: str, line: Line | None) -> str:
+    """A remark, with the line it is about."""
+    return what if line is None else f"{what} ({short(line)})"
 
 
 def short(line: Line) -> str:

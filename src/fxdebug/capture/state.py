@@ -16,7 +16,7 @@ import sys
 import threading
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,14 +27,21 @@ from fxdebug.capture.reach import MISSING, Reach, contents_of, mappings_of, slot
 from fxdebug.capture.references import Passed, References, references_to
 from fxdebug.capture.undisturbed import undisturbed
 
-__all__ = ["Passed", "References", "State", "references_to"]
+__all__ = ["TOO_MUCH", "Passed", "References", "State", "references_to"]
+
+TOO_MUCH = "the program holds more objects than could be put back if it were run again"
 
 
 class State:
-    """Everything the modules of a model can reach, and all random generators."""
+    """Everything the modules of a model, and what they are ``given``, can reach, and all random generators.
 
-    def __init__(self, model: nn.Module) -> None:
-        found = Reach(model)
+    From here to :meth:`put_back` the garbage of the program is to lie where it is (``uncollected``): what a
+    finalizer writes would be taken back.
+    """
+
+    def __init__(self, model: nn.Module, given: Iterable[Any] = ()) -> None:
+        found = Reach(model, given=given)
+        self.is_complete = found.is_complete  # otherwise there is more than can be put back
         self._places: list[_Place] = [
             *[_Mapping(mapping) for mapping in found.mappings],
             *[_Sequence(sequence) for sequence in found.sequences],

@@ -23,16 +23,19 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.aside import aside, nothing_listens
+from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
-from fxdebug.capture.context import context_now
-from fxdebug.capture.describe import PLAIN
-from fxdebug.capture.metadata import ESCAPES, LEVELS, METADATA
+from fxdebug.capture.describe import PLAIN, shape_of
+from fxdebug.capture.metadata import ESCAPES, FOREIGN, LEVELS, METADATA, NORMS, shares_memory
 from fxdebug.capture.modes import put_on, take_off
 from fxdebug.capture.seen import Seen, Uid, version_of
-from fxdebug.capture.source import Line, short, user_line
+from fxdebug.capture.sight import at_a_glance
+from fxdebug.capture.source import Line, at, user_line
 from fxdebug.capture.structural import Copies
+from fxdebug.capture.structure import Glimpsed
+from fxdebug.capture.thread_state import thread_state
+from fxdebug.capture.traced import is_traced
 from fxdebug.capture.values import Values
 from fxdebug.values import Value
 
@@ -41,8 +44,12 @@ _new = tuple.__new__
 NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: nobody writes to it
 
 
-def _at(what: str, line: Line | None) -> str:
-    return what if line is None else f"{what} ({short(line)})"
+def _requires_gradient(tensor: Tensor) -> bool:
+    sight = at_a_glance(tensor)
+    if sight is not None:
+        return sight.gradient
+    with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
+        return tensor.requires_grad
 
 
 def _called(function: Any) -> str:
@@ -79,11 +86,15 @@ class Tape(TorchFunctionMode):
         if not bodies:
             return func(*args, **kwargs) if kwargs else func(*args)
         body = bodies[-1]
+        state = thread_state()
+        if state.may_be_traced and is_traced():
+            body.hazard = body.hazard or "torch itself traces operations in it"
+            return func(*args, **kwargs) if kwargs else func(*args)
         met = Met()
         coded: tuple[Any, Any] | None = None
         try:
             coded = self._codes(args, kwargs, met)
-            if met and torch.is_grad_enabled():
+            if met and state.context[0]:
                 self._check_gradients(body, met, asked=True)
             if self._wrote:
                 self._catch_up(body, met)
@@ -109,13 +120,17 @@ class Tape(TorchFunctionMode):
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
             return  # a library that is imported meanwhile: no operation of the body
         name = getattr(func, "__name__", "")
+        if shares_memory(func, name):
+            self._escaped(met)
+        elif name in NORMS:
+            self._escaped(met[1:])
         if name in ESCAPES:
-            body.hazard = body.hazard or _at(f"memory escapes through {_called(func)}", line)
+            body.hazard = body.hazard or at(f"memory escapes through {_called(func)}", line)
         elif name in LEVELS:
-            body.hazard = body.hazard or _at("it computes inside a level of torch.autograd.forward_ad", line)
-        context = context_now()
+            body.hazard = body.hazard or at("it computes inside a level of torch.autograd.forward_ad", line)
+        context, is_quiet, *_ = thread_state()
         changed = None
-        if met.plain and not context[0] and type(result) is Tensor and nothing_listens():
+        if met.plain and is_quiet and type(result) is Tensor:
             writes = self._written(met)
             known = self.values.seen(result)
             if known is None:
@@ -135,6 +150,8 @@ class Tape(TorchFunctionMode):
                 out = self._code(result, results)
                 body.hazard = body.hazard or results.full
                 values = tuple([entry.value for entry in results])
+        if name in FOREIGN:
+            self._escaped([seen for seen in (self.values.seen(result),) if seen is not None])
         # a tuple made the short way: there is one for every operation
         body.entries.append(_new(Entry, (func, *coded, out, context, line, changed, writes, values, None)))
 
@@ -145,15 +162,23 @@ class Tape(TorchFunctionMode):
             tensor = entry()
             if tensor is None:
                 continue
-            if entry.version is not None and tensor._version != entry.version:
+            sight = at_a_glance(tensor)
+            gradient = tensor.requires_grad if sight is None else sight.gradient
+            if entry.version is not None and (tensor._version if sight is None else sight.version) != entry.version:
                 writes = (*writes, (entry.uid, self.values.see(tensor, keep=False)))
                 self._wrote = True
                 base = tensor._base
                 whole = None if base is None else self.values.seen(base)
                 if base is not None and whole is not None:  # what is written into a part, the whole depends on
                     whole.gradient = base.requires_grad
-            entry.gradient = tensor.requires_grad
+                gradient = tensor.requires_grad
+            entry.gradient = gradient
         return writes
+
+    def _escaped(self, met: list[Seen]) -> None:
+        with aside():
+            for entry in met:
+                self.values.escapes(entry)
 
     def _catch_up(self, body: Body, met: Met) -> None:
         """A view of memory that was written to through another tensor has another value since that operation."""
@@ -168,21 +193,22 @@ class Tape(TorchFunctionMode):
                         body.entries[place] = entry._replace(writes=(*entry.writes, (seen.uid, value)))
                         break
 
-    def _check_gradients(self, body: Body, met: Met, asked: bool = False) -> None:
+    def _check_gradients(self, body: Body, met: list[Seen], asked: bool = False) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
         if met and body.hazard is None:
-            with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
-                for entry in met:
-                    tensor = entry()
-                    if tensor is not None and tensor.requires_grad != entry.gradient:
-                        line = user_line(sys._getframe(2), self._lines) if asked else None
-                        what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
-                        body.hazard = what if line is None else _at(f"{what}, before", line)
+            for entry in met:
+                tensor = entry()
+                if tensor is not None and _requires_gradient(tensor) != entry.gradient:
+                    line = user_line(sys._getframe(2), self._lines) if asked else None
+                    what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
+                    body.hazard = what if line is None else at(f"{what}, before", line)
 
     def _changed(self, known: Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
         """What an in-place operation made of a tensor's metadata, if it changed it."""
         first = self.values.objects[known.uid]
-        now = tuple(tensor.shape), str(tensor.dtype)[6:], tensor.requires_grad
+        if tensor.is_nested:
+            return None
+        now = shape_of(tensor), str(tensor.dtype)[6:], tensor.requires_grad
         if now == (first.shape, first.dtype, first.requires_grad):
             return None
         return known.uid, now[0], tensor.dtype, now[2]
@@ -245,8 +271,26 @@ class Tape(TorchFunctionMode):
 
     # Calls ---------------------------------------------------------------------------------------
 
-    def began(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any], parent: Body | None = None) -> None:
-        """A call begins: note what it was given, and what that looked like. To be called ``aside``."""
+    def began(
+        self,
+        body: Body,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        parent: Body | None = None,
+        glimpsed: Glimpsed | None = None,
+    ) -> None:
+        """A call begins: note what it was given, and what that looked like. It may have been ``glimpsed`` just now."""
+        if glimpsed is not None:
+            _, codes, entries = glimpsed
+            body.args = tuple(codes[: len(args)])
+            body.kwargs = dict(zip(kwargs, codes[len(args) :])) if kwargs else NO_KWARGS
+            if parent is not None and body.context[0]:
+                self._check_gradients(parent, entries)
+            for entry in entries:
+                form, _, _, _, entry.gradient, _ = entry.sight
+                body.before[entry.uid] = form.shape, form.kind, entry.gradient
+                body.given[entry.uid] = entry.value
+            return
         self._opaque = False
         met = Met()
         body.args, body.kwargs = self._codes(args, kwargs, met)
@@ -259,12 +303,23 @@ class Tape(TorchFunctionMode):
             tensor = entry()
             if tensor is None:
                 continue
-            entry.gradient = tensor.requires_grad
-            if not tensor.is_nested:
-                body.before[entry.uid] = (self.values.shape_of(tensor), tensor.dtype, tensor.requires_grad)
-                body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
+            sight = at_a_glance(tensor)
+            if sight is not None and sight.version == entry.version:
+                entry.gradient = sight.gradient
+                body.before[entry.uid] = sight.form.shape, sight.form.kind, sight.gradient
+                body.given[entry.uid] = entry.value
+            else:
+                with aside():
+                    self._given(body, entry, tensor)
         if body.opaque:
-            body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
+            with aside():
+                body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
+
+    def _given(self, body: Body, entry: Seen, tensor: Tensor) -> None:
+        entry.gradient = tensor.requires_grad
+        if not tensor.is_nested:
+            body.before[entry.uid] = shape_of(tensor), tensor.dtype, entry.gradient
+            body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
 
     def ended(self, body: Body, parent: Body | None, output: Any) -> None:
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
@@ -275,17 +330,18 @@ class Tape(TorchFunctionMode):
                 met.append(known)
                 body.out = known.uid
             else:
-                with aside():
+                with contextlib.nullcontext() if type(output) is tuple else aside():
                     body.out = self._code(output, met)
                 body.hazard = body.hazard or met.full
         except Exception as error:  # the caller's tape has the call all the same
             body.out, body.hazard = Opaque(output), unnoted("what it returned", error)
-        if met and torch.is_grad_enabled():
+        context = thread_state().context
+        if met and context[0]:
             self._check_gradients(body, met)
         if parent is not None:
             line = body.line or user_line(sys._getframe(2), self._lines)
             values = tuple([entry.value for entry in met])
-            called = body.module, body.args, body.kwargs, body.out, context_now(), line, None, (), values, body
+            called = body.module, body.args, body.kwargs, body.out, context, line, None, (), values, body
             parent.entries.append(_new(Entry, called))
 
     # The thread's stack of modes -----------------------------------------------------------------
@@ -299,9 +355,8 @@ class Tape(TorchFunctionMode):
         finally:
             take_off(self)
 
-    def is_on(self) -> bool:
-        """Does this mode hear of this thread's operations?"""
-        count = torch._C._len_torch_function_stack()
+    def is_among(self, count: int) -> bool:
+        """Does this mode hear of this thread's operations, as one of so many that are on?"""
         if count == 1:
             return torch._C._get_function_stack_at(0) is self
         return any(torch._C._get_function_stack_at(i) is self for i in range(count))
@@ -314,7 +369,7 @@ class Tape(TorchFunctionMode):
         if not bodies:
             return None
         body = bodies[-1]
-        body.hazard = body.hazard or _at(
+        body.hazard = body.hazard or at(
             "it runs code that torch.compile made", user_line(sys._getframe(2), self._lines)
         )
         try:

@@ -1,8 +1,8 @@
 """In which call a thread was started: what it calls belongs there, whichever thread it is.
 
-For the length of the recordings that are on, ``threading.Thread.start`` and
+For the length of the recordings that are on (``ongoing``), ``threading.Thread.start`` and
 ``ThreadPoolExecutor.submit`` note the call that is open where they are called. Nothing else about
-them changes, and both are put back.
+them changes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from fxdebug.capture.recorder import Recorder
 
 _Origins = dict["Recorder", "Frame"]
+_On = Callable[[], tuple["Recorder", ...]]
 
-_lock = threading.RLock()
-_recorders: tuple[Recorder, ...] = ()
 _of_thread: weakref.WeakKeyDictionary[threading.Thread, _Origins] = weakref.WeakKeyDictionary()
 _task = threading.local()  # ``origins`` while a task of a pool runs
-
-_put_back: list[Callable[[], None]] = []
 
 
 def origin(recorder: Recorder) -> Frame | None:
@@ -53,9 +50,9 @@ def is_calling(module: nn.Module) -> bool:
 _called = nn.Module.__call__.__code__
 
 
-def _here() -> _Origins:
+def _here(recorders: _On) -> _Origins:
     origins = {}
-    for recorder in _recorders:
+    for recorder in recorders():
         frame = recorder.innermost()
         if frame is not None:
             origins[recorder] = frame
@@ -63,10 +60,12 @@ def _here() -> _Origins:
     return origins
 
 
-def _noting_start(start: Callable[..., None]) -> Callable[..., None]:
+def noting_start(start: Callable[..., None], recorders: _On) -> Callable[..., None]:
+    """What stands in front of ``Thread.start``."""
+
     @functools.wraps(start)
     def noted(self: threading.Thread, *args: Any, **kwargs: Any) -> None:
-        origins = _here()
+        origins = _here(recorders)
         if origins:
             _of_thread[self] = origins
         return start(self, *args, **kwargs)
@@ -74,10 +73,12 @@ def _noting_start(start: Callable[..., None]) -> Callable[..., None]:
     return noted
 
 
-def _noting_submit(submit: Callable[..., Any]) -> Callable[..., Any]:
+def noting_submit(submit: Callable[..., Any], recorders: _On) -> Callable[..., Any]:
+    """What stands in front of ``ThreadPoolExecutor.submit``."""
+
     @functools.wraps(submit)
     def noted(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        origins = _here()
+        origins = _here(recorders)
         return submit(self, _Task(fn, origins) if origins else fn, *args, **kwargs)
 
     return noted
@@ -99,34 +100,3 @@ class _Task:
             return self.function(*args, **kwargs)
         finally:
             _task.origins = before
-
-
-def begin(recorder: Recorder) -> None:
-    """From now on, threads know the call of this recorder in which they were started."""
-    global _recorders
-    with _lock:
-        if not _recorders:
-            _replace(threading.Thread, "start", _noting_start)
-            _replace(ThreadPoolExecutor, "submit", _noting_submit)
-        _recorders = (*_recorders, recorder)
-
-
-def end(recorder: Recorder) -> None:
-    """No longer; the last one puts both methods back."""
-    global _recorders
-    with _lock:
-        _recorders = tuple([other for other in _recorders if other is not recorder])
-        while not _recorders and _put_back:
-            _put_back.pop()()
-
-
-def _replace(owner: type, name: str, noting: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    original = owner.__dict__[name]
-    ours = noting(original)
-    setattr(owner, name, ours)
-
-    def put_back() -> None:
-        if owner.__dict__.get(name) is ours:  # what the program put there meanwhile stays
-            setattr(owner, name, original)
-
-    _put_back.append(put_back)

@@ -44,6 +44,7 @@ from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.surroundings import Surroundings
 from fxdebug.capture.values import Values
+from fxdebug.values import UNKNOWN
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
 _iterate = Tensor.__iter__
@@ -133,6 +134,9 @@ class ModuleTracer(fx.Tracer):
 
     def operation(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The body calls a torch function: it must be the next entry; its recorded result is the answer."""
+        if function in UNANSWERABLE and args and type(args[0]) is Standin:
+            attribute = getattr(function, "__self__", None)  # a getter is its method
+            raise Mismatch(f"it asks for {getattr(attribute, '__name__', function.__name__)}")
         if function in METADATA:
             return self._metadata(function, args, kwargs)
         self._random.on()
@@ -215,10 +219,7 @@ class ModuleTracer(fx.Tracer):
         asked = args[0] if args else None
         if type(asked) is not Standin:
             return function(*args, **kwargs)
-        if function in UNANSWERABLE:
-            raise Mismatch(f"it asks for {getattr(function, '__self__', function).__name__}")
         shape = self._facts[asked.uid][0]
-        self.pattern.asked.add(asked.slot)
         if function == _getter["shape"] or function is Tensor.size:
             dim = args[1] if len(args) > 1 else kwargs.get("dim")
             if dim is None:
@@ -289,6 +290,8 @@ class ModuleTracer(fx.Tracer):
         if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised")):
             kind = first.layout if first.detail is None else first.detail.split()[0].strip(":,")
             raise Mismatch(f"a {kind} tensor cannot be stood in for")
+        if UNKNOWN in shape:
+            raise Mismatch("a tensor whose size is not known cannot be stood in for")
         if first.sharding is not None:
             shape = first.sharding.shape
             self._facts[uid] = (shape, dtype, gradient)

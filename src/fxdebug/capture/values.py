@@ -1,26 +1,31 @@
 """Which tensors of a run are the same value: each is described, measured and kept once.
 
 Two sightings are the same :class:`~fxdebug.trace.Value` when they are the same tensor object with
-the same ``_version``. The object is held weakly: Python reuses an ``id`` after the tensor is freed,
-so an entry counts only while its reference is alive. Inference tensors carry no version; they are
-measured at every sighting and are the same value when nothing about them differs.
+the same ``_version`` in the same place. The object is held weakly: Python reuses an ``id`` after the
+tensor is freed, so an entry counts only while its reference is alive. Inference tensors carry no version,
+and what shares memory with numpy can be written to without one: they are measured at every sighting and
+are the same value when nothing about them differs.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import NAMES, PLAIN, is_fake, is_ordinary, local_part, looks, name_of
-from fxdebug.capture.memory import Dims, Memory, dims_of
-from fxdebug.capture.seen import Seen, Uid, version_of
-from fxdebug.capture.staging import Measured, Staging
-from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, is_freed, measure, measure_at_once, measure_later
-from fxdebug.values import Stats, Value, quick
+from fxdebug.capture.describe import PLAIN, looks
+from fxdebug.capture.memory import Memory
+from fxdebug.capture.numbers import Numbers, Unchanged
+from fxdebug.capture.seen import Registered, Seen, Uid, version_of
+from fxdebug.capture.sight import Sight, at_a_glance, sight_of
+from fxdebug.capture.staging import Measured
+from fxdebug.capture.thread_state import thread_state
+from fxdebug.errors import first_line
+from fxdebug.stats import is_elsewhere, is_freed, measure
+from fxdebug.values import Value, quick
 
 _quick_value = quick(Value)
 
@@ -53,7 +58,7 @@ class Values:
         keeper: Keeper | None,
         say: Say,
         measuring: bool = True,
-        unchanged: Callable[[Tensor], tuple[Stats | None] | None] | None = None,
+        unchanged: Unchanged | None = None,
         staged: bool = False,
     ) -> None:
         self.all: list[Value] = []
@@ -61,18 +66,13 @@ class Values:
         self._keeper = keeper
         self._keep_all = getattr(keeper, "everything", False)  # of operations too, not of calls alone
         self._say = say
-        self._measuring = measuring
+        self._numbers = Numbers(say, unchanged, staged) if measuring else None
         self._kept: set[int] = set()
         self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
-        self.by_id: dict[int, Seen] = {}  # by ``id(tensor)``: an entry counts while its reference is that tensor
-        self._unchanged_weight = unchanged
-        self._staging = Staging() if staged else None
-        self._elsewhere: dict[Any, Elsewhere] = {}  # by device
+        self.by_id: dict[int, Seen] = {}  # by ``id(tensor)``: an entry counts while it refers to that tensor
         self._storages: dict[int, Memory] = {}
         self._storage_count = 0
-        self._measured_views: dict[tuple[Any, ...], Measured] = {}  # by memory, place in it, dtype and version
-        self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}  # shapes and strides: one object for all alike
-        self._said: set[str] = set()
+        self._escaped: set[int] = set()  # numbers of memory that may be written to without a version telling
         self._lock = threading.RLock()  # numbers are given out in any thread
 
     def see(self, tensor: Tensor, keep: bool = True, weights: bool = True) -> Value:
@@ -82,45 +82,76 @@ class Values:
         few. Call it inside :class:`~fxdebug.capture.aside.aside`.
         """
         entry = self.by_id.get(id(tensor))
+        sight = at_a_glance(tensor)
         if (
             entry is not None
             and entry.version is not None
             and self._keeper is None
             and not (weights and entry.skipped)
             and entry() is tensor
-            and entry.version == tensor._version  # type: ignore[union-attr]
+            and self._is_as_met(entry, tensor, sight)
         ):
             return entry.value  # met before, and nothing to do about it
         with self._lock:
-            return self._see(tensor, keep, weights)
+            return self._see(tensor, keep, weights, sight)
 
-    def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
+    def glimpse(self, tensor: Tensor, quiet: bool) -> Seen | None:
+        """The entry of a tensor, with its value now, if torch need be asked nothing; new ones where it is ``quiet``.
+
+        That is where nothing listens and no gradients are recorded. Otherwise ``None``: :meth:`see` it ``aside``.
+        """
+        sight = at_a_glance(tensor)
+        if sight is None or self._keeper is not None:
+            return None
+        entry = self.by_id.get(id(tensor))
+        if entry is None or entry() is not tensor:
+            if not quiet:
+                return None
+            with self._lock:
+                entry = self.seen(tensor)  # another thread may have met it meanwhile
+                if entry is None:
+                    entry = self._enter(tensor, sight, sight.version, self._new(tensor, sight, False, True), True)
+        if entry.skipped or not self._is_as_met(entry, tensor, sight):
+            return None
+        entry.sight = sight
+        return entry
+
+    def _is_as_met(self, entry: Seen, tensor: Tensor, sight: Sight | None) -> bool:
+        """Is it surely what it was when it was met? Its version, its place and who else has its memory tell."""
+        version = version_of(tensor) if sight is None else sight.version
+        return (
+            entry.version == version and entry.value.storage not in self._escaped and _is_in_place(entry, tensor, sight)
+        )
+
+    def _see(self, tensor: Tensor, keep: bool, weights: bool, sight: Sight | None) -> Value:
         keep = keep or self._keep_all
         entry = self.by_id.get(id(tensor))
-        version = version_of(tensor)
+        version = version_of(tensor) if sight is None else sight.version
         if entry is not None and entry() is not tensor:
             entry = None  # another object had this id
-        if entry is not None and entry.version == version:
+        if entry is not None and entry.version == version and _is_in_place(entry, tensor, sight):
             value = entry.value
-            if version is not None or self._unchanged(value, tensor):
+            if (version is not None and value.storage not in self._escaped) or self._unchanged(value, tensor):
                 if weights and entry.skipped:
                     entry.skipped = False
                     body = looks(tensor).body
-                    if body is not None:
-                        self._begin(body).of(value)
+                    if body is not None and self._numbers is not None:
+                        self._numbers.begun(body).of(value)
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
-        value = self._new(tensor, version, keep, weights)
+        sight = sight or sight_of(tensor)
+        value = self._new(tensor, sight, keep, weights, entry)
         if entry is None:
-            self._enter(tensor, version, value, weights)
+            self._enter(tensor, sight, version, value, weights)
         else:
-            entry.version, entry.value, entry.skipped = version, value, self._skips(value, weights)
+            entry.sight, entry.version, entry.value = sight, version, value
+            entry.skipped = self._skips(value, weights)
         return value
 
-    def _enter(self, tensor: Tensor, version: int | None, value: Value, weights: bool) -> Seen:
+    def _enter(self, tensor: Tensor, sight: Sight | None, version: int | None, value: Value, weights: bool) -> Seen:
         entry = Seen(tensor)
-        entry.version, entry.value, entry.uid = version, value, Uid(len(self.objects))
+        entry.sight, entry.version, entry.value, entry.uid = sight, version, value, Uid(len(self.objects))
         entry.gradient = value.requires_grad
         entry.skipped = value.name is not None and self._skips(value, weights)
         self.objects.append(value)
@@ -128,13 +159,33 @@ class Values:
         return entry
 
     def _skips(self, value: Value, weights: bool) -> bool:
-        return value.name is not None and not weights and value.stats is None and self._measuring
+        return value.name is not None and not weights and value.stats is None and self._numbers is not None
 
     def first(self, tensor: Tensor) -> Seen:
         """The entry of a tensor object that was not met before. Call it where nothing listens, or ``aside``."""
+        sight = sight_of(tensor)
         with self._lock:
-            version = version_of(tensor)
-            return self._enter(tensor, version, self._new(tensor, version, self._keep_all, False), False)
+            entry = self.seen(tensor)  # another thread may have met it meanwhile
+            if entry is not None:
+                return entry
+            version = version_of(tensor) if sight is None else sight.version
+            return self._enter(tensor, sight, version, self._new(tensor, sight, self._keep_all, False), False)
+
+    def escapes(self, entry: Seen) -> None:
+        """The memory of a tensor may be written to from now on without a version telling, or is another one.
+
+        Where values cannot be looked at without waiting for them, on an accelerator, and of weights, which are
+        compared when the run is over, only the latter is found out. Call it ``aside``.
+        """
+        tensor = entry()
+        if tensor is None:
+            return
+        if not _is_in_place(entry, tensor, at_a_glance(tensor)):
+            entry.version = -1  # that of no tensor: whoever sees it next makes a new value
+        if entry.value.storage is not None and not self.is_named(tensor) and not is_elsewhere(tensor):
+            with self._lock:
+                self.measure_at_once()  # what waits to be measured is what it was
+                self._escaped.add(entry.value.storage)
 
     def seen(self, tensor: Tensor) -> Seen | None:
         """The entry of a tensor object that was met before and is still the same object."""
@@ -143,15 +194,30 @@ class Values:
 
     def met(self, tensor: Tensor) -> Seen:
         """The entry of a tensor object that an operation is given or returns."""
-        entry = self.seen(tensor)
-        if entry is not None:
+        entry = self.by_id.get(id(tensor))
+        if entry is not None and entry() is tensor:
             return entry
+        if type(tensor) in PLAIN and thread_state().is_quiet:
+            return self.first(tensor)
         with aside():
             return self.first(tensor)
+
+    def forget(self, tensor: Tensor) -> None:
+        """It is about to become another tensor in the same object."""
+        self.by_id.pop(id(tensor), None)
+
+    def let_go_of_weights(self, registered: Iterable[tuple[Tensor, nn.Module, str]]) -> None:
+        """The run is over: from now on these are known by where they are registered."""
+        for tensor, owner, name in registered:
+            entry = self.seen(tensor)
+            if entry is not None:
+                self.by_id[id(tensor)] = cast("Seen", Registered(entry, tensor, owner, name))
 
     def quiet(self) -> None:
         """Nobody takes notes any more."""
         self._say = silence
+        if self._numbers is not None:
+            self._numbers.say = silence
 
     def is_named(self, tensor: Tensor) -> bool:
         """Is it a parameter or buffer of the model?"""
@@ -166,15 +232,6 @@ class Values:
         found = [(entry.uid, entry()) for entry in list(self.by_id.values())]
         return [(uid, tensor) for uid, tensor in found if tensor is not None]
 
-    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
-        """The shape of a tensor as plain data: the same object for all tensors that have it."""
-        size = tensor.shape
-        shape = self._tuples.get(size)
-        if shape is None:
-            shape = tuple(size)
-            self._tuples[shape] = shape
-        return shape
-
     def storage(self, tensor: Tensor) -> int | None:
         """A number for the memory behind a tensor, equal for views of one another."""
         try:
@@ -184,6 +241,14 @@ class Values:
         except (NotImplementedError, RuntimeError):
             return None  # sparse, nested, opaque: no single storage
         return self._memory(storage).number
+
+    def storages(self, tensors: list[Tensor], looks: list[tuple[Any, ...]]) -> list[int | None]:
+        """Their numbers. The memory of most was met in the run: a glance, if that is what their look is, has it."""
+        found: list[int | None] = []
+        for tensor, look in zip(tensors, looks):
+            memory = self._storages.get(look[1]) if type(look[-1]) is int else None
+            found.append(self.storage(tensor) if memory is None or memory() is None else memory.number)
+        return found
 
     def _memory(self, storage: Any) -> Memory:
         memory = self._storages.get(storage._cdata)
@@ -198,52 +263,53 @@ class Values:
         self._storage_count += 1
         return memory
 
-    def _new(self, tensor: Tensor, version: int | None, keep: bool, weights: bool) -> Value:
-        plain = None
-        if type(tensor) in PLAIN and is_ordinary(tensor):
-            plain = self._ordinary(tensor, version, weights)
-        value = self._special(tensor, weights) if plain is None else plain
+    def _new(self, tensor: Tensor, sight: Sight | None, keep: bool, weights: bool, entry: Seen | None = None) -> Value:
+        value = self._special(tensor, weights) if sight is None else self._ordinary(tensor, sight, weights, entry)
         self.all.append(value)
         if keep and self._keeper is not None:
-            self._keep(value, tensor, None if plain is None else tensor)
+            self._keep(value, tensor, None if sight is None else tensor)
         return value
 
-    def _ordinary(self, tensor: Tensor, version: int | None, weights: bool) -> Value | None:
-        """The value of a dense tensor that is what it seems: nearly all are. ``None`` if its memory is not there."""
-        storage, offset = tensor.untyped_storage(), tensor.storage_offset()
-        if storage.nbytes() < tensor.nbytes + (offset and offset * tensor.itemsize) and is_freed(tensor):
-            return None
-        memory = self._storages.get(storage._cdata)
+    def _ordinary(self, tensor: Tensor, sight: Sight, weights: bool, entry: Seen | None) -> Value:
+        """The value of a dense tensor that is what it seems: nearly all are."""
+        form, storage, _, _, gradient, is_view = sight
+        memory = self._storages.get(storage)
         if memory is None or memory() is None:
-            memory = self._storages[storage._cdata] = self._number(storage)
+            memory = self._storages[storage] = self._number(tensor.untyped_storage())
         name = self._names.get(id(tensor))
-        measured = None
-        if self._measuring:
-            measured = None if name is None else self._of_weight(tensor, weights)
-            measured = measured or self._of_memory(tensor, memory, version)
-        shape, stride, dtype, device = tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+        stats = measured = None
+        if self._numbers is not None:
+            base = tensor._base if is_view else None
+            whole = entry if base is None else self.seen(base)
+            owner = len(self.objects) if whole is None else whole.uid  # a number that no other tensor has
+            if memory.number in self._escaped:
+                stats, measured = None, self._numbers.begun(tensor)
+            else:
+                stats, measured = self._numbers.of_plain(tensor, sight, owner, memory.number, name is not None, weights)
         value = _quick_value(
             len(self.all),
-            self._tuples.get(shape) or self.shape_of(tensor),
-            NAMES.get(dtype) or name_of(dtype),
-            NAMES.get(device) or name_of(device),
+            form.shape,
+            form.dtype,
+            form.device,
             "strided",
-            self._tuples.setdefault(stride, stride),
-            offset,
+            form.stride,
+            form.offset,
             type(tensor).__name__,
-            tensor.requires_grad,
+            gradient,
             memory.number,
             name,
-            None if measured is None else measured.stats,
+            stats,
         )
-        if measured is not None and measured.values is not None:
-            measured.values.append(value)
+        if measured is not None:
+            measured.of(value)
         return value
 
     def _special(self, tensor: Tensor, weights: bool) -> Value:
         seen = looks(tensor)
         body = seen.body
-        measured = self._statistics(tensor, body, weights) if self._measuring else Measured()
+        name, measured = self._names.get(id(tensor)), Measured()
+        if self._numbers is not None:
+            measured = self._numbers.of_other(tensor, body, name is not None, weights)
         value = Value(
             number=len(self.all),
             shape=seen.shape,
@@ -255,7 +321,7 @@ class Values:
             type=seen.type,
             requires_grad=seen.requires_grad,
             storage=None if body is None else self.storage(body),
-            name=self._names.get(id(tensor)),
+            name=name,
             stats=measured.stats,
             sharding=seen.sharding,
             detail=seen.detail,
@@ -273,99 +339,15 @@ class Values:
 
     def measure_at_once(self) -> None:
         """Somebody looks at the values while they come."""
-        self.settle()
-        self._staging = None
-
-    def _of_weight(self, tensor: Tensor, weights: bool) -> Measured | None:
-        if self._unchanged_weight is None or id(tensor) not in self._names:
-            return None
-        known = self._unchanged_weight(tensor)
-        if known is None or (weights and known[0] is None):
-            return None
-        measured = Measured()
-        measured.settle(known[0])
-        return measured
-
-    def _of_memory(self, tensor: Tensor, memory: Memory, version: int | None) -> Measured:
-        """The statistics of an ordinary tensor: those of another one, if that had all of these elements."""
-        count = tensor.numel()
-        dims: Dims | None = ((1, count),) if tensor.is_contiguous() else dims_of(tensor.stride(), self.shape_of(tensor))
-        if dims is None or version is None or tensor.is_neg() or tensor.is_conj():
-            return self._begin(tensor)
-        place = count if dims == ((1, count),) else dims
-        address, dtype = tensor.data_ptr(), tensor.dtype
-        view = memory.number, address, place, dtype, version
-        known = self._measured_views.get(view)
-        if known is not None:
-            return known
-        measured = Measured()
-        if place == count and count and not is_elsewhere(tensor):
-            measured.stats = measure_at_once(dtype, address, count)
-        staging = self._staging
-        if measured.stats is None and (staging is None or not staging.take(tensor, count, dims, measured)):
-            measured = self._begin(tensor)
-        self._measured_views[view] = measured
-        return measured
-
-    def _begin(self, body: Tensor) -> Measured:
-        """The statistics of a tensor: at once, or, on an accelerator, when the run is over: see ``stats.elsewhere``.
-
-        Whether an inference tensor is still what it was only its numbers tell: they are fetched each time.
-        """
-        measured = Measured()
-        if is_elsewhere(body) and not body.is_inference():
-            measured.values = []
-            where = self._elsewhere.setdefault(body.device, Elsewhere())
-            try:
-                if measure_later(body, where, measured.settle):
-                    return measured
-            except Exception as error:
-                self._failed(body, error)
-                measured.values = None
-                return measured
-            measured.values = None
-        measured.stats = self._measured(body)
-        return measured
+        if self._numbers is not None:
+            with self._lock:
+                self._numbers.at_once()
 
     def settle(self) -> None:
         """The run is over: what was not measured yet is measured now."""
-        with self._lock:
-            if self._staging is not None:
-                self._staging.close()
-            where, self._elsewhere = self._elsewhere, {}
-        with aside():
-            for device, tensors in where.items():
-                try:
-                    tensors.settle()
-                except Exception as error:  # the device is lost, or full
-                    self._say(f"no statistics of what is on {device}: {type(error).__name__}: {first_line(error)}")
-
-    def _statistics(self, tensor: Tensor, body: Tensor | None, weights: bool) -> Measured:
-        if body is None or body.is_meta:
-            plain = local_part(tensor)
-            kind = "fake" if is_fake(plain) else "freed" if type(plain) in PLAIN else type(tensor).__name__
-            self._without_data("meta" if body is not None else kind)
-            return Measured()
-        return self._of_weight(tensor, weights) or self._begin(body)
-
-    def _without_data(self, kind: str) -> None:
-        """Said once a run: where one tensor has no data, it may be all of them."""
-        if kind not in self._said:
-            self._said.add(kind)
-            self._say(f"no statistics: a {kind} tensor has no data")
-
-    def _measured(self, body: Tensor) -> Stats | None:
-        try:
-            return measure(body)
-        except Unmeasurable as error:
-            self._say(f"no statistics: {error}")
-        except Exception as error:  # the debugger never breaks the debugged
-            self._failed(body, error)
-        return None
-
-    def _failed(self, body: Tensor, error: Exception) -> None:
-        dtype = str(body.dtype)[6:]
-        self._say(f"no statistics of {dtype} ({type(body).__name__}): {type(error).__name__}: {first_line(error)}")
+        if self._numbers is not None:
+            with self._lock:
+                self._numbers.settle()
 
     def _keep(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
         assert self._keeper is not None
@@ -378,18 +360,23 @@ class Values:
     def _unchanged(self, value: Value, tensor: Tensor) -> bool:
         try:
             body = looks(tensor).body
-            return body is None or not self._measuring or measure(body) == value.stats
+            return body is None or self._numbers is None or is_freed(body) or measure(body) == value.stats
         except Exception:
             return False
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's text; of an exception whose ``str`` raises, a word about that."""
+def _is_in_place(entry: Seen, tensor: Tensor, sight: Sight | None) -> bool:
+    """Does a tensor lie where it lay, arranged as it was? What is given to its ``.data`` moves no version."""
+    before: Sight | None = entry.sight
+    if before is None:
+        return sight is None  # it may have got memory only now
+    if sight is not None:
+        return sight.address == before.address and sight.form.is_like(before.form)
     try:
-        text = str(error)
-    except Exception as second:
-        return f"(its text cannot be shown: {type(second).__name__})"
-    return text.splitlines()[0] if text else ""
+        is_there = tensor.data_ptr() == before.address or is_freed(tensor)  # what was given back was what it was
+        return is_there and tensor.shape == before.form.shape
+    except RuntimeError:  # it has become something without memory
+        return False
 
 
 def complete(value: Value, **facts: Any) -> None:

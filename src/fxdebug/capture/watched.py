@@ -16,8 +16,8 @@ from fxdebug.capture.frame import Frame, failure
 from fxdebug.capture.metadata import METADATA
 from fxdebug.capture.source import Line
 from fxdebug.capture.tape import Tape
-from fxdebug.capture.values import Values, first_line
-from fxdebug.errors import FxDebugError
+from fxdebug.capture.values import Values
+from fxdebug.errors import FxDebugError, first_line
 from fxdebug.values import Value
 
 

@@ -20,6 +20,9 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from fxdebug.capture.resting import awake, heard, heard_again
+from fxdebug.capture.traced import is_traced
+
 _compiling = torch.compiler.is_dynamo_compiling
 
 
@@ -82,9 +85,9 @@ def _function_for(original: Callable[..., Any], of_class: bool = False) -> Calla
         run, found = wrapped.original, wrapped.found
         if found is not None and getattr(type(self), "forward", None) is not found:
             run = _of_class(self)  # the class was patched meanwhile
-        if _compiling() or (wrapped.bypassed and _whole.modules[-1:] == (self,)):
-            return run(*args, **kwargs)  # inside torch.compile, or recorded already: be as if not there
-        observers = wrapped.observers
+        if is_traced() or (wrapped.bypassed and _whole.modules[-1:] == (self,)):
+            return run(*args, **kwargs)  # traced by torch itself, or recorded already: be as if not there
+        observers = awake(wrapped.observers) if heard else wrapped.observers
         if len(observers) == 1:
             return observers[0].call(self, run, args, kwargs)
         return _nested(observers, self, run)(*args, **kwargs)
@@ -173,13 +176,25 @@ def _nested(observers: tuple[Observer, ...], module: nn.Module, run: Callable[..
 
 
 def _around(call: Callable[..., Any], module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: call(module, run, args, kwargs)
+    def around(*args: Any, **kwargs: Any) -> Any:
+        return call(module, run, args, kwargs)
+
+    around.within = innermost(run)  # type: ignore[attr-defined]
+    return around
+
+
+def innermost(run: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs in the end: without the recordings around it."""
+    within: Callable[..., Any] = getattr(run, "within", run)
+    return within
 
 
 def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code runs with torch's globals
-    if __fxdebug_compiling__():  # type: ignore[name-defined]  # noqa: F821
-        return __fxdebug_original__(self, *args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-    return __fxdebug_seen__(self, args, kwargs)  # type: ignore[name-defined]  # noqa: F821
+    from fxdebug.capture.wrap import _compiling, _original_call_impl, _seen  # names there could be gone in the middle
+
+    if _compiling():
+        return _original_call_impl(self, *args, **kwargs)
+    return _seen(self, args, kwargs)
 
 
 def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -201,7 +216,7 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         )
     ):
         return _original_call_impl(self, *args, **kwargs)
-    if _frames.get_eval_frame_callback() is not None:  # a compiled region: no Python of ours may run in it
+    if _frames.get_eval_frame_callback() is not None or is_traced():  # no Python of ours may run in what torch compiles
         return _original_call_impl(self, *args, **kwargs)
     return _watched(self, args, kwargs)
 
@@ -212,7 +227,7 @@ def _watched(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     unmet = _unmet(self, new)
     if unmet:
         run = _nested(unmet, self, _as_a_whole(self, run))
-    for observer in reversed(_observers):
+    for observer in reversed(awake(_observers)):
         run = _around(observer.outer, self, run)
     try:
         return run(*args, **kwargs)
@@ -241,7 +256,7 @@ def _unmet(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, ...]
     if module.__dict__.get("forward") is wrapped.method:
         return ()
     wrapped.bypassed = True
-    return wrapped.observers
+    return awake(wrapped.observers)
 
 
 def _as_a_whole(module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,7 +275,6 @@ _class_call_impl = nn.Module._call_impl
 _torch_code = _class_call_impl.__code__
 _our_code = _call_impl.__code__.replace(co_filename=_torch_code.co_filename)
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
-_names = {"__fxdebug_compiling__": _compiling, "__fxdebug_original__": _original_call_impl, "__fxdebug_seen__": _seen}
 _frames = torch._C._dynamo.eval_frame
 _frames.set_code_exec_strategy(  # dynamo looks at each frame in a compiled region: not at this one
     _seen.__code__, _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
@@ -282,7 +296,7 @@ def _visit(module: nn.Module) -> tuple[tuple[Observer, ...], _Wrapped | None]:
     if wrapped is None:
         _clean(module)
     watching = () if wrapped is None else wrapped.observers
-    new = tuple([observer for observer in _observers if observer not in watching and observer.meets(module)])
+    new = tuple([observer for observer in awake(_observers) if observer not in watching and observer.meets(module)])
     with _lock:
         for observer in new:
             watch(observer, (module,))
@@ -345,10 +359,12 @@ def _leave(observer: Observer, keys: Iterable[int]) -> None:
             wrapped = _table.get(key)
             if wrapped is None:
                 continue
-            wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
-            if not wrapped.observers:
-                _unwrap(wrapped)
-                del _table[key]
+            if wrapped.observers not in ((observer,), ()):  # none are left where an interrupt came between
+                wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
+                continue
+            wrapped.observers = ()
+            _unwrap(wrapped)
+            del _table[key]
 
 
 def begin(observer: Observer) -> None:
@@ -356,9 +372,9 @@ def begin(observer: Observer) -> None:
     global _observers
     with _lock:
         if not _observers:
-            torch_module.__dict__.update(_names)
             _class_call_impl.__code__ = _our_code
             nn.Module.__reduce_ex__ = _reduce_ex  # type: ignore[method-assign,assignment]
+        heard_again(observer)
         _observers = (*_observers, observer)
 
 
@@ -372,8 +388,6 @@ def end(observer: Observer) -> None:
             del nn.Module.__reduce_ex__
         if not _observers and _class_call_impl.__code__ is _our_code:
             _class_call_impl.__code__ = _torch_code
-            for name in _names:
-                torch_module.__dict__.pop(name, None)
 
 
 def _unwrap(wrapped: _Wrapped) -> None:

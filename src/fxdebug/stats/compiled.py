@@ -4,7 +4,7 @@ llvmlite makes it, the extra ``fast``. Each element is read once and looked at a
 numbers and comparisons of whole numbers go through wide registers; comparisons of floats, one of which may be NaN, do
 not. Sums are in float64.
 
-What follows is LLVM's language: https://llvm.org/docs/LangRef.html
+The programs are as :mod:`fxdebug.stats.machine` takes them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from fxdebug.stats.machine import MANY_ARGUMENTS, Engine
 from fxdebug.stats.sums import Sums
 
 Loop = Callable[[int, int], Sums]
 
+QUICK = 1 << 16  # elements, some microseconds: of more than these other threads are not kept waiting
 LANES = 32  # elements a step: four of the widest registers there are, so that no sum waits for the one before
 _Found = ctypes.c_double * 5
 
@@ -39,38 +40,20 @@ def loop(dtype: torch.dtype) -> Loop | None:
     kind = KINDS.get(dtype)
     if kind is None:
         return None
-    code = code_of(_program(kind), "sums", _Found)
+    engine = Engine(_program(kind))
+    at_once = engine.function("sums_at_once", MANY_ARGUMENTS)
+    code = engine.code("sums", _Found)
 
     def sums(address: int, count: int) -> Sums:
+        if count <= QUICK:
+            quick: Sums = at_once(address, count)
+            return quick
         found = _Found()
         code(address, count, found)
         total, squares, low, high, zeros = found
         return total, squares, low, high, int(zeros)
 
     return sums
-
-
-def code_of(program: str, name: str, results: type[Any]) -> Any:
-    """A function of a program: to be called with an address, a count and where its results go."""
-    engine = engine_of(program)
-    made = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(results))
-    code: Any = made(engine.get_function_address(name))
-    code.engine = engine  # the machine code is gone when that is
-    return code
-
-
-def engine_of(program: str) -> Any:
-    """What holds the machine code of a program."""
-    from llvmlite import binding
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    target = binding.Target.from_default_triple()
-    features = binding.get_host_cpu_features().flatten()
-    machine = target.create_target_machine(binding.get_host_cpu_name(), features, opt=3, jit=True)
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(program), machine)
-    engine.finalize_object()
-    return engine
 
 
 # Kinds of floats ---------------------------------------------------------------------------------
@@ -149,7 +132,10 @@ _ROUND = ("total", "squares", "low", "high", "zeros")  # what goes round with th
 
 
 def _program(kind: Kind) -> str:
-    """``void sums(address, count, five results)``: wide steps as long as they fit, then one element at a time."""
+    """``void sums(address, count, five results)``: wide steps as long as they fit, then one element at a time.
+
+    ``sums_at_once`` is the same as a function of Python's.
+    """
     whole, keys, doubles = f"i{kind.bits}", many(f"i{kind.bits}", LANES), many("double", LANES)
     least, most = -(2 ** (kind.bits - 1)), 2 ** (kind.bits - 1) - 1
     zero = _all("double", "0.0", LANES)
@@ -168,6 +154,7 @@ def _program(kind: Kind) -> str:
         f"%to.{i} = getelementptr double, ptr %found, i64 {i}\n  store double {result}, ptr %to.{i}"
         for i, result in enumerate(results)
     ]
+    passed_on = [_item(i, is_count=i == len(results) - 1) for i in range(len(results))]
     return f"""
 declare double @llvm.vector.reduce.{names["fadd"]}(double, {doubles})
 declare {whole} @llvm.vector.reduce.{names["smin"]}({keys})
@@ -189,7 +176,33 @@ start:
   {_lines(stored)}
   ret void
 }}
+
+define ptr @sums_at_once(ptr %self, ptr %arguments, i64 %many) {{
+  %first = load ptr, ptr %arguments
+  %address = call i64 @PyLong_AsLongLong(ptr %first)
+  %at.second = getelementptr ptr, ptr %arguments, i64 1
+  %second = load ptr, ptr %at.second
+  %count = call i64 @PyLong_AsLongLong(ptr %second)
+  %found = alloca [{len(results)} x double]
+  call void @sums(i64 %address, i64 %count, ptr %found)
+  %made = call ptr @PyTuple_New(i64 {len(results)})
+  {_lines(passed_on)}
+  ret ptr %made
+}}
 """
+
+
+def _item(i: int, is_count: bool) -> str:
+    """A result → an item of the tuple."""
+    number = f"call ptr @PyFloat_FromDouble(double %number.{i})"
+    if is_count:
+        number = "call ptr @PyLong_FromLongLong(i64 %whole)"
+    return f"""
+  %at.{i} = getelementptr double, ptr %found, i64 {i}
+  %number.{i} = load double, ptr %at.{i}
+  {f"%whole = fptosi double %number.{i} to i64" if is_count else ""}
+  %item.{i} = {number}
+  %set.{i} = call i32 @PyTuple_SetItem(ptr %made, i64 {i}, ptr %item.{i})"""
 
 
 def _rounds(kind: Kind, name: str, lanes: int, before: str, start: dict[str, str]) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import torch
 
-from fxdebug.stats.compiled import KINDS, LANES, LOOSE, Kind, code_of, many
+from fxdebug.stats.compiled import KINDS, LANES, LOOSE, Kind, many
+from fxdebug.stats.machine import Engine
 
 Marking = Callable[[int, int], bytes]
 _Found = ctypes.c_int64 * 2
@@ -31,7 +32,7 @@ def marking(dtype: torch.dtype) -> Marking | None:
     kind = KINDS.get(dtype)
     if kind is None:
         return None
-    code = code_of(_program(kind), "mark", _Found)
+    code = Engine(_program(kind)).code("mark", _Found)
 
     def mark(address: int, count: int) -> bytes:
         found = _Found()

@@ -7,8 +7,11 @@ where the mean is large against the spread: a sum of squares alone would give st
 
 from __future__ import annotations
 
+import ctypes
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,22 +28,22 @@ from fxdebug.stats.sums import (
     has_two_zeros,
     is_freed,
     loop_of,
+    merged,
     sums_of,
 )
 from fxdebug.values import Stats, quick
 
-_INTEGER = frozenset(
-    dtype
-    for dtype in (
-        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-        torch.uint16, torch.uint32, torch.uint64,
-    )
-)  # fmt: skip
+_CODES = {
+    torch.bool: "?", torch.uint8: "B", torch.int8: "b", torch.int16: "h", torch.int32: "i", torch.int64: "q",
+    torch.uint16: "H", torch.uint32: "I", torch.uint64: "Q",
+}  # fmt: skip
+_INTEGER = frozenset(_CODES)
 # The sixteen values of a 4-bit float (1 sign, 2 exponent, 1 mantissa bit), OCP Microscaling Formats 1.0, table 5.
 _FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
 
 _SHORT = (torch.float32, torch.bfloat16, torch.float16)  # the squares of all of which float64 holds
+_FEW_ROWS = 16
 _CANCELLED = 1e-6  # of sums in float64: with less of the squares left, std would have less than eight digits
 
 
@@ -111,20 +114,35 @@ def _dense(tensor: Tensor) -> Stats:
     return finished(flat, repeats, sums_of(flat))
 
 
-def measure_at_once(dtype: torch.dtype, address: int, count: int) -> Stats | None:
+def measure_at_once(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, int]]) -> Stats | None:
     """The statistics of a plain tensor, if there is a loop for it and nothing about its numbers is special.
 
-    Its ``count`` elements, one at least, lie one after the other from ``address`` on in the CPU's memory, in any order.
+    Its elements, one at least, lie from ``address`` on in the CPU's memory. ``dims``: (stride, size) of where they
+    lie there, the finest first: one after the other, or a few rows of such.
     """
-    loop = loop_of(dtype) if dtype in _SHORT else None
+    step, count = dims[0] if dims else (1, 1)
+    if step != 1 or len(dims) > 2:
+        return None
+    between, rows = dims[1] if len(dims) > 1 else (0, 1)
+    code = _CODES.get(dtype)
+    if code is not None and count <= _FEW and rows == 1:
+        memory: Any = memoryview(ctypes.string_at(address, count * dtype.itemsize))
+        return _few_integers(list(map(int, memory.cast(code))), 1)
+    loop = loop_of(dtype) if dtype in _SHORT and rows <= _FEW_ROWS else None
     if loop is None:
         return None
     sums = loop(address, count)
+    if rows > 1:
+        apart = between * dtype.itemsize
+        sums = merged([sums, *[loop(address + row * apart, count) for row in range(1, rows)]])
+        if sums[4] > 1 and 0.0 in sums[2:4]:
+            return None  # of zeros of both signs in several rows the least is not known
     total, squares, low, high, zeros = sums
-    deviation = squares - total * total / count
+    many = count * rows
+    deviation = squares - total * total / many
     if not (-math.inf < low and high < math.inf and deviation >= _CANCELLED * squares) or has_two_zeros(sums):
         return None
-    return _stats(count, 1, total / count, math.sqrt(deviation), 1.0, low, high, zeros)
+    return _stats(many, 1, total / many, math.sqrt(deviation), 1.0, low, high, zeros)
 
 
 def finished(flat: Tensor, repeats: int, sums: Sums) -> Stats:
@@ -262,6 +280,8 @@ def _integers(tensor: Tensor) -> Stats:
     count = flat.numel()
     if count == 0:
         return Stats(0, None, None, None, None, None)
+    if count <= _FEW:
+        return _few_integers(list(map(int, flat.tolist())), repeats)
     array = array_of(flat.cpu() if elsewhere.is_elsewhere(flat) else flat)
     low, high = int(array.min()), int(array.max())
     zeros = count - int(np.count_nonzero(array))
@@ -276,6 +296,20 @@ def _integers(tensor: Tensor) -> Stats:
     many = count * repeats
     std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
     return Stats(many, mean, std, low, high, max(-low, high, 0), 0, 0, 0, zeros * repeats)
+
+
+_FEW = 64  # integers that Python has counted before numpy has begun
+
+
+def _few_integers(numbers: list[int], repeats: int) -> Stats:
+    """In Python's integers, which are exact, up to the deviations."""
+    count, total = len(numbers), sum(numbers)
+    low, high, many = min(numbers), max(numbers), count * repeats
+    deviations = [(number * count - total) / count for number in numbers]
+    deviation = sum([each * each for each in deviations])
+    std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
+    zeros = numbers.count(0) * repeats
+    return _quick_stats(many, total / count, std, low, high, max(-low, high, 0), 0, 0, 0, zeros)
 
 
 def _sum(array: np.ndarray, largest: int) -> int:

@@ -39,7 +39,7 @@ def sums_of(flat: Tensor) -> Sums:
         if not has_two_zeros(in_one_pass):
             return in_one_pass
     sums = _sums(flat)
-    return sums[0] if len(sums) == 1 else _merged(sums)
+    return sums[0] if len(sums) == 1 else merged(sums)
 
 
 def has_two_zeros(sums: Sums) -> bool:
@@ -97,9 +97,10 @@ def is_freed(tensor: Tensor) -> bool:
     try:
         whole = tensor.untyped_storage().nbytes()
         there = whole - tensor.storage_offset() * tensor.element_size()
+        if there >= tensor.nbytes or not tensor.numel():
+            is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and bool(tensor.numel()) and not tensor.is_meta
+            return is_plain and tensor.data_ptr() == 0  # a functional tensor: the memory is in another one
     except (RuntimeError, NotImplementedError):  # no memory of the usual kind
-        return False
-    if there >= tensor.nbytes or not tensor.numel():
         return False
     if tensor.is_quantized:  # several elements may be packed into one byte
         return whole == 0
@@ -272,8 +273,9 @@ def fine_squares(flat: Tensor) -> float:
     return squares
 
 
-def _merged(sums: list[Sums]) -> Sums:
+def merged(sums: list[Sums]) -> Sums:
+    """The sums of several parts together."""
     totals, squares, lows, highs, zeros = zip(*sums)
-    nan = next((low for low in lows if low != low), None)
-    low = min(lows) if nan is None else nan
-    return math.fsum(totals) if all(map(math.isfinite, totals)) else math.nan, sum(squares), low, max(highs), sum(zeros)
+    total = math.fsum(totals) if all(map(math.isfinite, totals)) else math.nan
+    nan = next((extreme for extreme in (*lows, *highs) if extreme != extreme), None)
+    return total, sum(squares), min(lows) if nan is None else nan, max(highs) if nan is None else nan, sum(zeros)

@@ -37,16 +37,22 @@ class Workplace:
     """
 
     def __init__(self, target: str | os.PathLike[str] | None = None) -> None:
-        self.target = None if target is None else Path(target)
+        self.target = None if target is None else Path(target).absolute()  # the program may go elsewhere
         if self.target is None:
             self.path = Path(tempfile.mkdtemp(prefix="fxdebug-"))
         else:
             self.path = _working_folder(self.target)
-        self._cleaner = weakref.finalize(self, _remove, self.path)
+        self._cleaner = weakref.finalize(self, _remove_own, self.path, os.getpid())
 
     def close(self) -> None:
         """Remove the working folder and what is still in it."""
         self._cleaner()
+
+
+def _remove_own(folder: Path, process: int) -> None:
+    """Remove a folder, if it is not the one of the process that this one was forked from."""
+    if os.getpid() == process:
+        _remove(folder)
 
 
 def _remove(folder: Path) -> None:

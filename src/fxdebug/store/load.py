@@ -185,9 +185,9 @@ def _read(path: Path) -> Trace:
 
 def _data(content: dict[str, Any], values: tuple[Value, ...], folder: Path) -> Saved:
     if "samples" not in content:
-        return Saved(folder)
+        return Saved(folder.absolute())
     rows = {row[0]: samples.from_json(row[1:], values[row[0]].dtype) for row in content["samples"]}
-    return samples.SavedSamples(folder, rows)
+    return samples.SavedSamples(folder.absolute(), rows)
 
 
 def _explanation(content: dict[str, Any], values: tuple[Value, ...]) -> Explanation | None:

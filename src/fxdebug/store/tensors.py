@@ -191,6 +191,10 @@ class Shards:
         batch, size, self._batch, self._batched = self._batch, self._batched, [], 0
         self._writer.put(size, self._add_all, batch)
 
+    def stop(self) -> None:
+        """Nothing more will come, and nobody waits for what is to be done yet."""
+        self._writer.stop()
+
     def finish(self) -> dict[int, tuple[str, str]]:
         """Write what is left; return where each value is, and its digest. Raises what the disk raised."""
         self._hand_over()

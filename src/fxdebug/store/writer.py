@@ -44,7 +44,11 @@ class Writer:
         self._room = threading.Condition()
         self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="fxdebug-writer", daemon=True)
-        self._thread.start()  # before the run: in a call it would be taken for a thread that the model starts
+        try:
+            self._thread.start()  # before the run: in a call it would be taken for a thread that the model starts
+        except BaseException:  # an interrupt, while it begins
+            self.stop()
+            raise
 
     def put(self, size: int, step: Callable[..., None], *args: Any) -> None:
         """Do this soon; ``size`` bytes wait for :meth:`release`. Waits while more than the budget do."""
@@ -73,8 +77,12 @@ class Writer:
 
     def finish(self) -> None:
         """Return when all is done."""
-        self._queue.put(None)
+        self.stop()
         self._thread.join()
+
+    def stop(self) -> None:
+        """What was given is the last."""
+        self._queue.put(None)
 
     def _work(self) -> None:
         while (entry := self._queue.get()) is not None:

@@ -1,0 +1,43 @@
+"""Is torch itself tracing what runs here? Then it is no run: sizes may be symbols, and what one does with them shows.
+
+``torch.compile`` and ``torch.export``, ``torch.jit.trace`` (and what exports by it), ``make_fx``. A recording is as if
+it were not there for as long; tensors that are fake by themselves are no reason for that.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._ops import _get_dispatch_mode_pre_dispatch
+
+_compiling = torch.compiler.is_dynamo_compiling
+_exporting = torch.compiler.is_exporting
+_by_jit = torch._C._is_tracing
+_modes = torch._C._len_torch_dispatch_stack
+_mode = torch._C._get_dispatch_mode
+_early_mode = _get_dispatch_mode_pre_dispatch
+_is_included, _EARLY = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
+_PROXIES = torch._C._TorchDispatchModeKey.PROXY
+
+
+def is_traced() -> bool:
+    """Is what this thread runs being traced?
+
+    >>> found = []
+    >>> traced = torch.jit.trace(lambda x: (x + 1, found.append(is_traced()))[0], torch.ones(1), check_trace=False)
+    >>> found, is_traced()
+    ([True], False)
+    """
+    return _compiling() or _by_jit() or _exporting() or (_may_have_proxies() and _has_proxies())
+
+
+def may_be_traced() -> bool:
+    """Is there anything by which this thread's keys show that it may be?"""
+    return _by_jit() or _may_have_proxies()
+
+
+def _may_have_proxies() -> bool:
+    return _modes() > 0 or _is_included(_EARLY)
+
+
+def _has_proxies() -> bool:
+    return _mode(_PROXIES) is not None or _early_mode(_PROXIES) is not None

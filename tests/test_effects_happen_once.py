@@ -1,0 +1,167 @@
+"""What a forward does besides computing happens once, also when its body is run again to explain it."""
+
+from __future__ import annotations
+
+import array
+import csv
+import functools
+import io
+import itertools
+import random
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fxdebug import fx_debug
+from fxdebug.capture import reach
+
+Count = Callable[[], Any]
+
+
+class Calls(nn.Module):
+    """Calls something before it computes."""
+
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.call = call
+
+    def forward(self, x: torch.Tensor, *more: Any) -> torch.Tensor:
+        self.call(*more)
+        return self.linear(x)
+
+
+class Meter:
+    total: list[int] = []
+
+    def add(self) -> None:
+        self.total.append(1)
+
+
+def keyword_default() -> tuple[Any, Count]:
+    def call(*, seen: list[int] = []) -> None:  # noqa: B006
+        seen.append(1)
+
+    return call, lambda: len(call.__kwdefaults__["seen"])
+
+
+def attribute_of_a_weight() -> tuple[Any, Count]:
+    weight = nn.Parameter(torch.ones(2))
+    weight.uses = 0
+
+    def call() -> None:
+        weight.uses += 1
+
+    return call, lambda: weight.uses
+
+
+def bound_method_of_a_list() -> tuple[Any, Count]:
+    rows: list[Any] = []
+    return functools.partial(rows.append, 1), lambda: len(rows)
+
+
+def bound_method_of_a_generator() -> tuple[Any, Count]:
+    draws = random.Random(0)
+    return draws.random, draws.getstate
+
+
+def bound_method_of_an_iterator() -> tuple[Any, Count]:
+    count = itertools.count()
+    return count.__next__, lambda: repr(count)
+
+
+def list_of_a_helper_s_class() -> tuple[Any, Count]:
+    meter = Meter()
+    return lambda: meter.add(), lambda: len(Meter.total)
+
+
+def module_imported_in_the_body() -> tuple[Any, Count]:
+    made = sys.modules["made_up_module"] = types.ModuleType("made_up_module")
+    made.count = 0
+
+    def call() -> None:
+        import made_up_module
+
+        made_up_module.count += 1
+
+    return call, lambda: made.count
+
+
+def behind_a_weak_reference() -> tuple[Any, Count]:
+    trainer = types.SimpleNamespace(steps=0)
+    holder = Holder(trainer)
+    sys.modules["made_up_holder"] = types.ModuleType("made_up_holder")
+    sys.modules["made_up_holder"].holder = holder  # somebody keeps it
+    reference = weakref.ref(holder)
+
+    def call() -> None:
+        reference().held.steps += 1
+
+    return call, lambda: trainer.steps
+
+
+class Holder:
+    kept: list[Any] = []
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def rows_of_a_table() -> tuple[Any, Count]:
+    file = io.StringIO()
+    writer = csv.writer(file)
+    return lambda: writer.writerow([1]), file.getvalue
+
+
+def numbers_of_an_array() -> tuple[Any, Count]:
+    numbers = array.array("l", [0])
+    return lambda: numbers.append(1), lambda: len(numbers)
+
+
+EFFECTS = [
+    keyword_default, attribute_of_a_weight, bound_method_of_a_list, bound_method_of_a_generator,
+    bound_method_of_an_iterator, list_of_a_helper_s_class, module_imported_in_the_body, behind_a_weak_reference,
+    rows_of_a_table, numbers_of_an_array,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_an_effect_happens_once(effect: Callable[[], tuple[Any, Count]]) -> None:
+    call, count = effect()
+    model = Calls(call)
+    before = count()
+    trace = fx_debug(model, torch.ones(2, 3))
+    after = count()
+    assert before != after
+    statuses = [each.status for each in trace.calls]
+    assert count() == after and statuses[0] in ("verified", "recorded")
+
+
+def test_what_a_callback_does_that_a_body_is_given_happens_once() -> None:
+    rows: list[int] = []
+
+    def callback() -> None:
+        rows.append(1)
+
+    trace = fx_debug(Calls(lambda given: given()), (torch.ones(2, 3), callback))
+    assert len(rows) == 1 and trace.root.status == "verified" and len(rows) == 1
+
+
+def test_a_body_is_not_run_again_where_more_is_held_than_could_be_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "MOST", 50)
+    held = [[] for _ in range(100)]
+    rows: list[int] = []
+
+    def call() -> None:
+        rows.append(len(held))
+
+    trace = fx_debug(Calls(call), torch.ones(2, 3))
+    assert trace.root.reason == "the program holds more objects than could be put back if it were run again"
+    assert trace.find("linear")[0].status == "verified"
+    assert len(rows) == 1

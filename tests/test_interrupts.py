@@ -1,0 +1,127 @@
+"""Ctrl-C at any moment of ours: everything is put back, and it is what the user gets."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug.capture.explain import forget_patterns
+
+OURS = os.path.dirname(fxdebug.__file__)
+MOMENTS = 60  # of some thousands, each time others
+
+
+def model() -> nn.Module:
+    return nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout()) for _ in range(2)]).eval()
+
+
+def process() -> dict[str, Any]:
+    """What a run touches, besides the model."""
+    return {
+        "call": nn.Module._call_impl.__code__, "limit": sys.getrecursionlimit(), "gradients": torch.is_grad_enabled(),
+        "functions": torch._C._is_torch_function_enabled(), "modes": torch._C._len_torch_function_stack(),
+        "dispatch": torch._C._len_torch_dispatch_stack(), "start": threading.Thread.start, "out": sys.stdout,
+        "print": print, "sleep": time.sleep, "collector": gc.isenabled(), "interval": sys.getswitchinterval(),
+        "shown": warnings.showwarning, "swap": torch.utils.swap_tensors,
+    }  # fmt: skip
+
+
+def interrupted(run: Callable[[], Any], moment: int | None) -> tuple[int, BaseException | None]:
+    """Run with an interrupt at one of the moments at which Python lets one come: at a call of ours, or after one of
+    C's. Returns how many such moments there were, and what came out."""
+    count = 0
+
+    def look(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS) and not _is_freeing(frame):
+            count += 1
+            if count == moment:
+                raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        run()
+    except BaseException as error:
+        return count, error
+    finally:
+        sys.setprofile(None)
+    return count, None
+
+
+def _is_freeing(frame: Any) -> bool:
+    """Python ignores what is raised in there, and says so."""
+    while frame is not None:
+        if frame.f_code.co_name in ("__del__", "forget"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@pytest.mark.parametrize("what", ["known", "new", "tensors"])
+def test_an_interrupt_at_any_moment_leaves_nothing_behind(what: str) -> None:
+    watched, x = model(), torch.ones(2, 4)
+
+    def run() -> None:
+        if what == "new":
+            forget_patterns()
+        trace = fxdebug.fx_debug(watched, x, values="tensors" if what == "tensors" else "stats")
+        assert [call.status for call in trace.calls] == ["verified"] * 9
+
+    for _ in range(3):
+        run()
+    total, error = interrupted(run, None)
+    assert error is None and total > 1000
+    step = total // MOMENTS
+    raised = 0
+    for moment in range(1 + time.time_ns() % step, total, step):
+        before = process()
+        _, error = interrupted(run, moment)
+        assert error is None or type(error) is KeyboardInterrupt, (moment, error)
+        raised += error is not None
+        del error
+        assert process() == before, moment
+        assert not [name for name, inner in watched.named_modules() if "forward" in vars(inner)], moment
+    assert raised > MOMENTS // 2
+    run()
+
+
+def test_the_thread_that_writes_ends_after_an_interrupt() -> None:
+    class Stops(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise KeyboardInterrupt
+
+    before = threading.active_count()
+    for _ in range(5):
+        with pytest.raises(KeyboardInterrupt):
+            fxdebug.fx_debug(Stops(), torch.ones(2), values="tensors")
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_twin_that_is_stopped_stops_the_program(error: type[BaseException]) -> None:
+    class Stops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.dtype is torch.float64:
+                raise error
+            return self.linear(x)
+
+    with pytest.raises(error):
+        fxdebug.shadow(Stops(), torch.ones(1, 2))

@@ -1,0 +1,148 @@
+"""Other threads, processes and working directories, and models that are odd to ask."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import fx_debug
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())).eval()
+
+
+def meanwhile(run: Any, seconds: float = 2.0) -> tuple[list[BaseException], Any]:
+    """A thread that does this again and again, what it raised, and what stops it."""
+    raised: list[BaseException] = []
+    over = threading.Event()
+
+    def again() -> None:
+        while not over.is_set():
+            try:
+                run()
+            except BaseException as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=again)
+    thread.start()
+
+    def stop() -> None:
+        over.set()
+        thread.join()
+
+    return raised, stop
+
+
+@pytest.fixture
+def quickly_changing():
+    """Threads that change every moment."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_a_model_that_nobody_traces_runs_on_in_another_thread(quickly_changing: None) -> None:
+    traced, other, x = model(), model(), torch.ones(2, 4)
+    raised, stop = meanwhile(lambda: other(x))
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        fx_debug(traced, x)
+    stop()
+    assert raised == []
+    assert not [name for name in vars(torch.nn.modules.module) if "fxdebug" in name]
+
+
+def test_what_another_thread_runs_again_is_no_part_of_a_run(quickly_changing: None) -> None:
+    shared, x = model(), torch.ones(2, 4)
+    raised, stop = meanwhile(lambda: [call.status for call in fx_debug(shared, x).calls])
+    end, found = time.monotonic() + 3, set()
+    while time.monotonic() < end:
+        found.add(tuple([call.id for call in fx_debug(shared, x, graph=False).calls]))
+    stop()
+    assert raised == []
+    assert found == {("#0", "0#0", "1#0", "1.0#0", "1.1#0")}
+
+
+class Goes(nn.Module):
+    """Changes the working directory."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__()
+        self.place = place
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        os.chdir(self.place)
+        return x * 2
+
+
+@pytest.mark.parametrize("values", ["stats", "tensors", "repr", "samples"])
+def test_a_path_means_what_it_meant_when_it_was_given(values: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    trace = fx_debug(Goes(tmp_path / "elsewhere"), torch.ones(3), save="run", values=values)
+    assert fxdebug.load(tmp_path / "run").calls == trace.calls
+    assert not list((tmp_path / "elsewhere").iterdir())
+    if values == "tensors":
+        assert torch.equal(trace.tensor(trace.root.outputs[0]), torch.full((3,), 2.0))
+        os.chdir(tmp_path)
+        loaded = fxdebug.load("run")
+        os.chdir(tmp_path / "elsewhere")
+        assert torch.equal(loaded.tensor(loaded.root.outputs[0]), torch.full((3,), 2.0))
+
+
+def test_a_block_writes_where_it_was_told_to(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    goes = Goes(tmp_path / "elsewhere")
+    with fxdebug.model_addition_debugger_context(goes, debug_path="run"):
+        goes(torch.ones(3))
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "Goes_debug_tree_FULL_TENSORS.json", "Goes_debug_tree_SUMMARY.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("leaves", ["sys.exit(0)", "del trace; gc.collect(); os._exit(0)"])
+def test_a_forked_child_does_not_take_its_parent_s_tensors_away(leaves: str) -> None:
+    code = f"""
+import gc, os, sys, torch, fxdebug
+trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(3), values="tensors")
+child = os.fork()
+if not child:
+    {leaves}
+os.waitpid(child, 0)
+print(trace.tensor(trace.root.outputs[0]).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[1.0, 1.0, 1.0]\n", done.stderr
+
+
+def test_a_model_that_raises_when_it_is_asked_for_what_it_has_not() -> None:
+    class Strict(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+            self.asked: list[str] = []
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("inner",):
+                return self._modules[name]
+            raise KeyError(name)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    trace = fx_debug(Strict(), torch.ones(1, 2))
+    assert [call.path for call in trace.calls] == ["", "inner"]
