@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import threading
 
 from torch import nn
 
 from fxdebug.capture import wrap
 from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.compiled import compiled_in
+from fxdebug.capture.process_wide import ProcessWide
 from fxdebug.capture.recorder import Recorder
 from fxdebug.capture.sites import Sites
 from fxdebug.errors import first_line
@@ -45,7 +44,7 @@ class Attached:
     def __enter__(self) -> None:
         assert self._observer is not None
         try:
-            _recursion.raise_limit(self)
+            _recursion.begin(self)
             self._compiled.begin(self._observer)
             wrap.begin(self._observer)
             hidden = self._compiled.hidden()
@@ -59,36 +58,13 @@ class Attached:
         if self._observer is not None:
             wrap.end(self._observer)
         self._compiled.end()
-        _recursion.put_back(self)
+        _recursion.end(self)
         self._observer = None  # it holds us, too: what refers to itself in a circle stays until Python looks for that
 
 
-class _Recursion:
-    """Room for the frames we add: a model that just fits Python's recursion limit must still fit.
-
-    A module call costs three frames of its own, and ours come on top. The limit is the process's:
-    recordings that overlap raise it once, and the last one to end puts it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users: list[object] = []
-        self._limit = self._raised = 0
-
-    def raise_limit(self, user: object) -> None:
-        with self._lock:
-            self._users.append(user)
-            if len(self._users) == 1:
-                self._limit = sys.getrecursionlimit()
-                self._raised = self._limit + FRAMES_PER_CALL * (self._limit // 3) + 200
-                sys.setrecursionlimit(self._raised)
-
-    def put_back(self, user: object) -> None:
-        with self._lock:
-            self._users = [other for other in self._users if other is not user]
-            if not self._users and sys.getrecursionlimit() == self._raised:  # the program may have set its own
-                with contextlib.suppress(RecursionError):  # too deep to lower it from here
-                    sys.setrecursionlimit(self._limit)
+def _roomier(limit: int) -> int:
+    """A model that just fits Python's recursion limit must still fit: a module call costs three frames of its own."""
+    return limit + FRAMES_PER_CALL * (limit // 3) + 200
 
 
-_recursion = _Recursion()
+_recursion = ProcessWide(sys.getrecursionlimit, sys.setrecursionlimit, _roomier)

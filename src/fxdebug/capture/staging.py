@@ -66,23 +66,25 @@ class Staging:
         waiting = self._waiting.get(tensor.dtype)
         if waiting is None:
             waiting = self._waiting[tensor.dtype] = _Waiting(tensor.dtype)
-        if waiting.used + count > ROOM:
+        parts = waiting.parts
+        start = parts[-1][1] if parts else 0
+        if start + count > ROOM:
             waiting.settle()
+            parts, start = waiting.parts, 0
         if len(dims) < 2 and (not dims or dims[0][0] == 1):
-            _copy(waiting.address + waiting.used * size, tensor.data_ptr(), count * size)
+            _copy(waiting.address + start * size, tensor.data_ptr(), count * size)
         else:
-            waiting.copy(tensor, dims)
-        waiting.parts.append((waiting.used, waiting.used + count, measured))
-        waiting.used += count
+            waiting.copy(tensor, dims, start)
         measured.values = []
+        parts.append((start, start + count, measured))  # the last step: an interrupt (Ctrl-C) leaves no half of this
         return True
 
     def close(self) -> None:
         """Measure all that wait, and give the memory back."""
-        for waiting in self._waiting.values():
+        while self._waiting:  # out of there first: memory that was given back twice would have two users
+            _, waiting = self._waiting.popitem()
             waiting.settle()
             waiting.close()
-        self._waiting.clear()
 
 
 class _Waiting:
@@ -91,22 +93,20 @@ class _Waiting:
     def __init__(self, dtype: torch.dtype) -> None:
         self._memory = _memory(dtype)
         self.address: int = self._memory.data_ptr()
-        self.used = 0
-        self.parts: list[tuple[int, int, Measured]] = []
+        self.parts: list[tuple[int, int, Measured]] = []  # where each begins and ends
 
-    def copy(self, tensor: Tensor, dims: tuple[tuple[int, int], ...]) -> None:
+    def copy(self, tensor: Tensor, dims: tuple[tuple[int, int], ...], start: int) -> None:
         """Copy elements that lie apart, in the order in which they lie."""
         strides, sizes = zip(*reversed(dims))
         apart = tensor.as_strided(sizes, strides)
-        self._memory[self.used : self.used + apart.numel()].view(sizes).copy_(apart)
+        self._memory[start : start + apart.numel()].view(sizes).copy_(apart)
 
     @np.errstate(all="ignore")
     def settle(self) -> None:
         if not self.parts:
             return
         parts, self.parts = self.parts, []
-        memory = self._memory[: self.used].to(torch.float32)  # the very memory, where it is that already
-        self.used = 0
+        memory = self._memory[: parts[-1][1]].to(torch.float32)  # the very memory, where it is that already
         array: np.ndarray = memory.numpy()
         starts = [start for start, _, _ in parts]
         lows, highs = np.minimum.reduceat(array, starts).tolist(), np.maximum.reduceat(array, starts).tolist()
