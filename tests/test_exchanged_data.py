@@ -112,6 +112,7 @@ class Gathered(nn.Module):
         return x * 1
 
 
+@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("graph", [False, True])
 @torch.no_grad()
 def test_memory_that_is_there_only_later_is_measured_when_it_is(graph: bool) -> None:
@@ -153,6 +154,62 @@ def test_what_numpy_only_reads_stays_the_same_value() -> None:
 
     assert all(one is other for one, other in zip(given("before"), given("after"), strict=True))
     assert not trace.notes
+
+
+class Owned(nn.Module):
+    """A tensor in memory of somebody else's, who writes to it between two calls that are given it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.before, self.after = nn.Identity(), nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        array = np.ones(4, dtype=np.float32)
+        y = getattr(self, self.how)(array)
+        self.before(y)
+        array[:] = 3.0
+        self.after(y)
+        return x + y
+
+    def from_numpy(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array)
+
+    def frombuffer(self, array: np.ndarray) -> torch.Tensor:
+        return torch.frombuffer(array.data, dtype=torch.float32)
+
+    def dlpack(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_dlpack(array)
+
+    def as_tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(array)
+
+    def setting(self, array: np.ndarray) -> torch.Tensor:
+        return torch.empty(4).set_(torch.from_numpy(array))
+
+    def a_view(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).view(2, 2)[1:].flatten()
+
+
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("how", ["from_numpy", "frombuffer", "dlpack", "as_tensor", "setting", "a_view"])
+def test_memory_of_somebody_elses_is_measured_whenever_it_is_met(how: str, graph: bool, grad: bool) -> None:
+    with torch.set_grad_enabled(grad):
+        trace = fx_debug(Owned(how), torch.ones(1), graph=graph)
+    assert [mean for _, mean in shown(trace, "before")] == [1.0]
+    assert [mean for _, mean in shown(trace, "after")] == [3.0]
+    assert not trace.notes
+
+
+def test_an_array_that_is_not_written_to_stays_one_value() -> None:
+    class Reading(Owned):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.after(self.before(x))
+
+    trace = fx_debug(Reading(""), torch.from_numpy(np.ones(4, dtype=np.float32)))
+    assert len(trace.values) == 1
 
 
 # Tensors that exchange what they are ---------------------------------------------------------------

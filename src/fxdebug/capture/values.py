@@ -3,8 +3,8 @@
 Two sightings are the same :class:`~fxdebug.trace.Value` when they are the same tensor object with
 the same ``_version`` in the same place. The object is held weakly: Python reuses an ``id`` after the
 tensor is freed, so an entry counts only while its reference is alive. Inference tensors carry no version,
-and what shares memory with numpy can be written to without one: they are measured at every sighting and
-are the same value when nothing about them differs.
+and what shares memory with numpy, or lies in memory that is not torch's own, can be written to without one: they
+are measured at every sighting and are the same value when nothing about them differs.
 """
 
 from __future__ import annotations
@@ -273,10 +273,13 @@ class Values:
     def _ordinary(self, tensor: Tensor, sight: Sight, weights: bool, entry: Seen | None) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
         form, storage, _, _, gradient, is_view = sight
+        name = self._names.get(id(tensor))
         memory = self._storages.get(storage)
         if memory is None or memory() is None:
-            memory = self._storages[storage] = self._number(tensor.untyped_storage())
-        name = self._names.get(id(tensor))
+            held = tensor.untyped_storage()
+            memory = self._storages[storage] = self._number(held)
+            if name is None and not form.elsewhere and not held.resizable():  # an array's, a file's, another process's
+                self._escaped.add(memory.number)
         stats = measured = None
         if self._numbers is not None:
             base = tensor._base if is_view else None
@@ -369,7 +372,7 @@ def _is_in_place(entry: Seen, tensor: Tensor, sight: Sight | None) -> bool:
     """Does a tensor lie where it lay, arranged as it was? What is given to its ``.data`` moves no version."""
     before: Sight | None = entry.sight
     if before is None:
-        return sight is None  # it may have got memory only now
+        return sight is None and sight_of(tensor) is None  # it may have got memory only now
     if sight is not None:
         return sight.address == before.address and sight.form.is_like(before.form)
     try:
