@@ -124,10 +124,36 @@ def numbers_of_an_array() -> tuple[Any, Count]:
     return lambda: numbers.append(1), lambda: len(numbers)
 
 
+def object_that_a_function_remembers() -> tuple[Any, Count]:
+    remember = functools.lru_cache(Tally)
+    tallies = [remember(1), remember("a"), remember(1, "a")]
+
+    def call() -> None:
+        for key in ((1,), ("a",), (1, "a")):
+            remember(*key).steps += 1
+
+    return call, lambda: [tally.steps for tally in tallies]
+
+
+def object_that_a_function_remembers_for_ever() -> tuple[Any, Count]:
+    remember = functools.cache(Tally)
+    tally = remember(1)
+
+    def call() -> None:
+        remember(1).steps += 1
+
+    return call, lambda: tally.steps
+
+
+class Tally:
+    def __init__(self, *names: Any) -> None:
+        self.names, self.steps = names, 0
+
+
 EFFECTS = [
     keyword_default, attribute_of_a_weight, bound_method_of_a_list, bound_method_of_a_generator,
     bound_method_of_an_iterator, list_of_a_helper_s_class, module_imported_in_the_body, behind_a_weak_reference,
-    rows_of_a_table, numbers_of_an_array,
+    rows_of_a_table, numbers_of_an_array, object_that_a_function_remembers, object_that_a_function_remembers_for_ever,
 ]  # fmt: skip
 
 
@@ -165,3 +191,26 @@ def test_a_body_is_not_run_again_where_more_is_held_than_could_be_put_back(monke
     assert trace.root.reason == "the program holds more objects than could be put back if it were run again"
     assert trace.find("linear")[0].status == "verified"
     assert len(rows) == 1
+
+
+class Remembering(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    @functools.lru_cache  # noqa: B019
+    def scales(self, size: int) -> list[nn.Module]:
+        return [self.linear] * size
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scales(2)[0](x)
+
+
+def test_other_models_that_a_method_remembers_are_no_part_of_this_one() -> None:
+    models = [Remembering() for _ in range(20)]
+    for model in models:
+        model(torch.ones(2, 3))
+    found = reach.Reach(models[-1])
+    assert [held for held in found.mappings if held is models[-1].linear.__dict__]
+    assert not [held for held in found.mappings for other in models[:-1] if held is other.linear.__dict__]
+    assert [call.status for call in fx_debug(models[-1], torch.ones(2, 3)).calls] == ["verified", "verified"]

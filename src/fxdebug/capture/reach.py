@@ -62,10 +62,24 @@ class Reach:
         hooks = [hook for table in tables for hook in table.values()]
         roots = [model, *hooks, *contextvars.copy_context().values(), *given]
         self._pending: deque[Any] = deque(roots)
+        self._remembered: list[tuple[Any, Any]] = []  # what functions remember: the arguments and the result
         while self._pending and len(self._seen) < MOST:
             with contextlib.suppress(Exception):  # an object that cannot be looked at is passed over
                 self._look(self._pending.popleft())
+            if not self._pending:
+                self._results()
         self.is_complete = not self._pending
+
+    def _results(self) -> None:
+        """What calls can come to again. Those that another model was given are of no concern, nor is that model."""
+        remembered, self._remembered = self._remembered, []
+        for key, result in remembered:
+            parts = key if type(key) is tuple else (key,)
+            if all(id(part) in self._seen for part in parts if issubclass(type(part), nn.Module)):
+                self._pending.append(result)
+                self._pending.extend([part for part in parts if issubclass(type(part), Tensor)])
+            else:
+                self._remembered.append((key, result))
 
     def _look(self, thing: Any) -> None:
         kind = type(thing)  # not isinstance: it asks the object, which may say anything
@@ -112,7 +126,7 @@ class Reach:
         elif not issubclass(kind, types.ModuleType):
             self.others.append(thing)
             if issubclass(kind, functools._lru_cache_wrapper):
-                self._pending.extend(remembered_by(thing))
+                self._remembered.extend(remembered_by(thing))
             home = kind.__module__
             if home in _ENTERED or not _is_of_python(home):
                 self._object(thing)
@@ -262,14 +276,18 @@ def items_of(container: Any) -> list[Any]:
 _ITERATED = (list, tuple, set, frozenset, deque)
 
 
-def remembered_by(cache: Any) -> Iterator[Any]:
-    """The arguments and results that a ``functools.lru_cache`` keeps."""
-    for thing in gc.get_referents(cache):
-        if type(thing) is dict:
-            yield from thing
-            yield from [result for result in thing.values() if type(result).__name__ != "_lru_list_elem"]
-        elif isinstance(thing, (tuple, list, Tensor)):
-            yield thing
+def remembered_by(cache: Any) -> Iterator[tuple[Any, Any]]:
+    """The arguments (one object, or a tuple) and the result of each call that a ``functools.lru_cache`` keeps."""
+    held = gc.get_referents(cache)
+    own = attributes_of(cache)
+    for table in [thing for thing in held if type(thing) is dict and thing is not own]:
+        if not any(type(result).__name__ == "_lru_list_elem" for result in table.values()):
+            yield from table.items()
+            continue
+        keys, things = set(map(id, table)), iter(held)  # of a cache with a size: each result follows its arguments
+        for thing in things:
+            if id(thing) in keys:
+                yield thing, next(things)
 
 
 def attributes_of(thing: Any) -> dict[str, Any] | None:
