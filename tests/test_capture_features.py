@@ -191,6 +191,30 @@ def test_checkpointing(reentrant: bool) -> None:
     assert [op for op in ops(seen.root) if op != "set_grad_enabled"] == ["Linear", "Sequential"]
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_is_computed_anew_for_a_gradient_that_a_forward_takes(reentrant: bool) -> None:
+    class Recomputes(Layer):
+        def setup(self) -> None:
+            self.block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            v = x.detach().requires_grad_()
+            energy = checkpoint(self.block, v, use_reentrant=reentrant).square().sum()
+            if not reentrant:
+                return x - torch.autograd.grad(energy, v)[0]
+            energy.backward()
+            return x - v.grad
+
+    seen = see(Recomputes, grad=True)
+    anew = [call for call in seen.trace.calls if call.status == "opaque"]
+    assert [call.id for call in anew] == ["block#1", "block.0#1", "block.1#1", "block.2#1"]
+    inside = "inside backward()" if reentrant else "inside grad()"
+    assert {call.reason for call in anew} == {f"{inside}, which is one operation"}
+    assert [call.status for call in seen.trace.calls if call.id.startswith("block") and call.number == 0] == [
+        "verified"
+    ] * 4
+
+
 def test_a_gradient_that_changes_between_two_children_is_the_hazard_of_the_body_that_calls_them() -> None:
     class Checkpoints(Layer):
         def setup(self) -> None:

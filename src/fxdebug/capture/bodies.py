@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,7 @@ from fxdebug.capture.coding import Opaque
 from fxdebug.capture.context import Context
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.imported import WhenImported
+from fxdebug.capture.metadata import called
 from fxdebug.capture.modes import makes_no_difference, put_on, take_off
 from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
@@ -82,7 +84,7 @@ class Bodies:
         if parent is not None and parent.suspended is not None:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
         elif parent is not None and not self.tape.is_among(state.functions):
-            body.suspended = "inside code that torch.compile made"
+            body.suspended = _unheard()
         elif not makes_no_difference(module):
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
         body.line = line if line is not None and is_users(line) else None
@@ -112,7 +114,7 @@ class Bodies:
         if body.regions and body.regions == len(body.entries):
             body.suspended = "torch.compile runs it as one piece"
         try:
-            self.tape.ended(body, None if body.suspended == "inside" else parent, output)
+            self.tape.ended(body, parent, output)
         except Exception as error:
             body.hazard = body.hazard or unnoted("it", error)
         if unusual and any(hasattr(type(thing), "__next__") for thing in unusual):
@@ -163,6 +165,18 @@ class Bodies:
             if known.unknown(tensor, count, passed=id(tensor) in more):
                 kept.add(uid)
         self.kept = frozenset(kept)
+
+
+def _unheard() -> str:
+    """Why the tape does not hear of the operations of a call that begins now, below one of which it does."""
+    if CompiledRegions.is_inside():
+        return "inside code that torch.compile made"
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not Tape.__torch_function__.__code__:
+        frame = frame.f_back
+    if frame is None:
+        return "where the program took off what listens to operations"
+    return f"inside {called(frame.f_locals['func'])}, which is one operation"
 
 
 def _containers(things: list[Any]) -> list[tuple[Any, list[int]]]:

@@ -66,3 +66,10 @@ def shares_memory(function: Any, name: str) -> bool:
     if name == "__get__" or name == "__set__":
         return bool(getattr(function, "__self__", None) is _DATA)
     return name in ESCAPES and name not in _HARMLESS
+
+
+def called(function: Any) -> str:
+    """How a user writes it: ``numpy()``, or ``data = …`` for an attribute that is set."""
+    name = str(function.__name__)
+    attribute = getattr(getattr(function, "__self__", None), "__name__", name)
+    return f"{attribute} = …" if name == "__set__" else f"{name}()"

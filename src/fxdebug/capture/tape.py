@@ -27,7 +27,7 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
 from fxdebug.capture.describe import PLAIN, shape_of
-from fxdebug.capture.metadata import ESCAPES, FOREIGN, LEVELS, METADATA, NORMS, shares_memory
+from fxdebug.capture.metadata import ESCAPES, FOREIGN, LEVELS, METADATA, NORMS, called, shares_memory
 from fxdebug.capture.modes import put_on, take_off
 from fxdebug.capture.seen import Seen, Uid, version_of
 from fxdebug.capture.sight import at_a_glance
@@ -50,13 +50,6 @@ def _requires_gradient(tensor: Tensor) -> bool:
         return sight.gradient
     with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
         return tensor.requires_grad
-
-
-def _called(function: Any) -> str:
-    """How a user writes it: ``numpy()``, or ``data = …`` for an attribute that is set."""
-    name = str(function.__name__)
-    attribute = getattr(getattr(function, "__self__", None), "__name__", name)
-    return f"{attribute} = …" if name == "__set__" else f"{name}()"
 
 
 _Region = tuple[Body, Any, tuple[Any, Any], Met]
@@ -125,7 +118,7 @@ class Tape(TorchFunctionMode):
         elif name in NORMS:
             self._escaped(met[1:])
         if name in ESCAPES:
-            body.hazard = body.hazard or at(f"memory escapes through {_called(func)}", line)
+            body.hazard = body.hazard or at(f"memory escapes through {called(func)}", line)
         elif name in LEVELS:
             body.hazard = body.hazard or at("it computes inside a level of torch.autograd.forward_ad", line)
         context, is_quiet, *_ = thread_state()
