@@ -5,11 +5,17 @@ from __future__ import annotations
 import array
 import csv
 import functools
+import gc
 import io
 import itertools
+import linecache
+import logging
+import os
 import random
 import sys
+import threading
 import types
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +23,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.backends import cudnn
 
 from fxdebug import fx_debug
 from fxdebug.capture import reach
@@ -124,6 +131,12 @@ def numbers_of_an_array() -> tuple[Any, Count]:
     return lambda: numbers.append(1), lambda: len(numbers)
 
 
+def a_view_of_bytes() -> tuple[Any, Count]:
+    held = bytearray(1)
+    view = memoryview(held)
+    return lambda: view.__setitem__(0, view[0] + 1), lambda: held[0]
+
+
 def object_that_a_function_remembers() -> tuple[Any, Count]:
     remember = functools.lru_cache(Tally)
     tallies = [remember(1), remember("a"), remember(1, "a")]
@@ -153,7 +166,8 @@ class Tally:
 EFFECTS = [
     keyword_default, attribute_of_a_weight, bound_method_of_a_list, bound_method_of_a_generator,
     bound_method_of_an_iterator, list_of_a_helper_s_class, module_imported_in_the_body, behind_a_weak_reference,
-    rows_of_a_table, numbers_of_an_array, object_that_a_function_remembers, object_that_a_function_remembers_for_ever,
+    rows_of_a_table, numbers_of_an_array, a_view_of_bytes, object_that_a_function_remembers,
+    object_that_a_function_remembers_for_ever,
 ]  # fmt: skip
 
 
@@ -167,6 +181,93 @@ def test_an_effect_happens_once(effect: Callable[[], tuple[Any, Count]]) -> None
     assert before != after
     statuses = [each.status for each in trace.calls]
     assert count() == after and statuses[0] in ("verified", "recorded")
+
+
+semaphore = threading.Semaphore(5)
+logger = logging.getLogger("made up")
+options = torch._tensor_str.PRINT_OPTS
+
+
+def write_umask(mask: int) -> None:
+    os.umask(mask)
+
+
+def read_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# what a forward does, how that is read, how it is put back
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], Any]]] = {
+    "how tensors are printed": (
+        lambda: torch.set_printoptions(precision=options.precision + 1), lambda: options.precision,
+        lambda precision: torch.set_printoptions(precision=precision),
+    ),
+    "what is logged": (
+        lambda: logger.addHandler(logging.NullHandler()), lambda: list(logger.handlers),
+        lambda handlers: setattr(logger, "handlers", handlers),
+    ),
+    "which warnings are shown": (
+        lambda: warnings.filterwarnings("ignore", message=str(len(warnings.filters))), lambda: list(warnings.filters),
+        lambda filters: warnings.filters.__setitem__(slice(None), filters),
+    ),
+    "a semaphore": (semaphore.release, lambda: semaphore._value, lambda value: setattr(semaphore, "_value", value)),
+    "when garbage is collected": (
+        lambda: gc.set_threshold(gc.get_threshold()[0] + 1), gc.get_threshold,
+        lambda thresholds: gc.set_threshold(*thresholds),
+    ),
+    "where modules are": (
+        lambda: sys.path.append("nowhere"), lambda: list(sys.path),
+        lambda path: sys.path.__setitem__(slice(None), path),
+    ),
+    "how threads take turns": (
+        lambda: sys.setswitchinterval(sys.getswitchinterval() + 0.01), sys.getswitchinterval, sys.setswitchinterval,
+    ),
+    "who may read new files": (lambda: write_umask(read_umask() + 1), read_umask, write_umask),
+    "how gradients are checked": (
+        lambda: torch.autograd.set_detect_anomaly(not torch.is_anomaly_enabled()), torch.is_anomaly_enabled,
+        torch.autograd.set_detect_anomaly,
+    ),
+    "how convolutions are computed": (
+        lambda: setattr(cudnn, "benchmark", not cudnn.benchmark), lambda: cudnn.benchmark,
+        lambda benchmark: setattr(cudnn, "benchmark", benchmark),
+    ),
+    "how often torch warns": (
+        lambda: torch.set_warn_always(not torch.is_warn_always_enabled()), torch.is_warn_always_enabled,
+        torch.set_warn_always,
+    ),
+    "lines of files": (
+        lambda: linecache.cache.__setitem__(str(len(linecache.cache)), (0, 0.0, [], "")),
+        lambda: dict(linecache.cache),
+        lambda lines: (linecache.clearcache(), linecache.cache.update(lines)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_is_changed_once(name: str) -> None:
+    change, read, put_back = SETTINGS[name]
+    model, found = Calls(change), read()
+    try:
+        trace = fx_debug(model, torch.ones(2, 3))
+        after = read()
+        assert after != found
+        assert trace.root.status in ("verified", "recorded")
+        assert read() == after
+    finally:
+        put_back(found)
+
+
+def test_warnings_that_are_ignored_for_a_block_are_no_change() -> None:
+    def quietly() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn("nobody hears", stacklevel=1)
+
+    before = list(warnings.filters)
+    trace = fx_debug(Calls(quietly), torch.ones(2, 3))
+    assert trace.root.status == "verified" and warnings.filters == before
 
 
 def test_what_a_callback_does_that_a_body_is_given_happens_once() -> None:

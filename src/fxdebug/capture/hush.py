@@ -26,6 +26,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from fxdebug.capture.distributed import communicating
+from fxdebug.capture.settings import must_not_be_set
 from fxdebug.capture.standin import Mismatch
 
 
@@ -59,25 +60,6 @@ def _open_to_read(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
 _CHANGES_FILES = "remove unlink rename replace mkdir rmdir symlink link truncate chmod utime open".split()
 _STARTS = "system popen posix_spawn posix_spawnp fork execv execve kill".split()
 
-# What decides how torch computes besides what a graph says.
-_SETTINGS = (
-    "default_dtype default_tensor_type deterministic_algorithms deterministic_fill_uninitialized_memory "
-    "float32_matmul_precision fp32_precision_setter cpu_allow_fp16_reduced_precision_reduction "
-    "mkldnn_deterministic mkldnn_enabled onednn_allow_tf32 nnpack_enabled qengine blas_preferred_backend "
-    "linalg_preferred_backend cudnn_allow_tf32 cudnn_benchmark cudnn_deterministic cudnn_enabled "
-    "cublas_allow_tf32 cublas_allow_fp16_accumulation cublas_allow_fp16_reduced_precision_reduction "
-    "cublas_allow_bf16_reduced_precision_reduction sdp_priority_order sdp_use_cudnn sdp_use_fa3 sdp_use_flash "
-    "sdp_use_math sdp_use_mem_efficient sdp_use_overrideable math_sdp_allow_fp16_bf16_reduction"
-).split()
-
-
-def _settings() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    named = [(torch._C, f"_set_{name}") for name in _SETTINGS]
-    named += [(owner, name) for owner in (torch, torch._C) for name in ("set_num_threads", "set_flush_denormal")]
-    for owner, name in named:
-        if hasattr(owner, name):
-            yield owner, name, _refuse(f"it changes a setting of torch's ({name.lstrip('_')})")
-
 
 _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (builtins, "print", _nothing),
@@ -87,7 +69,7 @@ _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     *((os, name, _refuse(f"it changes files (os.{name})")) for name in _CHANGES_FILES if hasattr(os, name)),
     (os, "write", _refuse("it writes to a file (os.write)")),
     *((os, name, _refuse(f"it acts on processes (os.{name})")) for name in _STARTS if hasattr(os, name)),
-    *_settings(),
+    *((owner, name, _refuse(why)) for owner, name, why in must_not_be_set()),
     (subprocess.Popen, "__init__", _refuse("it starts a process")),
     (socket, "create_connection", _refuse("it opens a connection")),
     (queue.Queue, "put", _refuse("it puts something in a queue")),

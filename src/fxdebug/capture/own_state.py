@@ -21,23 +21,25 @@ def rewind(thing: Any) -> Callable[[], bool] | None:
     """A call that gives a random generator or an array the state it has now, and tells whether it had another one."""
     kind = type(thing)  # not isinstance: it asks the object, which may say anything
     if issubclass(kind, random.Random):
-        return _back(thing.getstate, thing.setstate)
+        return back_to_what_it_is(thing.getstate, thing.setstate)
     if issubclass(kind, torch.Generator):
-        return _back(thing.get_state, thing.set_state, lambda state: state.numpy().tobytes())
+        return back_to_what_it_is(thing.get_state, thing.set_state, lambda state: state.numpy().tobytes())
     if issubclass(kind, array.array):
-        return _back(thing.tobytes, lambda before: _fill(thing, before))
+        return back_to_what_it_is(thing.tobytes, lambda before: _fill(thing, before))
     if issubclass(kind, bytearray):
-        return _back(lambda: bytes(thing), functools.partial(thing.__setitem__, slice(None)))
+        return back_to_what_it_is(lambda: bytes(thing), functools.partial(thing.__setitem__, slice(None)))
     home = kind.__module__
     if home.startswith("numpy"):
         numpy = sys.modules["numpy"]
         if issubclass(kind, numpy.random.RandomState):
-            return _back(thing.get_state, thing.set_state, _comparable)
+            return back_to_what_it_is(thing.get_state, thing.set_state, _comparable)
         if issubclass(kind, numpy.random.Generator):
             bits = thing.bit_generator
-            return _back(lambda: bits.state, functools.partial(setattr, bits, "state"), _comparable)
+            return back_to_what_it_is(lambda: bits.state, functools.partial(setattr, bits, "state"), _comparable)
         if issubclass(kind, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
-            return _back(thing.copy, functools.partial(thing.__setitem__, ...), lambda array: array.tobytes())
+            return back_to_what_it_is(
+                thing.copy, functools.partial(thing.__setitem__, ...), lambda array: array.tobytes()
+            )
     return None
 
 
@@ -49,7 +51,10 @@ def _fill(numbers: array.array[Any], before: bytes) -> None:
     numbers.frombytes(before)
 
 
-def _back(get: Callable[[], Any], put: Callable[[Any], Any], known_by: Callable[[Any], Any] | None = None) -> Any:
+def back_to_what_it_is(
+    get: Callable[[], Any], put: Callable[[Any], Any], known_by: Callable[[Any], Any] | None = None
+) -> Callable[[], bool]:
+    """A call that puts what ``get`` gives now, and tells whether it was something else; ``known_by``: compared."""
     before = get()
     known = before if known_by is None else known_by(before)
 
@@ -80,9 +85,10 @@ def stub(thing: Any) -> Any:
     if issubclass(kind, io.IOBase):
         return _OutOfReach(thing, "it uses a file that the program holds open")
     home = kind.__module__.partition(".")[0]
-    if home.removeprefix("_") in _OUTWARD and home != "queue":  # Python's own queues are looked into
+    is_outward = home.removeprefix("_") in _OUTWARD and home != "queue"  # Python's own queues are looked into
+    if is_outward or issubclass(kind, _SIGNALS):
         return _OutOfReach(thing, f"it uses a {kind.__name__} that the program holds")
-    if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType)):
+    if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodType)):
         owner = stub(thing.__self__)
         return _OutOfReach(thing, vars(owner)["_why"]) if type(owner) is _OutOfReach else None
     if kind.__module__ == "numpy" and hasattr(thing, "nbytes") and thing.nbytes >= _LARGE and thing.flags.writeable:
@@ -99,6 +105,10 @@ _OUTWARD = frozenset(
         "multiprocessing subprocess tempfile zipfile tarfile shelve dbm asyncio zlib bz2 lzma"
     ).split()
 )
+
+
+# What threads tell one another by.
+_SIGNALS = (threading.Semaphore, threading.Event, threading.Condition, threading.Barrier)
 
 
 class _OutOfReach:

@@ -106,12 +106,15 @@ class Reach:
             self._function(thing)
         elif issubclass(kind, types.MethodType):
             self._pending.extend((thing.__self__, thing.__func__))
+            self.others.append(thing)
         elif issubclass(kind, _BOUND_IN_C):  # ``rows.append``
             if not isinstance(thing.__self__, (types.ModuleType, type)):
                 self._pending.append(thing.__self__)
                 self.others.append(thing)
         elif issubclass(kind, weakref.ref):
             self._pending.append(thing())
+        elif kind is memoryview:
+            self._pending.append(thing.obj)
         elif issubclass(kind, functools.partial):
             self._pending.extend((thing.func, thing.args, thing.keywords))
         elif issubclass(kind, (tuple, frozenset)):
@@ -222,8 +225,13 @@ class Reach:
             if isinstance(thing, types.ModuleType):
                 if id(thing) not in known:
                     self._patched(vars(thing), names, (*known, id(thing)))
-            elif name in place and self._variable(place, name) and isinstance(thing, type):
-                self._patched_class(thing, names)
+            elif name in place and self._variable(place, name):
+                if isinstance(thing, type):
+                    self._patched_class(thing, names)
+                elif type(thing) in _USUAL and thing is not sys.modules and id(thing) not in self._seen:
+                    self._seen.add(id(thing))  # what is in it is the library's
+                    place_of: list[Any] = self.mappings if isinstance(thing, dict) else self.sequences
+                    place_of.append(thing)
 
     def _patched_class(self, kind: type, names: Iterable[str]) -> None:
         if kind.__flags__ & _HEAP_TYPE:  # others are C's, and cannot be changed

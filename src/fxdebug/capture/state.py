@@ -25,6 +25,7 @@ from torch import nn
 from fxdebug.capture.own_state import rewind, stub
 from fxdebug.capture.reach import MISSING, Reach, contents_of, mappings_of, slot_of, slots_of
 from fxdebug.capture.references import Passed, References, references_to
+from fxdebug.capture.settings import rewinds
 from fxdebug.capture.undisturbed import undisturbed
 
 __all__ = ["TOO_MUCH", "Passed", "References", "State", "references_to"]
@@ -80,10 +81,13 @@ class State:
                         place.take_down()
             for swap in self._swaps:
                 swap()
+            settings = rewinds()
             try:
                 yield
             finally:
                 self.put_back_attributes()
+                for back in settings:
+                    self.changed = back() or self.changed
         self.drew = random.getstate() != before[0] or _comparable(_numpy_state()) != _comparable(before[1])
 
     def is_altered_for(self, module: nn.Module) -> bool:

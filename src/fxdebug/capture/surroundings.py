@@ -1,7 +1,7 @@
 """What decides how operations and calls go, and stands in no graph: modes, settings, context variables, environment.
 
 A body may set any of it around an operation or a call and put it back. Random state has ``randomness``, what modules
-and the program's own code hold has ``state``, and torch's settings in C are not set again at all (``hush``).
+and the program's own code hold has ``state``, and others of torch's settings are not set again at all (``settings``).
 """
 
 from __future__ import annotations
