@@ -156,6 +156,21 @@ def test_what_numpy_only_reads_stays_the_same_value() -> None:
     assert not trace.notes
 
 
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize("grad", [False, True])
+def test_running_statistics_are_known_before_and_after_each_call_that_writes_to_them(grad: bool) -> None:
+    norm = nn.BatchNorm1d(3, momentum=0.5)
+    x = torch.tensor([[0.0, 1.0, 2.0], [2.0, 3.0, 4.0]])
+    with torch.set_grad_enabled(grad):
+        trace = fx_debug(nn.Sequential(norm, norm), x)
+    means = [value.stats.mean for value in trace.values if value.name == "0.running_mean" and value.stats is not None]
+    assert means == [0.0, 1.0, pytest.approx(0.5, abs=1e-6)]
+    assert not trace.notes
+    again = fx_debug(norm.eval(), x)
+    assert len([value for value in again.values if value.name == "running_mean"]) == 1
+    assert not again.notes
+
+
 class Owned(nn.Module):
     """A tensor in memory of somebody else's, who writes to it between two calls that are given it."""
 

@@ -8,7 +8,7 @@ told apart by identity. No tensor is kept alive by a code.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -110,3 +110,22 @@ def _leaves(code: Any) -> Iterator[Any]:
     else:
         for item in inside:
             yield from _leaves(item)
+
+
+def again(code: Struct, items: list[Any]) -> Struct:
+    """The same kind of object, with other members."""
+    return Struct(code.type, code.keys, items)
+
+
+def rebuilt(code: Any, leaf: Callable[[Any], Any], struct: Callable[[Struct, list[Any]], Any] = again) -> Any:
+    """A code with other leaves (what is no container), each made by ``leaf`` from the one that stands there."""
+    kind = type(code)
+    if kind is tuple or kind is list:
+        return kind([rebuilt(item, leaf, struct) for item in code])
+    if kind is dict:
+        return {key: rebuilt(item, leaf, struct) for key, item in code.items()}
+    if kind is slice:
+        return slice(*[rebuilt(bound, leaf, struct) for bound in (code.start, code.stop, code.step)])
+    if kind is Struct:
+        return struct(code, [rebuilt(item, leaf, struct) for item in code.items])
+    return leaf(code)

@@ -33,7 +33,7 @@ from fxdebug.capture.resting import resting
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import at, raised_at
 from fxdebug.capture.standin import Mismatch, taken_back
-from fxdebug.capture.state import TOO_MUCH, State
+from fxdebug.capture.state import State
 from fxdebug.capture.tracer import ModuleTracer
 from fxdebug.capture.traits import traits_of
 from fxdebug.capture.undisturbed import uncollected
@@ -165,8 +165,8 @@ class Explainer:
             self._tracing.begin(self._modules)
         if self._state is None:  # with the wrappers on: what is put back between two traces keeps them
             self._state = State(self._model, self._given)
-        if not self._state.is_complete and not _is_torch(body.forward):
-            return None, TOO_MUCH
+        if self._state.why_not and not _is_torch(body.forward):
+            return None, self._state.why_not
         try:
             with self._state.kept(), self._tracing.of(tracer), hushed():
                 pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)

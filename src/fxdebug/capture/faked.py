@@ -29,13 +29,14 @@ from fxdebug.capture.hidden import hidden_input
 from fxdebug.capture.hush import hushed, standing_in
 from fxdebug.capture.interpreter import Executor
 from fxdebug.capture.match import Match
+from fxdebug.capture.metadata import HOOKS
 from fxdebug.capture.nested import differs_inside
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
 from fxdebug.capture.resting import resting
 from fxdebug.capture.source import short
 from fxdebug.capture.standin import Mismatch
-from fxdebug.capture.state import TOO_MUCH, State
+from fxdebug.capture.state import State
 from fxdebug.capture.undisturbed import uncollected
 from fxdebug.capture.values import Values
 from fxdebug.errors import first_line
@@ -100,8 +101,8 @@ def _tape(
 
     with uncollected(), resting():
         state = State(module, given=passed)
-        if not state.is_complete:
-            raise Mismatch(TOO_MUCH)
+        if state.why_not:
+            raise Mismatch(state.why_not)
         try:
             with (
                 _scripted_kept(module), _uncompiled(module), state.kept(), hushed(), warnings.catch_warnings(),
@@ -149,6 +150,7 @@ class _Instead(TorchFunctionMode):
         self._given: dict[int, tuple[Tensor, Tensor]] = {}  # id of the model's → it, and ours
         self._back: dict[int, Tensor] = {}  # id of ours → the model's
         self._inputs: dict[int, Tensor] = {}  # id of an input → ours
+        self._originals: dict[int, Tensor] = {}  # id of ours → what it stands for
 
     def make(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor."""
@@ -170,9 +172,12 @@ class _Instead(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             made = self.make(tensor)
         vars(made).update(vars(tensor))  # the program's own attributes
+        self._originals[id(made)] = tensor
         return made
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in HOOKS and args:
+            return func(self._originals.get(id(args[0]), args[0]))
         args, kwargs = tree_map(self._put, (args, kwargs or {}))
         result = func(*args, **kwargs)
         return self._back.get(id(result), result)
@@ -219,7 +224,10 @@ class _Copied(_Instead):
     def make(self, tensor: Tensor) -> Tensor:
         if tensor.requires_grad and not tensor.is_leaf:
             return tensor.clone()
-        return _copied(tensor.detach()).requires_grad_(tensor.requires_grad)
+        made = _copied(tensor.detach()).requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            made.grad = _copied(tensor.grad)
+        return made
 
     def is_foreign(self, tensor: Tensor) -> bool:
         return id(tensor) in self._held

@@ -170,7 +170,7 @@ class Built:
         if kind is Slot:
             if template.number not in self._slots or not where:
                 self._slots[template.number] = node
-        elif kind in (tuple, list, dict, Struct):
+        elif kind in _OPENED:
             for key, item, by_name in _members(template):
                 if _has_slot(item):
                     part = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
@@ -186,6 +186,8 @@ def _members(template: Any) -> list[tuple[Any, Any, bool]]:
         keys = template.keys if template.keys is not None else range(len(template.items))
         by_name = template.keys is not None and not issubclass(template.type, dict)
         return [(key, item, by_name) for key, item in zip(keys, template.items)]
+    if type(template) is slice:
+        return [(name, getattr(template, name), True) for name in ("start", "stop", "step")]
     return [(index, item, False) for index, item in enumerate(template)]
 
 
@@ -193,7 +195,10 @@ def _has_slot(template: Any) -> bool:
     kind = type(template)
     if kind is Slot:
         return True
-    return kind in (tuple, list, dict, Struct) and any(_has_slot(item) for _, item, _ in _members(template))
+    return kind in _OPENED and any(_has_slot(item) for _, item, _ in _members(template))
+
+
+_OPENED = frozenset((tuple, list, dict, Struct, slice))
 
 
 class Absent:

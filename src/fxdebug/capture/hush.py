@@ -34,6 +34,22 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Says nothing, waits for nothing."""
 
 
+def _print(*args: Any, file: Any = None, **kwargs: Any) -> None:
+    """What does not leave the program is written: to a file that the body made, or put in place of ``sys.stdout``."""
+    stream = sys.stdout if file is None else file
+    if stream is not None and type(stream) is not _Muted:
+        _to_print(*args, file=stream, **kwargs)
+
+
+def _warn(message: Any, category: Any = None, stacklevel: int = 1, *args: Any, **kwargs: Any) -> None:
+    """Heard only where the body itself has put something up to hear it, or to raise it."""
+    if warnings.filters is not _mine.filters:
+        _to_warn(message, category, stacklevel + 2, *args, **kwargs)  # 2: our own frames
+
+
+_to_print, _to_warn = builtins.print, warnings.warn
+
+
 def _no_garbage(*args: Any, **kwargs: Any) -> int:
     """Collects nothing: what is freed would run the program's finalizers."""
     return 0
@@ -62,7 +78,7 @@ _STARTS = "system popen posix_spawn posix_spawnp fork execv execve kill".split()
 
 
 _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (builtins, "print", _nothing),
+    (builtins, "print", _print),
     (builtins, "input", _refuse("it asks for input")),
     (builtins, "open", _open_to_read),
     (io, "open", _open_to_read),
@@ -74,7 +90,7 @@ _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (socket, "create_connection", _refuse("it opens a connection")),
     (queue.Queue, "put", _refuse("it puts something in a queue")),
     (queue.Queue, "get", _refuse("it takes something from a queue")),
-    (warnings, "warn", _nothing),
+    (warnings, "warn", _warn),
     (warnings, "warn_explicit", _nothing),
     (logging.Logger, "handle", _nothing),
     (time, "sleep", _nothing),
@@ -91,6 +107,7 @@ class _Mine(threading.local):
     depth = 0
     stands_for: Callable[[Any], Any] | None = None  # what a tensor is replaced by where a scripted function runs
     within: FrameType | None = None  # what the innermost one is in
+    filters: Any = None  # of warnings, as they were when it began: ``catch_warnings`` makes others
 
 
 _mine = _Mine()
@@ -163,13 +180,13 @@ def hushed() -> Iterator[None]:
 
     Starting a thread, writing to a file or asking for input raises :class:`Mismatch` instead.
     """
-    who, depth, within = object(), _mine.depth, _mine.within
+    who, before = object(), (_mine.depth, _mine.within, _mine.filters)
     try:
         begin(who)
-        _mine.depth, _mine.within = depth + 1, sys._getframe(2)
+        _mine.depth, _mine.within, _mine.filters = before[0] + 1, sys._getframe(2), warnings.filters
         yield
     finally:
-        _mine.depth, _mine.within = depth, within
+        _mine.depth, _mine.within, _mine.filters = before
         try:
             end(who)
         finally:  # once more, where an interrupt (Ctrl-C) came at that very moment

@@ -44,15 +44,18 @@ ESCAPES = frozenset(
         "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
     ).split()
 )
-# These write to their running statistics without moving their versions.
 NORMS = frozenset(("batch_norm", "instance_norm"))
 # Somebody else may own the memory of what these give. (Of ``from_numpy``, ``frombuffer`` and dlpack no mode hears.)
 FOREIGN = frozenset(("as_tensor", "asarray"))
 _DATA: Any = Tensor.data  # the same memory, with versions of its own
 _HARMLESS = frozenset(("register_hook", "backward", "__deepcopy__"))
 NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
+# Who is told of a tensor's gradient: what stands for one does not know.
+HOOKS = frozenset(
+    getattr(Tensor, name).__get__ for name in ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
+)
 # What a tensor without memory and history cannot say.
-UNANSWERABLE = frozenset(
+UNANSWERABLE = HOOKS | frozenset(
     [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
     + [Tensor.storage_offset, Tensor._is_view, Tensor.is_inference, torch.is_inference]
     + [Tensor.is_conj, torch.is_conj, Tensor.is_neg, torch.is_neg]
@@ -73,3 +76,15 @@ def called(function: Any) -> str:
     name = str(function.__name__)
     attribute = getattr(getattr(function, "__self__", None), "__name__", name)
     return f"{attribute} = …" if name == "__set__" else f"{name}()"
+
+
+def running_statistics(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments that one of ``NORMS`` writes to without moving their versions: where it trains.
+
+    Those of ``torch.nn.functional`` have them after the input, those of ``torch`` after weight and bias.
+    """
+    flag, default = ("training", False) if function.__name__ == "batch_norm" else ("use_input_stats", True)
+    if not (args[5] if len(args) > 5 else kwargs.get(flag, default)):
+        return ()
+    first = 1 if hasattr(function, "__code__") else 3
+    return (*args[first : first + 2], *[kwargs[name] for name in ("running_mean", "running_var") if name in kwargs])

@@ -84,8 +84,8 @@ def stub(thing: Any) -> Any:
         return thing.__wrapped__  # what is computed with stand-ins must not be remembered
     if issubclass(kind, io.IOBase):
         return _OutOfReach(thing, "it uses a file that the program holds open")
-    home = kind.__module__.partition(".")[0]
-    is_outward = home.removeprefix("_") in _OUTWARD and home != "queue"  # Python's own queues are looked into
+    homes = {base.__module__.partition(".")[0].removeprefix("_") for base in kind.__mro__}
+    is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"  # Python's own queues are looked into
     if is_outward or issubclass(kind, _SIGNALS):
         return _OutOfReach(thing, f"it uses a {kind.__name__} that the program holds")
     if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodType)):

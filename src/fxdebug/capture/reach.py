@@ -20,6 +20,7 @@ import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,14 +30,16 @@ from torch.nn.modules import module as torch_module
 MOST = 50_000  # things looked at
 MOST_ITEMS = 5_000  # of one container
 
-_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), range, torch.dtype, torch.device, torch.Size)
-_ATOMS = frozenset(_PLAIN)
+_PYTHONS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = ("site-packages", "dist-packages")  # in an environment of their own, a user's, the system's
+_ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None), range, torch.dtype, torch.device, torch.Size))
 _BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType)
 _CONTAINERS = (dict, list, deque, set)
 _USUAL = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
 # Objects of Python's own classes are not entered: locks, loggers, sockets, frames. But these hold what is put in them:
-_ENTERED = frozenset(("builtins", "collections", "types", "weakref", "random", "functools", "array", "_thread"))
+_ENTERED = frozenset(
+    ("builtins", "collections", "types", "weakref", "random", "functools", "array", "_thread", "_weakrefset")
+)
 
 
 class Reach:
@@ -55,6 +58,7 @@ class Reach:
         self.globals: list[tuple[dict[str, Any], str]] = []  # a module's names, and one of them that code names
         self.members: list[tuple[type, str]] = []  # a library's class, and an attribute of it that code names
         self.others: list[Any] = []
+        self.fixed: set[int] = set()  # ids of what is held where nothing else can be put in its place
         self.tensors: dict[int, int] = {}  # id → how many references the places above have to it
         self._seen: set[int] = set(counted)
         self._named: set[tuple[int, str]] = set()
@@ -90,7 +94,7 @@ class Reach:
                 self._seen.add(id(own))
                 self.mappings.append(own)
                 self._pending.extend(own.values())
-        elif not issubclass(kind, _PLAIN) and id(thing) not in self._seen:
+        elif kind not in _ATOMS and id(thing) not in self._seen:
             self._seen.add(id(thing))
             self._enter(thing)
 
@@ -116,14 +120,18 @@ class Reach:
         elif kind is memoryview:
             self._pending.append(thing.obj)
         elif issubclass(kind, functools.partial):
-            self._pending.extend((thing.func, thing.args, thing.keywords))
+            self._pending.extend((thing.args, thing.keywords))
+            self._unmoved([thing.func])
         elif issubclass(kind, (tuple, frozenset)):
-            self._pending.extend(items_of(thing))
+            self._unmoved(items_of(thing))
         elif kind in _USUAL and not thing:
             self.empty.append(thing)
         elif issubclass(kind, _CONTAINERS):
             (self.mappings if issubclass(kind, dict) else self.sequences).append(thing)
-            self._pending.extend(items_of(thing))
+            if issubclass(kind, (dict, list)):
+                self._pending.extend(items_of(thing))
+            else:
+                self._unmoved(items_of(thing))
             if kind not in _CONTAINERS:
                 self._object(thing)
         elif not issubclass(kind, types.ModuleType):
@@ -131,10 +139,16 @@ class Reach:
             if issubclass(kind, functools._lru_cache_wrapper):
                 self._remembered.extend(remembered_by(thing))
             home = kind.__module__
+            if home == "numpy" and thing.dtype.hasobject and issubclass(kind, sys.modules["numpy"].ndarray):
+                self._unmoved(list(islice(thing.flat, MOST_ITEMS)))
             if home in _ENTERED or not _is_of_python(home):
                 self._object(thing)
                 if not is_library(home):
                     self._pending.append(kind)
+
+    def _unmoved(self, things: list[Any]) -> None:
+        self.fixed.update([id(thing) for thing in things if type(thing) not in _ATOMS])
+        self._pending.extend(things)
 
     def _object(self, thing: Any) -> None:
         own = attributes_of(thing)
@@ -183,7 +197,7 @@ class Reach:
                 self._seen.add(id(cell))
                 self.cells.append(cell)
                 self._pending.extend(contents_of(cell))
-        self._pending.extend((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))
+        self._unmoved([*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()])
         if not is_library(function.__module__):
             if function.__dict__:
                 self._pending.append(function.__dict__)
@@ -346,7 +360,9 @@ def is_library(module: str | None) -> bool:
         return True
     top = module.partition(".")[0]
     file = getattr(sys.modules.get(module) or sys.modules.get(top), "__file__", None)
-    return top == "fxdebug" or (file is not None and file.startswith(_LIBRARIES))
+    if top == "fxdebug" or file is None:
+        return top == "fxdebug"
+    return file.startswith(_PYTHONS) or not set(_INSTALLED).isdisjoint(Path(file).parts)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.body import Body
-from fxdebug.capture.coding import Opaque, Struct, uids_in
+from fxdebug.capture.coding import Opaque, rebuilt, uids_in
 from fxdebug.capture.naming import argument_names
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot, attribute_names, relative_paths
 from fxdebug.capture.seen import Uid
@@ -61,19 +61,14 @@ class _Reader:
         return self._used(code)
 
     def _used(self, code: Any) -> Any:
+        return rebuilt(code, self._leaf)
+
+    def _leaf(self, code: Any) -> Any:
         kind = type(code)
         if kind is Uid:
             if code in self._slots:
                 return Slot(self._slots[code])
             return Attribute(self._names.get(code), self._values.objects[code])
-        if kind is tuple or kind is list:
-            return kind([self._used(item) for item in code])
-        if kind is dict:
-            return {key: self._used(item) for key, item in code.items()}
-        if kind is slice:
-            return slice(self._used(code.start), self._used(code.stop), self._used(code.step))
-        if kind is Struct:
-            return Struct(code.type, code.keys, [self._used(item) for item in code.items])
         if kind is Opaque:
             for number, thing in enumerate(self._held):
                 if thing is code.thing:

@@ -74,6 +74,11 @@ def _nothing() -> None:
     """Where Python finds out for itself."""
 
 
+def _set_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
 def _look_for_modules(path: list[str]) -> None:
     sys.path[:] = path
 
@@ -87,6 +92,7 @@ def _print_tensors(options: dict[str, Any]) -> None:
 _PUT_BACK: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (lambda: list(warnings.filters), _filter_warnings),
     (lambda: list(sys.path), _look_for_modules),
+    (lambda: dict(os.environ), _set_environment),
     (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), _print_tensors),
     (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
     (gc.get_debug, gc.set_debug),

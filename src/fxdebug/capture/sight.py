@@ -80,6 +80,15 @@ def at_a_glance(tensor: Tensor) -> Sight | None:
     return _new(Sight, (form, storage, data + form.start, state >> 2, state & GRADIENT != 0, state & VIEW != 0))
 
 
+def requires_gradient(tensor: Tensor) -> bool:
+    """Does it require gradients? A subclass, or a mode, is not to hear of the question."""
+    sight = at_a_glance(tensor)
+    if sight is not None:
+        return sight.gradient
+    with torch._C.DisableTorchFunction():
+        return tensor.requires_grad
+
+
 def form_known(key: bytes) -> Form | None:
     """The form that is remembered by what a glance saw."""
     return _forms.get(key)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import os
 import random
 import sys
 import threading
@@ -32,6 +31,8 @@ __all__ = ["TOO_MUCH", "Passed", "References", "State", "references_to"]
 
 TOO_MUCH = "the program holds more objects than could be put back if it were run again"
 
+UNMOVED = "the program holds a {} in a tuple, a set or the like, where it cannot be kept from being used twice"
+
 
 class State:
     """Everything the modules of a model, and what they are ``given``, can reach, and all random generators.
@@ -42,7 +43,7 @@ class State:
 
     def __init__(self, model: nn.Module, given: Iterable[Any] = ()) -> None:
         found = Reach(model, given=given)
-        self.is_complete = found.is_complete  # otherwise there is more than can be put back
+        self.why_not = "" if found.is_complete else TOO_MUCH  # in words: what cannot be put back, or kept out of reach
         self._places: list[_Place] = [
             *[_Mapping(mapping) for mapping in found.mappings],
             *[_Sequence(sequence) for sequence in found.sequences],
@@ -55,6 +56,13 @@ class State:
         self._empty = found.empty
         self._rewinds = [back for thing in found.others if (back := rewind(thing)) is not None]
         stubs = {id(thing): instead for thing in found.others if (instead := stub(thing)) is not None}
+        for thing in found.others:
+            if (
+                id(thing) in stubs
+                and id(thing) in found.fixed
+                and not issubclass(type(thing), functools._lru_cache_wrapper)
+            ):
+                self.why_not = self.why_not or UNMOVED.format(type(thing).__name__)
         self._swaps = [swap for place in self._places for swap in place.swaps(stubs)] if stubs else []
         self._swapped = [place for place in self._places if place.swaps(stubs)] if stubs else []
         self._of_modules = {id(place.held): place for place in self._places if isinstance(place, _Mapping)}
@@ -63,7 +71,6 @@ class State:
         self.changed = False  # was anything else there after the last block? (stubs do not count)
         self.drew = False  # did the last block touch Python's or numpy's random state?
         self._alone = threading.active_count() == 1
-        self._environment = dict(os.environ)
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = _numpy_state()
@@ -117,9 +124,6 @@ class State:
         """Everything as it was."""
         if self._alone:
             self.put_back_attributes()
-        if dict(os.environ) != self._environment:
-            os.environ.clear()
-            os.environ.update(self._environment)
         if not torch.equal(torch.get_rng_state(), self._torch):
             torch.set_rng_state(self._torch)
         random.setstate(self._python)

@@ -27,10 +27,19 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
 from fxdebug.capture.describe import PLAIN, shape_of
-from fxdebug.capture.metadata import ESCAPES, FOREIGN, LEVELS, METADATA, NORMS, called, shares_memory
+from fxdebug.capture.metadata import (
+    ESCAPES,
+    FOREIGN,
+    LEVELS,
+    METADATA,
+    NORMS,
+    called,
+    running_statistics,
+    shares_memory,
+)
 from fxdebug.capture.modes import put_on, take_off
 from fxdebug.capture.seen import Seen, Uid, version_of
-from fxdebug.capture.sight import at_a_glance
+from fxdebug.capture.sight import at_a_glance, requires_gradient
 from fxdebug.capture.source import Line, at, user_line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.structure import Glimpsed
@@ -42,14 +51,6 @@ from fxdebug.values import Value
 _iterate = Tensor.__iter__
 _new = tuple.__new__
 NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: nobody writes to it
-
-
-def _requires_gradient(tensor: Tensor) -> bool:
-    sight = at_a_glance(tensor)
-    if sight is not None:
-        return sight.gradient
-    with torch._C.DisableTorchFunction():  # a subclass is not to hear of the question
-        return tensor.requires_grad
 
 
 _Region = tuple[Body, Any, tuple[Any, Any], Met]
@@ -116,7 +117,7 @@ class Tape(TorchFunctionMode):
         if shares_memory(func, name):
             self._escaped(met)
         elif name in NORMS:
-            self._escaped(met[1:])
+            self.values.rewritten(met, running_statistics(func, *coded))
         if name in ESCAPES:
             body.hazard = body.hazard or at(f"memory escapes through {called(func)}", line)
         elif name in LEVELS:
@@ -177,21 +178,27 @@ class Tape(TorchFunctionMode):
         """A view of memory that was written to through another tensor has another value since that operation."""
         for seen in met:
             tensor = seen()
-            if tensor is not None and seen.version is not None and version_of(tensor) != seen.version:
-                with aside():
-                    value = self.values.see(tensor, keep=False, weights=False)
-                for place in reversed(range(len(body.entries))):
-                    entry = body.entries[place]
-                    if any(written.storage == value.storage for _, written in entry.writes):
-                        body.entries[place] = entry._replace(writes=(*entry.writes, (seen.uid, value)))
-                        break
+            if tensor is None or seen.version is None:
+                continue
+            sight = at_a_glance(tensor)
+            if sight is not None and sight.version == seen.version:
+                continue
+            with aside():
+                if sight is None and version_of(tensor) == seen.version:
+                    continue
+                value = self.values.see(tensor, keep=False, weights=False)
+            for place in reversed(range(len(body.entries))):
+                entry = body.entries[place]
+                if any(written.storage == value.storage for _, written in entry.writes):
+                    body.entries[place] = entry._replace(writes=(*entry.writes, (seen.uid, value)))
+                    break
 
     def _check_gradients(self, body: Body, met: list[Seen], asked: bool = False) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
         if met and body.hazard is None:
             for entry in met:
                 tensor = entry()
-                if tensor is not None and _requires_gradient(tensor) != entry.gradient:
+                if tensor is not None and requires_gradient(tensor) != entry.gradient:
                     line = user_line(sys._getframe(2), self._lines) if asked else None
                     what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
                     body.hazard = what if line is None else at(f"{what}, before", line)

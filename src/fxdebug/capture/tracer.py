@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 
 from fxdebug.capture import sizes
 from fxdebug.capture.body import Body, Entry
-from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, uids_in
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, rebuilt, uids_in
 from fxdebug.capture.context import context_now, in_context
 from fxdebug.capture.guide import Guide, NothingWritten
 from fxdebug.capture.metadata import METADATA, NUMEL, UNANSWERABLE
@@ -258,17 +258,12 @@ class ModuleTracer(fx.Tracer):
 
     def _decoded(self, code: Any) -> Any:
         """What the body is given for a code."""
+        return rebuilt(code, self._given, Struct.build)
+
+    def _given(self, code: Any) -> Any:
         kind = type(code)
-        if kind in ATOMS:
-            return code
         if kind is Uid:
             return self._tensor(code)
-        if kind is tuple or kind is list:
-            return kind([self._decoded(item) for item in code])
-        if kind is dict:
-            return {key: self._decoded(item) for key, item in code.items()}
-        if kind is Struct:
-            return code.build([self._decoded(item) for item in code.items])
         if kind is Opaque:
             for mine, recorded in self._held:
                 if recorded is code.thing:
@@ -304,15 +299,12 @@ class ModuleTracer(fx.Tracer):
 
     def _template_of(self, code: Any) -> Any:
         """The template for a code that has been decoded."""
+        return rebuilt(code, self._in_template)
+
+    def _in_template(self, code: Any) -> Any:
         kind = type(code)
         if kind is Uid:
             return Slot(self._standins[code].slot) if code in self._standins else self._attribute(self._real[code])
-        if kind is tuple or kind is list:
-            return kind([self._template_of(item) for item in code])
-        if kind is dict:
-            return {key: self._template_of(item) for key, item in code.items()}
-        if kind is Struct:
-            return Struct(code.type, code.keys, [self._template_of(item) for item in code.items])
         if kind is Opaque:
             for number, (_, recorded) in enumerate(self._held):
                 if recorded is code.thing:

@@ -10,7 +10,7 @@ are measured at every sighting and are the same value when nothing about them di
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
@@ -73,6 +73,7 @@ class Values:
         self._storages: dict[int, Memory] = {}
         self._storage_count = 0
         self._escaped: set[int] = set()  # numbers of memory that may be written to without a version telling
+        self._rewritten: set[int] = set()  # ids of tensors: of weights, what is known from before the run is no more
         self._lock = threading.RLock()  # numbers are given out in any thread
 
     def see(self, tensor: Tensor, keep: bool = True, weights: bool = True) -> Value:
@@ -187,6 +188,14 @@ class Values:
                 self.measure_at_once()  # what waits to be measured is what it was
                 self._escaped.add(entry.value.storage)
 
+    def rewritten(self, entries: Iterable[Seen], uids: Sequence[Any]) -> None:
+        """An operation has written to these of them, and their versions do not tell: whoever sees one makes a value."""
+        for entry in entries:
+            tensor = entry()
+            if entry.uid in uids and tensor is not None and entry.version is not None:
+                entry.version = -1
+                self._rewritten.add(id(tensor))
+
     def seen(self, tensor: Tensor) -> Seen | None:
         """The entry of a tensor object that was met before and is still the same object."""
         entry = self.by_id.get(id(tensor))
@@ -285,7 +294,7 @@ class Values:
             base = tensor._base if is_view else None
             whole = entry if base is None else self.seen(base)
             owner = len(self.objects) if whole is None else whole.uid  # a number that no other tensor has
-            if memory.number in self._escaped:
+            if memory.number in self._escaped or id(tensor) in self._rewritten:
                 stats, measured = None, self._numbers.begun(tensor)
             else:
                 stats, measured = self._numbers.of_plain(tensor, sight, owner, memory.number, name is not None, weights)
@@ -334,6 +343,8 @@ class Values:
 
     def distrust(self, tensor: Tensor) -> None:
         """A weight was written to and its version did not tell: which numbers a value of it had is not known."""
+        if id(tensor) in self._rewritten:
+            return  # it was written to by an operation that is known to
         values = [value for value in self.all if value.name is not None and value.name == self._names.get(id(tensor))]
         for value in values:
             complete(value, stats=None)
