@@ -139,10 +139,70 @@ def test_a_lazy_weight_is_seen_in_the_run_that_makes_it() -> None:
 @pytest.mark.parametrize("how", ["writing", "by_numpy"])
 def test_a_write_that_no_version_tells_of_is_found_where_memory_was_shared(how: str) -> None:
     trace = fx_debug(Exchanging(how), torch.ones(3))
-    assert [mean for _, mean in shown(trace, "before")] == [1.0, None, None, 0.0]
-    assert [mean for _, mean in shown(trace, "after")] == [5.0, None, None, 8.0]
-    said = "was written to in a way that versions do not tell (.data)"  # of weights it is known at the end only
+    assert [mean for _, mean in shown(trace, "before")] == [1.0, 0.0, 0.0, 0.0]
+    assert [mean for _, mean in shown(trace, "after")] == [5.0, 6.0, 7.0, 8.0]
+    assert not trace.notes
+
+
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize("how", ["writing", "by_numpy"])
+def test_without_a_graph_such_a_write_to_a_weight_is_known_at_the_end_only(how: str) -> None:
+    trace = fx_debug(Exchanging(how), torch.ones(3), graph=False)
+    assert [mean for _, mean in shown(trace, "before")][1:3] == [None, None]
+    assert [mean for _, mean in shown(trace, "after")][1:3] == [None, None]
+    said = "was written to in a way that versions do not tell (.data)"
     assert [note.what for note in trace.notes] == [f"no statistics: {name} {said}" for name in ("weight", "buffer")]
+
+
+class Average(nn.Module):
+    """A running average that is written to in both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.ones(4))
+        self.given = nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.average.mul_(2)
+        self.given(self.average)
+        self.average.data.add_(100)
+        return self.given(self.average)
+
+
+class Reordered(nn.Module):
+    """A cache whose rows change places: its statistics stay what they were."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.given = nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        cache = torch.from_numpy(np.arange(4, dtype=np.float32)) if self.how == "numpy" else x * 1
+        self.given(cache)
+        if self.how == "inference":
+            cache.copy_(cache.flip(0))
+        elif self.how == "data":
+            cache.data.copy_(cache.flip(0))
+        else:
+            cache.numpy()[:] = cache.numpy()[::-1].copy()
+        return self.given(cache)
+
+
+def test_a_buffer_that_is_written_to_in_place_and_then_by_its_data(tmp_path: Path) -> None:
+    trace = fx_debug(Average(), torch.ones(4), values="tensors", save=tmp_path)
+    given = [call.inputs[0] for call in trace.find("given")]
+    assert [value.stats.max for value in given] == [2.0, 102.0]
+    assert [trace.tensor(value).tolist() for value in given] == [[2.0] * 4, [102.0] * 4]
+    assert not trace.notes
+
+
+@pytest.mark.parametrize("how", ["inference", "data", "numpy"])
+def test_elements_that_change_places_are_saved_as_they_are_each_time(how: str, tmp_path: Path) -> None:
+    with torch.inference_mode(how == "inference"):
+        trace = fx_debug(Reordered(how), torch.arange(4.0), values="tensors", save=tmp_path)
+    given = [trace.tensor(call.inputs[0]).tolist() for call in trace.find("given")]
+    assert given == [[0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0]]
 
 
 @pytest.mark.usefixtures("looked")

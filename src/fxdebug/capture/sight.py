@@ -118,6 +118,22 @@ def sight_of(tensor: Tensor) -> Sight | None:
     return Sight(form, storage, tensor.data_ptr(), version_of(tensor), tensor.requires_grad, tensor._is_view())
 
 
+def is_in_place(before: Sight | None, tensor: Tensor, sight: Sight | None) -> bool:
+    """Does a tensor lie where it lay, arranged as it was? What is given to its ``.data`` moves no version.
+
+    ``sight``: a look at it now, at a glance. Call it as :func:`sight_of`.
+    """
+    if before is None:
+        return sight is None and sight_of(tensor) is None  # it may have got memory only now
+    if sight is not None:
+        return sight.address == before.address and sight.form.is_like(before.form)
+    try:
+        is_there = tensor.data_ptr() == before.address or is_freed(tensor)  # what was given back was what it was
+        return is_there and tensor.shape == before.form.shape
+    except RuntimeError:  # it has become something without memory
+        return False
+
+
 Look = Callable[[Tensor], Glance | None]
 _look: Look | None = None
 

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, looks
+from fxdebug.capture.marks import Mark, mark_of
 from fxdebug.capture.memory import Memory
 from fxdebug.capture.numbers import Numbers, Unchanged
 from fxdebug.capture.seen import Registered, Seen, Uid, version_of
-from fxdebug.capture.sight import Sight, at_a_glance, sight_of
+from fxdebug.capture.sight import Sight, at_a_glance, is_in_place, sight_of
 from fxdebug.capture.staging import Measured
 from fxdebug.capture.thread_state import thread_state
 from fxdebug.errors import first_line
@@ -68,6 +69,7 @@ class Values:
         self._say = say
         self._numbers = Numbers(say, unchanged, staged) if measuring else None
         self._kept: set[int] = set()
+        self._marks: dict[int, Mark | None] = {}  # by number, of those that are kept and may change without a version
         self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
         self.by_id: dict[int, Seen] = {}  # by ``id(tensor)``: an entry counts while it refers to that tensor
         self._storages: dict[int, Memory] = {}
@@ -121,7 +123,9 @@ class Values:
         """Is it surely what it was when it was met? Its version, its place and who else has its memory tell."""
         version = version_of(tensor) if sight is None else sight.version
         return (
-            entry.version == version and entry.value.storage not in self._escaped and _is_in_place(entry, tensor, sight)
+            entry.version == version
+            and entry.value.storage not in self._escaped
+            and is_in_place(entry.sight, tensor, sight)
         )
 
     def _see(self, tensor: Tensor, keep: bool, weights: bool, sight: Sight | None) -> Value:
@@ -130,7 +134,7 @@ class Values:
         version = version_of(tensor) if sight is None else sight.version
         if entry is not None and entry() is not tensor:
             entry = None  # another object had this id
-        if entry is not None and entry.version == version and _is_in_place(entry, tensor, sight):
+        if entry is not None and entry.version == version and is_in_place(entry.sight, tensor, sight):
             value = entry.value
             if (version is not None and value.storage not in self._escaped) or self._unchanged(value, tensor):
                 if weights and entry.skipped:
@@ -175,18 +179,20 @@ class Values:
     def escapes(self, entry: Seen) -> None:
         """The memory of a tensor may be written to from now on without a version telling, or is another one.
 
-        Where values cannot be looked at without waiting for them, on an accelerator, and of weights, which are
-        compared when the run is over, only the latter is found out. Call it ``aside``.
+        Where values cannot be looked at without waiting for them, on an accelerator, only the latter is found out.
+        Call it ``aside``.
         """
         tensor = entry()
         if tensor is None:
             return
-        if not _is_in_place(entry, tensor, at_a_glance(tensor)):
+        if not is_in_place(entry.sight, tensor, at_a_glance(tensor)):
             entry.version = -1  # that of no tensor: whoever sees it next makes a new value
-        if entry.value.storage is not None and not self.is_named(tensor) and not is_elsewhere(tensor):
+        if entry.value.storage is not None and not is_elsewhere(tensor):
             with self._lock:
                 self.measure_at_once()  # what waits to be measured is what it was
                 self._escaped.add(entry.value.storage)
+                if entry.value.number in self._kept and entry.value.number not in self._marks:
+                    self._marks[entry.value.number] = mark_of(tensor, None)
 
     def rewritten(self, entries: Iterable[Seen], uids: Sequence[Any]) -> None:
         """An operation has written to these of them, and their versions do not tell: whoever sees one makes a value."""
@@ -277,6 +283,8 @@ class Values:
         self.all.append(value)
         if keep and self._keeper is not None:
             self._keep(value, tensor, None if sight is None else tensor)
+            if sight is None or sight.version is None or value.storage in self._escaped:
+                self._marks[value.number] = mark_of(tensor, None)
         return value
 
     def _ordinary(self, tensor: Tensor, sight: Sight, weights: bool, entry: Seen | None) -> Value:
@@ -343,8 +351,9 @@ class Values:
 
     def distrust(self, tensor: Tensor) -> None:
         """A weight was written to and its version did not tell: which numbers a value of it had is not known."""
-        if id(tensor) in self._rewritten:
-            return  # it was written to by an operation that is known to
+        entry = self.seen(tensor)
+        if id(tensor) in self._rewritten or (entry is not None and entry.value.storage in self._escaped):
+            return  # it was looked at anew whenever it was met
         values = [value for value in self.all if value.name is not None and value.name == self._names.get(id(tensor))]
         for value in values:
             complete(value, stats=None)
@@ -374,23 +383,14 @@ class Values:
     def _unchanged(self, value: Value, tensor: Tensor) -> bool:
         try:
             body = looks(tensor).body
-            return body is None or self._numbers is None or is_freed(body) or measure(body) == value.stats
+            if body is None or is_freed(body):
+                return True
+            if self._keeper is not None:  # its data are kept: elements that changed places leave the statistics alone
+                mark = self._marks.get(value.number)
+                return mark is not None and mark == mark_of(body, None)
+            return self._numbers is None or measure(body) == value.stats
         except Exception:
             return False
-
-
-def _is_in_place(entry: Seen, tensor: Tensor, sight: Sight | None) -> bool:
-    """Does a tensor lie where it lay, arranged as it was? What is given to its ``.data`` moves no version."""
-    before: Sight | None = entry.sight
-    if before is None:
-        return sight is None and sight_of(tensor) is None  # it may have got memory only now
-    if sight is not None:
-        return sight.address == before.address and sight.form.is_like(before.form)
-    try:
-        is_there = tensor.data_ptr() == before.address or is_freed(tensor)  # what was given back was what it was
-        return is_there and tensor.shape == before.form.shape
-    except RuntimeError:  # it has become something without memory
-        return False
 
 
 def complete(value: Value, **facts: Any) -> None:
