@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import LoadError, UsageError, fx_debug
+from fxdebug import LoadError, UsageError, compare, fx_debug
 from fxdebug.comparison import KINDS, paired, sample_positions
 from fxdebug.comparison.closeness import error_between, tolerance_of
 from fxdebug.comparison.order import in_order
@@ -322,3 +323,34 @@ def test_tensors_are_read_one_pair_at_a_time(tmp_path):
         type(a.data).tensor = real
     assert len(read) >= 24
     assert max(live) == 2
+
+
+@pytest.mark.parametrize("tolerance", [math.nan, math.inf, -1.0, "much"])
+def test_a_tolerance_that_is_no_relative_error_is_refused(tolerance: Any) -> None:
+    trace = fx_debug(nn.Linear(2, 2), torch.ones(1, 2))
+    with pytest.raises(UsageError, match="is no relative error: give a number from 0 on"):
+        compare(trace, trace, tolerance=tolerance)
+
+
+def test_data_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
+    model, x = nn.Identity(), torch.arange(200.0)
+    fx_debug(model, x, values="tensors", save=tmp_path / "a")
+    fx_debug(model, x.flip(0), values="tensors", save=tmp_path / "b")
+    assert not compare(tmp_path / "a", tmp_path / "b").equal
+    (shard,) = (tmp_path / "b").glob("*.safetensors")
+    shard.write_bytes(b"")
+    found = compare(tmp_path / "a", tmp_path / "b")
+    (note,) = found.notes
+    assert note.startswith("a value was compared by statistics, as the data could not be read: ")
+    assert shard.name in note
+    assert "no difference at all" not in str(found)
+
+
+def test_runs_without_data_are_said_to_be_equal_by_statistics_only() -> None:
+    model, x = nn.Identity(), torch.arange(2000.0)
+    one, other = fx_debug(model, x), fx_debug(model, x.flip(0))
+    first, second = str(compare(one, other)).splitlines()[:2]
+    assert first.startswith("equal within tolerance")
+    assert second.startswith("no difference by statistics: a lower bound")
+    kept = fx_debug(model, x, values="tensors")
+    assert "no difference at all" in str(compare(kept, kept))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fxdebug.comparison.absorbed import is_absorbed
 from fxdebug.comparison.accusation import Blame
@@ -38,7 +39,8 @@ def compare(
     What belongs together is found by path, then by equal weights and values, by dataflow and by order; ``mapping``
     (globs of a → of b, or a YAML file) says what cannot be found, ``ignore`` (globs) which modules do not count.
     ``tolerance`` is the relative error that is allowed anywhere; by default that of the coarser dtype of each pair
-    (about 1e-5 for float32, 0.03 for bfloat16). Raises ``UsageError`` for a mapping that fits nothing.
+    (about 1e-5 for float32, 0.03 for bfloat16). Raises ``UsageError`` for a mapping that fits nothing,
+    and for a tolerance that is no number from 0 on.
 
     >>> import torch, fxdebug
     >>> one, other = torch.nn.LayerNorm(8), torch.nn.LayerNorm(8, eps=0.1)
@@ -47,6 +49,8 @@ def compare(
     >>> found.equal, found.first.kind, found.first.op
     (False, 'constant', 'layer_norm')
     """
+    if tolerance is not None and not (isinstance(tolerance, (int, float)) and 0 <= tolerance < math.inf):
+        raise UsageError(f"tolerance={tolerance!r} is no relative error: give a number from 0 on, such as 1e-4")
     globs = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     if isinstance(mapping, (str, os.PathLike)):
         mapping, more = read(mapping)
@@ -81,10 +85,16 @@ def compare(
         tuple(counted),
         tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
         tuple([call for call in b.calls if call.index not in pairs.calls]),
-        tuple(rows.notes()),
+        (*rows.notes(), *_unread(meter)),
         tuple(rows.outputs()),
         {"tolerance": tolerance, "ignore": globs, "clean": judge.clean, "isolated": bool(b.settings.get("isolated"))},
     )
+
+
+def _unread(meter: Meter) -> Iterator[str]:
+    for why, numbers in meter.unread.items():
+        many = "a value was" if len(numbers) == 1 else f"{len(numbers)} values were"
+        yield f"{many} compared by statistics, as the data could not be read: {why}"
 
 
 def _surer(kept: list[Blame]) -> list[Blame]:

@@ -20,6 +20,7 @@ from fxdebug.comparison.closeness import (
     spread,
     tolerance_of,
 )
+from fxdebug.errors import first_line
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 
@@ -75,6 +76,7 @@ class Meter:
         self._a, self._b = a, b
         self._tolerance = tolerance
         self._known: dict[tuple[int, int], Measures] = {}
+        self.unread: dict[str, list[int]] = {}  # by what was raised: values of a whose data, or their partners', it hid
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
         self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0  # read from print: what rounding there may hide
 
@@ -113,7 +115,8 @@ class Meter:
     def _tensors(self, a: Value, b: Value) -> tuple[Any, Any] | None:
         try:
             return self._a.tensor(a), self._b.tensor(b)
-        except Exception:  # deleted since, or written by a newer version: the statistics are there still
+        except Exception as error:  # deleted since, or written by a newer version: the statistics are there still
+            self.unread.setdefault(first_line(error), []).append(a.number)
             return None
 
     def _of_tensors(self, a: Value, b: Value, one: Any, other: Any) -> Measures:

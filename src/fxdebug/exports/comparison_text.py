@@ -115,7 +115,9 @@ def verdict(comparison: Comparison) -> Text:
         text.append(f", {_plural(operations, 'operation')}")
     worst = comparison.worst
     if worst is None or not worst.error:
-        return text.append(", no difference at all")
+        known_by = {row.basis for row in comparison.rows if row.measured}
+        coarsest = next((basis for basis in ("statistics", "sample") if basis in known_by), None)
+        return text.append(", no difference at all" if coarsest is None else f"\nno difference {_BASIS[coarsest]}")
     text.append(f"\nlargest difference {number(worst.error)} at {printable(worst.where)}, {_BASIS[worst.basis]}")
     apart = [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
     if apart:
