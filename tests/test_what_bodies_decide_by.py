@@ -151,3 +151,75 @@ def test_a_variable_of_the_environment_is_no_part_of_a_graph(monkeypatch: pytest
     with pytest.raises(UsageError, match="attributes or other objects that last"):
         call.fx(torch.ones(2))
     assert os.environ["STEPS"] == "1"
+
+
+class Rolled(nn.Module):
+    """Asks how a result lies in memory."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.roll(x, 1, 1)
+        return y * (2 if y.is_contiguous() else 3)
+
+
+def test_how_a_result_lies_in_memory_is_looked_at_where_it_is_asked_for() -> None:
+    model, x = Rolled(), torch.ones(2, 2, 4, 4)
+    call = fx_debug(model, x).root
+    assert call.status == "verified" and torch.equal(call.fx(x[:1]), model(x[:1]))
+    with pytest.raises(UsageError, match="does not hold here"):
+        call.fx(x.contiguous(memory_format=torch.channels_last))
+
+
+class Factored(nn.Module):
+    def __init__(self, catches: bool) -> None:
+        super().__init__()
+        self.catches = catches
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return torch.linalg.cholesky(x)
+        except torch.linalg.LinAlgError:
+            if not self.catches:
+                raise
+            return torch.linalg.cholesky(x + 3 * torch.eye(4))
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_an_operation_that_raises_for_other_values(catches: bool) -> None:
+    call = fx_debug(Factored(catches), torch.eye(4)).root
+    assert call.status == "verified" and torch.equal(call.fx(4 * torch.eye(4)), 2 * torch.eye(4))
+    with pytest.raises(UsageError if catches else torch.linalg.LinAlgError, match="cholesky"):
+        call.fx(-torch.eye(4))
+
+
+def test_a_weight_that_was_put_elsewhere_since() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) + nn.functional.linear(x, self.linear.weight)
+
+    model, x = Twice(), torch.ones(2, 4)
+    call = fx_debug(model, x).root
+    assert torch.equal(call.fx(x), model(x))
+    nn.utils.parametrizations.weight_norm(model.linear)
+    with pytest.raises(UsageError, match="does not fit its module as it is now"):
+        call.fx(x)
+
+
+class Emptied(nn.Module):
+    """Writes to one of two inputs, and counts in the other."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.zero_()
+        return y + (1 if len(y[y != 0]) > 3 else 2)
+
+
+def test_inputs_that_share_memory_share_it_where_they_are_tried() -> None:
+    call = fx_debug(Emptied(), (torch.ones(3, 4), torch.ones(3, 4))).root
+    assert call.status == "verified"
+    assert torch.equal(call.fx(torch.ones(3, 4), torch.ones(3, 4)), torch.full((3, 4), 2.0))
+    shared = torch.ones(3, 4)
+    with pytest.raises(UsageError):
+        call.fx(shared, shared.view(3, 4))

@@ -24,12 +24,13 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import is_same
 from fxdebug.capture.context import context_now, in_context
+from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.fxgraph import Built
 from fxdebug.capture.hidden import hidden_input
 from fxdebug.capture.hush import hushed, standing_in
 from fxdebug.capture.interpreter import Executor
 from fxdebug.capture.match import Match
-from fxdebug.capture.metadata import HOOKS
+from fxdebug.capture.metadata import HOOKS, LAYOUT
 from fxdebug.capture.nested import differs_inside
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
@@ -42,15 +43,18 @@ from fxdebug.capture.values import Values
 from fxdebug.errors import first_line
 
 
-def checked(built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor]) -> str | None:
+def checked(
+    built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor], on_copies: bool = False
+) -> str | None:
     """Run the body on inputs like these and match the tape: why is the graph not what it does? ``None`` if it is.
 
     On fake tensors, for nothing; where these cannot tell (a branch on a value, a size that depends on values,
-    an operation that has no fake version, Python that looks whether tensors are fake), on copies of the real ones.
-    The graph runs too, to see that the calls in it do what they do in the body.
+    an operation that has no fake version, Python that looks whether tensors are fake), on copies of the real ones;
+    there at once where they are known not to (``on_copies``). The graph runs too, to see that the calls in it do
+    what they do in the body.
     """
     problem: str | None = None
-    for instead in (_Copied,) if _has_scripted(module) else (_Faked, _Copied):
+    for instead in (_Copied,) if on_copies or _has_scripted(module) else (_Faked, _Copied):
         try:
             native = _tape(built.pattern, instead, module, None, (args, kwargs))
             attempt = Match(built.pattern, *native)
@@ -205,6 +209,11 @@ class _Faked(_Instead):
     def is_foreign(self, tensor: Tensor) -> bool:
         return not isinstance(tensor, FakeTensor) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in LAYOUT and args and id(args[0]) not in self._originals and not self.is_foreign(args[0]):
+            raise Mismatch("it asks how a result lies in memory, which fake tensors do not tell")
+        return super().__torch_function__(func, types, args, kwargs)
+
     def __enter__(self) -> Any:
         self._mode.__enter__()
         return super().__enter__()
@@ -220,14 +229,27 @@ class _Copied(_Instead):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self._held = Reach(module).tensors
+        self._memories: dict[int, tuple[Any, Any]] = {}  # by the address of torch's object: it, and its copy
 
     def make(self, tensor: Tensor) -> Tensor:
         if tensor.requires_grad and not tensor.is_leaf:
             return tensor.clone()
-        made = _copied(tensor.detach()).requires_grad_(tensor.requires_grad)
+        made = self._copied(tensor.detach()).requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
-            made.grad = _copied(tensor.grad)
+            made.grad = self._copied(tensor.grad)
         return made
+
+    def _copied(self, tensor: Tensor) -> Tensor:
+        """A copy in a copy of its memory, as its strides have it: what shares the one shares the other."""
+        is_plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
+        if type(tensor) not in PLAIN or not is_plain or tensor.is_conj() or tensor.is_neg():
+            return tensor.clone()
+        memory = tensor.untyped_storage()
+        if memory._cdata not in self._memories:
+            self._memories[memory._cdata] = memory, memory.clone()
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+            self._memories[memory._cdata][1], tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
 
     def is_foreign(self, tensor: Tensor) -> bool:
         return id(tensor) in self._held
@@ -240,17 +262,6 @@ class _Copied(_Instead):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._scripted.__exit__(*error)
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    """A copy with the same strides, on which ``contiguous`` and others do what they would do on the tensor."""
-    copy = tensor.clone()
-    if tensor.layout is not torch.strided or tensor.is_nested or copy.stride() == tensor.stride():
-        return copy
-    memory = tensor.untyped_storage().clone()  # expanded, or with gaps
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-        memory, tensor.storage_offset(), tensor.shape, tensor.stride()
-    )
 
 
 def _answer(attempt: Match, pattern: Pattern) -> str | None:

@@ -22,7 +22,7 @@ from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
 from fxdebug.capture.runnable import GraphOfCall
 from fxdebug.capture.sizes import Size, plain
 from fxdebug.capture.values import Values
-from fxdebug.errors import UsageError
+from fxdebug.errors import UsageError, first_line
 from fxdebug.ops import OPAQUE, VERIFIED, Body, Explanation, Graph, Guard, Op, Operand, Ref
 from fxdebug.trace import Call
 from fxdebug.values import Group, Item, Value
@@ -63,7 +63,11 @@ class Live:
         kinds = [self._values.objects[uid].type for uid in inputs if uid is not None]
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
         hidden = hidden_input(body, outermost) or set_by_a_caller(body)
-        return GraphOfCall(self.built(explained), body.module, call.id, kinds, hidden)
+        try:
+            return GraphOfCall(self.built(explained), body.module, call.id, kinds, hidden)
+        except (AttributeError, KeyError, TypeError) as error:  # what it names was taken away or put elsewhere since
+            changed = f"{type(error).__name__}: {first_line(error)}"
+            raise UsageError(f"the graph of {call.id} does not fit its module as it is now: {changed}") from None
 
     def explained(self, index: int) -> Explained | None:
         """What became of a call, by its index in the trace."""

@@ -27,7 +27,7 @@ from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.interpreter import Executor, Refused, bindings
 from fxdebug.capture.pattern import member
 from fxdebug.capture.traced import is_traced
-from fxdebug.errors import UsageError
+from fxdebug.errors import UsageError, first_line
 
 
 class GraphOfCall(fx.GraphModule):
@@ -60,8 +60,16 @@ class GraphOfCall(fx.GraphModule):
                 raise Refused(alone)
             tensors = [slots[slot] for slot in range(built.pattern.inputs)]
             self._check(tensors, args, kwargs)
-            with in_context(built.pattern.context):
-                return Executor(built, module).run(*tensors)
+            try:
+                with in_context(built.pattern.context):
+                    return Executor(built, module).run(*tensors)
+            except Refused:
+                raise
+            except Exception as error:  # of these values: the body may go on in another way
+                problem = checked(built, module, args, kwargs, tensors, on_copies=True)
+                if problem is None or type(error).__name__ in problem:  # so does the body
+                    raise
+                raise Refused(f"an operation raises {type(error).__name__}: {first_line(error)}") from None
         except Refused as error:
             raise UsageError(f"the graph of {name} does not hold here: {error}") from None
 
