@@ -90,7 +90,8 @@ def _width() -> int | None:
     """The columns there are; as many as it takes where another program reads along."""
     import shutil
 
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # none where it was closed
+    return shutil.get_terminal_size().columns if is_terminal or "COLUMNS" in os.environ else None
 
 
 def graph(options: argparse.Namespace) -> int:
@@ -202,7 +203,23 @@ class Command(NamedTuple):
 
 _RUN = (("run",), {"metavar": "DIR", "help": "a folder written by fx_debug(..., save=DIR)"})
 _RANK = (("--rank",), {"type": int, "metavar": "N", "help": "of a distributed run"})
-_DEPTH = (("--depth",), {"type": int, "metavar": "N", "help": "levels below the model"})
+
+
+def _natural(text: str) -> int:
+    """A number of levels."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
+def _columns(text: str) -> int:
+    """A number of columns that something fits into."""
+    if not text.isdecimal() or int(text) < 20:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 20 on")
+    return int(text)
+
+
+_DEPTH = (("--depth",), {"type": _natural, "metavar": "N", "help": "levels below the model"})
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -211,7 +228,7 @@ COMMANDS: tuple[Command, ...] = (
             _RUN,
             (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
             _DEPTH,
-            (("--width",), {"type": int, "metavar": "N", "help": "columns (default: the terminal's)"}),
+            (("--width",), {"type": _columns, "metavar": "N", "help": "columns (default: the terminal's)"}),
             _RANK,
         ),
     ),
@@ -263,7 +280,7 @@ COMMANDS: tuple[Command, ...] = (
             (("--tolerance",), {"type": float, "metavar": "X", "help": "relative error that is allowed"}),
             (("--all",), {"action": "store_true", "help": "every finding and every call"}),
             (("-o", "--output"), {"metavar": "FILE", "help": "also write .svg .png .pdf .dot .csv .json .html .txt"}),
-            (("--width",), {"type": int, "metavar": "N", "help": "columns (default: the terminal's)"}),
+            (("--width",), {"type": _columns, "metavar": "N", "help": "columns (default: the terminal's)"}),
             _RANK,
         ),
     ),
@@ -307,10 +324,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # × and … on a terminal that has neither
     options = parser().parse_args(arguments)
     try:
-        return int(options.function(options))
+        status = int(options.function(options))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except FxDebugError as error:
         print(f"fxdebug: {error}", file=sys.stderr)
         return UNUSABLE
     except BrokenPipeError:  # the reader (head, less) has seen enough
         sys.stderr.close()
         return OK
+    except OSError as error:  # a disk that is full, a file that may not be written to
+        print(f"fxdebug: {error}", file=sys.stderr)
+        _give_up_output()
+        return UNUSABLE
+
+
+def _give_up_output() -> None:
+    """What is left to write could not be written: Python is not to try again at its end."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

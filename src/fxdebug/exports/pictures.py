@@ -43,6 +43,8 @@ def write_picture(
 
 def draw(text: str, path: Path, remedy: Callable[[], str]) -> Path:
     """DOT text as the picture that the suffix says; ``remedy`` tells what to do where dot does not finish."""
+    if path.is_dir():
+        raise SaveError(f"{path} cannot be written: it is a folder")
     command = _command(path)
     if command is None:
         beside = path.with_suffix(".dot")
