@@ -55,7 +55,7 @@ HOOKS = frozenset(
     getattr(Tensor, name).__get__ for name in ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 )
 # How a tensor lies in memory: of some results (``roll``, ``channel_shuffle``) torch's fake versions say something else.
-LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset, Tensor.dim_order))
+LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset))
 # What a tensor without memory and history cannot say.
 UNANSWERABLE = HOOKS | frozenset(
     [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
