@@ -62,7 +62,7 @@ def interrupted(run: Callable[[], Any], moment: int | None) -> tuple[int, BaseEx
 def _is_freeing(frame: Any) -> bool:
     """Python ignores what is raised in there, and says so."""
     while frame is not None:
-        if frame.f_code.co_name in ("__del__", "forget"):
+        if frame.f_code.co_name in ("__del__", "forget", "_remove_own"):
             return True
         frame = frame.f_back
     return False

@@ -490,6 +490,11 @@ def test_tensors_that_are_missing_damaged_or_of_another_run_say_so(saved: Path, 
     shard.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(LoadError, match=rf"{SHARD} is damaged"):
         trace.tensor(value)
+    shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # one bit, which no format notices
+    with pytest.raises(LoadError, match=rf"{SHARD} is damaged: v\d+ is not what was saved"):
+        for each in trace.values:
+            if each.saved is not None:
+                trace.tensor(each)
     torch_file = fx_debug(nn.Identity(), torch.ones(1), values="tensors", save=tmp_path / "other").folder / SHARD
     shard.write_bytes(torch_file.read_bytes())
     with pytest.raises(LoadError, match="belongs to another run"):

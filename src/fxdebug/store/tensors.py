@@ -26,6 +26,7 @@ BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of P
 BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
 AT_ONCE = 4 * 1024 * 1024  # bytes up to which a tensor is written in the time it takes to copy it for a thread
 SHARD = 64 * 1024 * 1024  # bytes after which a shard is full
+CHECKED = 64 * 1024 * 1024  # bytes of a value at most that are held against its digest when it is read
 
 _FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -317,7 +318,10 @@ class Files:
 
 
 def read(folder: Path, value: Value) -> Tensor:
-    """The data of a saved value. Raises :class:`LoadError` when it was not saved or the file is damaged."""
+    """The data of a saved value. Raises :class:`LoadError` when it was not saved or the file is damaged.
+
+    Data of up to 64 MiB are held against their digest: that takes as long as to read them.
+    """
     if value.saved is None:
         raise LoadError(f"the data of value {value.number} ({value.label}) was not saved: run with values='tensors'")
     name, _, key = value.saved.partition("#")
@@ -325,6 +329,9 @@ def read(folder: Path, value: Value) -> Tensor:
         parts = {name[len(key) :]: file.get_tensor(name) for name in list(file.keys()) if _is_part(name, key)}
     if not parts:
         raise LoadError(f"{folder / name} holds no {key}: it belongs to another run")
+    is_checked = value.digest is not None and list(parts) == [""] and parts[""].nbytes <= CHECKED
+    if is_checked and digest_of(value, parts) != value.digest:
+        raise LoadError(f"{folder / name} is damaged: {key} is not what was saved")
     return decoded(value, parts)
 
 
