@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import collections
 import csv
+import ctypes
 import functools
 import gc
 import io
@@ -20,6 +22,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -131,6 +134,68 @@ def numbers_of_an_array() -> tuple[Any, Count]:
     return lambda: numbers.append(1), lambda: len(numbers)
 
 
+def list_in_an_array_of_objects() -> tuple[Any, Count]:
+    held = np.empty(1, object)
+    held[0] = []
+    return lambda: held[0].append(1), lambda: len(held[0])
+
+
+def set_of_weak_references() -> tuple[Any, Count]:
+    parts = [Meter() for _ in range(9)]
+    seen: weakref.WeakSet[Meter] = weakref.WeakSet()
+    return lambda: seen.add(parts[len(seen)]), lambda: len(seen)
+
+
+def attribute_of_a_text() -> tuple[Any, Count]:
+    class Name(str):
+        uses = 0
+
+    name = Name("a")
+
+    def call() -> None:
+        name.uses += 1
+
+    return call, lambda: name.uses
+
+
+def iterator_in_a_tuple() -> tuple[Any, Count]:
+    held = (itertools.count(), "numbers")
+    return lambda: next(held[0]), lambda: repr(held[0])
+
+
+def iterator_in_a_deque() -> tuple[Any, Count]:
+    held = collections.deque([itertools.count()])
+    return lambda: next(held[0]), lambda: repr(held[0])
+
+
+def argument_of_a_partial() -> tuple[Any, Count]:
+    numbers = itertools.count()
+    return functools.partial(next, numbers), lambda: repr(numbers)
+
+
+def iterator_as_a_default() -> tuple[Any, Count]:
+    numbers = itertools.count()
+
+    def call(numbers: Any = numbers) -> None:
+        next(numbers)
+
+    return call, lambda: repr(numbers)
+
+
+def file_in_a_tuple() -> tuple[Any, Count]:
+    held = (io.StringIO(), 1)
+    return lambda: held[0].write("x"), lambda: held[0].tell()
+
+
+def numbers_of_c() -> tuple[Any, Count]:
+    held = (ctypes.c_int * 2)()
+
+    def call() -> None:
+        held[0] += 1
+
+    return call, lambda: held[0]
+
+
 def a_view_of_bytes() -> tuple[Any, Count]:
     held = bytearray(1)
     view = memoryview(held)
@@ -166,7 +231,9 @@ class Tally:
 EFFECTS = [
     keyword_default, attribute_of_a_weight, bound_method_of_a_list, bound_method_of_a_generator,
     bound_method_of_an_iterator, list_of_a_helper_s_class, module_imported_in_the_body, behind_a_weak_reference,
-    rows_of_a_table, numbers_of_an_array, a_view_of_bytes, object_that_a_function_remembers,
+    rows_of_a_table, numbers_of_an_array, a_view_of_bytes, list_in_an_array_of_objects,
+    set_of_weak_references, attribute_of_a_text, iterator_in_a_tuple, iterator_in_a_deque, argument_of_a_partial,
+    iterator_as_a_default, file_in_a_tuple, numbers_of_c, object_that_a_function_remembers,
     object_that_a_function_remembers_for_ever,
 ]  # fmt: skip
 

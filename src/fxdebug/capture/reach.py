@@ -139,7 +139,7 @@ class Reach:
             if issubclass(kind, functools._lru_cache_wrapper):
                 self._remembered.extend(remembered_by(thing))
             home = kind.__module__
-            if home == "numpy" and thing.dtype.hasobject and issubclass(kind, sys.modules["numpy"].ndarray):
+            if home == "numpy" and issubclass(kind, sys.modules[home].ndarray) and thing.dtype.hasobject:
                 self._unmoved(list(islice(thing.flat, MOST_ITEMS)))
             if home in _ENTERED or not _is_of_python(home):
                 self._object(thing)
