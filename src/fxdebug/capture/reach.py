@@ -176,6 +176,11 @@ class Reach:
                 if "forward" in base.__dict__:
                     self._pending.extend(_functions_of(base.__dict__["forward"]))
                 self._caches(base)
+                if not base.__module__.startswith("transformers.") and not _is_of_python(base.__module__):
+                    # a model that was installed: its globals are its program's
+                    self.classes.append(base)
+                    for function in [each for thing in base.__dict__.values() for each in _functions_of(thing)]:
+                        self._patched(function.__globals__, set(_names(function.__code__)))
 
     def _caches(self, kind: type) -> None:
         """Methods of a library's module that remember their results, by themselves or under a decorator."""
