@@ -326,6 +326,12 @@ def test_a_setting_is_changed_once(name: str) -> None:
         put_back(found)
 
 
+def test_what_is_printed_to_a_file_of_the_program_s_is_printed_once() -> None:
+    log = io.StringIO()
+    trace = fx_debug(Calls(lambda: print("a line", file=log)), torch.ones(2, 3))
+    assert trace.root.status == "verified" and log.getvalue() == "a line\n"
+
+
 def test_warnings_that_are_ignored_for_a_block_are_no_change() -> None:
     def quietly() -> None:
         with warnings.catch_warnings():

@@ -26,6 +26,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from fxdebug.capture.distributed import communicating
+from fxdebug.capture.own_state import is_out_of_reach
 from fxdebug.capture.settings import must_not_be_set
 from fxdebug.capture.standin import Mismatch
 
@@ -35,9 +36,9 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _print(*args: Any, file: Any = None, **kwargs: Any) -> None:
-    """What does not leave the program is written: to a file that the body made, or put in place of ``sys.stdout``."""
+    """What does not leave the body is written: to a file that it made, or put in place of ``sys.stdout``."""
     stream = sys.stdout if file is None else file
-    if stream is not None and type(stream) is not _Muted:
+    if stream is not None and type(stream) is not _Muted and not is_out_of_reach(stream):
         _to_print(*args, file=stream, **kwargs)
 
 

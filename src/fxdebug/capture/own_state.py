@@ -139,3 +139,8 @@ class _OutOfReach:
 
     def __exit__(self, *error: Any) -> Any:
         return self._use().__exit__(*error)
+
+
+def is_out_of_reach(thing: Any) -> bool:
+    """Does it stand in front of something whose use cannot be undone?"""
+    return type(thing) is _OutOfReach
