@@ -205,21 +205,19 @@ _RUN = (("run",), {"metavar": "DIR", "help": "a folder written by fx_debug(..., 
 _RANK = (("--rank",), {"type": int, "metavar": "N", "help": "of a distributed run"})
 
 
-def _natural(text: str) -> int:
-    """A number of levels."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
-    return int(text)
+def _number_from(least: int) -> Callable[[str], int]:
+    """What reads a whole number that is not below another one."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} on")
+        return int(text)
+
+    return read
 
 
-def _columns(text: str) -> int:
-    """A number of columns that something fits into."""
-    if not text.isdecimal() or int(text) < 20:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 20 on")
-    return int(text)
-
-
-_DEPTH = (("--depth",), {"type": _natural, "metavar": "N", "help": "levels below the model"})
+_DEPTH = (("--depth",), {"type": _number_from(0), "metavar": "N", "help": "levels below the model"})
+_WIDTH = (("--width",), {"type": _number_from(20), "metavar": "N", "help": "columns (default: the terminal's)"})
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -228,7 +226,7 @@ COMMANDS: tuple[Command, ...] = (
             _RUN,
             (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
             _DEPTH,
-            (("--width",), {"type": _columns, "metavar": "N", "help": "columns (default: the terminal's)"}),
+            _WIDTH,
             _RANK,
         ),
     ),
@@ -280,7 +278,7 @@ COMMANDS: tuple[Command, ...] = (
             (("--tolerance",), {"type": float, "metavar": "X", "help": "relative error that is allowed"}),
             (("--all",), {"action": "store_true", "help": "every finding and every call"}),
             (("-o", "--output"), {"metavar": "FILE", "help": "also write .svg .png .pdf .dot .csv .json .html .txt"}),
-            (("--width",), {"type": _columns, "metavar": "N", "help": "columns (default: the terminal's)"}),
+            _WIDTH,
             _RANK,
         ),
     ),

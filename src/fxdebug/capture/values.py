@@ -283,7 +283,7 @@ class Values:
         self.all.append(value)
         if keep and self._keeper is not None:
             self._keep(value, tensor, None if sight is None else tensor)
-            if sight is None or sight.version is None or value.storage in self._escaped:
+            if (version_of(tensor) if sight is None else sight.version) is None or value.storage in self._escaped:
                 self._marks[value.number] = mark_of(tensor, None)
         return value
 

@@ -92,8 +92,8 @@ def compare(
 
 
 def _unread(meter: Meter) -> Iterator[str]:
-    for why, numbers in meter.unread.items():
-        many = "a value was" if len(numbers) == 1 else f"{len(numbers)} values were"
+    for why, count in meter.unread.items():
+        many = "a value was" if count == 1 else f"{count} values were"
         yield f"{many} compared by statistics, as the data could not be read: {why}"
 
 

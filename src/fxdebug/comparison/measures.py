@@ -6,6 +6,7 @@ Only one pair of tensors is in memory at a time, and of long ones a piece of eac
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +77,7 @@ class Meter:
         self._a, self._b = a, b
         self._tolerance = tolerance
         self._known: dict[tuple[int, int], Measures] = {}
-        self.unread: dict[str, list[int]] = {}  # by what was raised: values of a whose data, or their partners', it hid
+        self.unread: Counter[str] = Counter()  # pairs whose data could not be read, by what was raised
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
         self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0  # read from print: what rounding there may hide
 
@@ -116,7 +117,7 @@ class Meter:
         try:
             return self._a.tensor(a), self._b.tensor(b)
         except Exception as error:  # deleted since, or written by a newer version: the statistics are there still
-            self.unread.setdefault(first_line(error), []).append(a.number)
+            self.unread[first_line(error)] += 1
             return None
 
     def _of_tensors(self, a: Value, b: Value, one: Any, other: Any) -> Measures:
