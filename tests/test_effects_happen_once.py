@@ -388,3 +388,16 @@ def test_other_models_that_a_method_remembers_are_no_part_of_this_one() -> None:
     assert [held for held in found.mappings if held is models[-1].linear.__dict__]
     assert not [held for held in found.mappings for other in models[:-1] if held is other.linear.__dict__]
     assert [call.status for call in fx_debug(models[-1], torch.ones(2, 3)).calls] == ["verified", "verified"]
+
+
+def test_a_function_of_torch_s_that_the_program_replaced_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, linear = [0], torch.nn.functional.linear
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        counted[0] += 1
+        return linear(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", counting)
+    trace = fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.ones(1, 2))
+    assert trace.explanation is not None
+    assert counted == [1]

@@ -16,7 +16,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.explain import forget_patterns
-from fxdebug.capture.undisturbed import uncollected, undisturbed
+from fxdebug.capture.undisturbed import is_alone, uncollected, undisturbed
 
 written: list[int] = []
 
@@ -175,3 +175,25 @@ def test_runs_in_other_threads_are_no_part_of_what_a_model_can_reach() -> None:
 
     fx_debug(Looking(2, 2), torch.ones(1, 2), graph=False)
     assert found and all("fxdebug" not in homes for homes in found)
+
+
+@pytest.mark.parametrize("kind", ["tqdm", "a thread of the program's"])
+def test_only_threads_that_may_run_the_program_s_code_count(kind: str) -> None:
+    from tqdm._monitor import TMonitor
+    from tqdm.std import TqdmDefaultWriteLock, tqdm
+
+    over = threading.Event()
+    if kind == "tqdm":
+        tqdm.set_lock(TqdmDefaultWriteLock())
+        monitor = TMonitor(tqdm, 10)
+        leave = monitor.exit
+    else:
+        thread = threading.Thread(target=over.wait)
+        thread.start()
+        leave = over.set
+    try:
+        others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+        assert len(others) >= 1
+        assert is_alone() == (kind == "tqdm")
+    finally:
+        leave()

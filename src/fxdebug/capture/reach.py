@@ -13,25 +13,24 @@ import contextvars
 import functools
 import gc
 import sys
-import sysconfig
 import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import module as torch_module
+
+from fxdebug.capture.libraries import is_library, is_of_python, is_ours
 
 MOST = 50_000  # things looked at
 MOST_ITEMS = 5_000  # of one container
 
-_PYTHONS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_INSTALLED = ("site-packages", "dist-packages")  # in an environment of their own, a user's, the system's
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None), range, torch.dtype, torch.device, torch.Size))
 _BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType)
 _CONTAINERS = (dict, list, deque, set)
@@ -69,10 +68,15 @@ class Reach:
         self._remembered: list[tuple[Any, Any]] = []  # what functions remember: the arguments and the result
         while self._pending and len(self._seen) < MOST:
             with contextlib.suppress(Exception):  # an object that cannot be looked at is passed over
-                self._look(self._pending.popleft())
-            if not self._pending:
-                self._results()
+                self._walk()
         self.is_complete = not self._pending
+
+    def _walk(self) -> None:
+        pending, seen = self._pending, self._seen
+        while pending and len(seen) < MOST:
+            self._look(pending.popleft())
+            if not pending:
+                self._results()
 
     def _results(self) -> None:
         """What calls can come to again. Those that another model was given are of no concern, nor is that model."""
@@ -101,8 +105,7 @@ class Reach:
     def _enter(self, thing: Any) -> None:
         kind = type(thing)
         if issubclass(kind, nn.Module):
-            self.mappings.append(thing.__dict__)
-            self._pending.extend([held for held in thing.__dict__.values() if type(held) not in _ATOMS])
+            self._module(thing.__dict__)
             self._pending.append(kind)
         elif issubclass(kind, type):
             self._class(thing)
@@ -141,10 +144,22 @@ class Reach:
             home = kind.__module__
             if home == "numpy" and issubclass(kind, sys.modules[home].ndarray) and thing.dtype.hasobject:
                 self._unmoved(list(islice(thing.flat, MOST_ITEMS)))
-            if home in _ENTERED or not _is_of_python(home):
+            if home in _ENTERED or not is_of_python(home):
                 self._object(thing)
                 if not is_library(home):
                     self._pending.append(kind)
+
+    def _module(self, attributes: dict[str, Any]) -> None:
+        """Those of a module: most are flags, and containers for hooks and the like with nothing in them."""
+        self.mappings.append(attributes)
+        for held in attributes.values():
+            kind = type(held)
+            if kind in _USUAL and not held:
+                if id(held) not in self._seen:
+                    self._seen.add(id(held))
+                    self.empty.append(held)
+            elif kind not in _ATOMS:
+                self._pending.append(held)
 
     def _unmoved(self, things: list[Any]) -> None:
         self.fixed.update([id(thing) for thing in things if type(thing) not in _ATOMS])
@@ -172,15 +187,23 @@ class Reach:
                 self.classes.append(base)
                 for thing in base.__dict__.values():
                     self._pending.extend(_functions_of(thing) or (thing,))
-            elif not base.__module__.startswith("torch."):
+            elif base.__module__.startswith("torch."):
+                self._replaced(base)
+            else:
                 if "forward" in base.__dict__:
                     self._pending.extend(_functions_of(base.__dict__["forward"]))
                 self._caches(base)
-                if not base.__module__.startswith("transformers.") and not _is_of_python(base.__module__):
+                if not base.__module__.startswith("transformers.") and not is_of_python(base.__module__):
                     # a model that was installed: its globals are its program's
                     self.classes.append(base)
                     for function in [each for thing in base.__dict__.values() for each in _functions_of(thing)]:
                         self._patched(function.__globals__, set(_names(function.__code__)))
+
+    def _replaced(self, kind: type) -> None:
+        """Functions that the program has put in the place of those that torch's forwards call."""
+        for function in _functions_of(kind.__dict__.get("forward")):
+            named = [vars(functional).get(name) for name in function.__code__.co_names]
+            self._pending.extend([f for f in named if type(f) is types.FunctionType and not is_library(f.__module__)])
 
     def _caches(self, kind: type) -> None:
         """Methods of a library's module that remember their results, by themselves or under a decorator."""
@@ -218,7 +241,7 @@ class Reach:
                 continue
             thing = place[name]
             if isinstance(thing, types.ModuleType):
-                if id(thing) not in known and not _is_ours(thing.__name__):
+                if id(thing) not in known and not is_ours(thing.__name__):
                     among = self._names if not is_library(thing.__name__) else self._patched
                     among(vars(thing), names, (*known, id(thing)))
                 continue
@@ -345,29 +368,6 @@ def contents_of(cell: types.CellType) -> tuple[Any, ...]:
         return (cell.cell_contents,)
     except ValueError:
         return ()
-
-
-@functools.cache
-def _is_ours(module: str) -> bool:
-    """Is this a module of fxdebug? What it holds (recordings, of other threads too) is no part of the program."""
-    return module.partition(".")[0] == "fxdebug"
-
-
-@functools.cache
-def _is_of_python(module: str) -> bool:
-    return module.partition(".")[0] in sys.stdlib_module_names
-
-
-@functools.cache
-def is_library(module: str | None) -> bool:
-    """Is this a module of Python, or of something installed, and not of the program?"""
-    if not module or _is_of_python(module):
-        return True
-    top = module.partition(".")[0]
-    file = getattr(sys.modules.get(module) or sys.modules.get(top), "__file__", None)
-    if top == "fxdebug" or file is None:
-        return top == "fxdebug"
-    return file.startswith(_PYTHONS) or not set(_INSTALLED).isdisjoint(Path(file).parts)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -35,6 +36,27 @@ def uncollected() -> AbstractContextManager[None]:
     What it frees may run the program's code (``__del__``, finalizers), or wait and so let other threads in.
     """
     return _collector.block()
+
+
+# Threads of these mind their own business: they draw progress bars, keep a notebook's connection and its history.
+_ELSEWHERE = frozenset(
+    (
+        "tqdm._monitor", "ipykernel.heartbeat", "ipykernel.iostream", "ipykernel.control", "ipykernel.shellchannel",
+        "ipykernel.parentpoller", "IPython.core.history",
+    )
+)  # fmt: skip
+
+
+def is_alone() -> bool:
+    """Is there no other thread that may run code of the program's?"""
+    here = threading.current_thread()
+    return all(thread is here or _home_of(thread) in _ELSEWHERE for thread in threading.enumerate())
+
+
+def _home_of(thread: threading.Thread) -> str:
+    """The Python module of what a thread runs."""
+    target = getattr(thread, "_target", None) if type(thread) is threading.Thread else type(thread)
+    return str(getattr(target, "__module__", ""))
 
 
 @contextlib.contextmanager
