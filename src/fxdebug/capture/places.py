@@ -60,8 +60,7 @@ class Mapping(Place):
         self.take_down()
 
     def take_down(self) -> None:
-        contents = list(self._kind.items(self.held))
-        self.keys, self.values = [key for key, _ in contents], [thing for _, thing in contents]
+        self.keys, self.values = list(self._kind.keys(self.held)), list(self._kind.values(self.held))
 
     def is_plain(self) -> bool:
         """Can it be compared :class:`Together` with others?"""

@@ -201,9 +201,8 @@ class Reach:
 
     def _replaced(self, kind: type) -> None:
         """Functions that the program has put in the place of those that torch's forwards call."""
-        for function in _functions_of(kind.__dict__.get("forward")):
-            named = [vars(functional).get(name) for name in function.__code__.co_names]
-            self._pending.extend([f for f in named if type(f) is types.FunctionType and not is_library(f.__module__)])
+        for forward in _functions_of(kind.__dict__.get("forward")):
+            self._pending.extend(replaced_in(forward))
 
     def _caches(self, kind: type) -> None:
         """Methods of a library's module that remember their results, by themselves or under a decorator."""
@@ -226,7 +225,7 @@ class Reach:
                 self.cells.append(cell)
                 self._pending.extend(contents_of(cell))
         self._unmoved([*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()])
-        if not is_library(function.__module__):
+        if not is_library(home_of(function)):
             if function.__dict__:
                 self._pending.append(function.__dict__)
             self._names(function.__globals__, set(_names(function.__code__)))
@@ -278,6 +277,17 @@ class Reach:
     def _patched_class(self, kind: type, names: Iterable[str]) -> None:
         if kind.__flags__ & _HEAP_TYPE:  # others are C's, and cannot be changed
             self.members.extend([(kind, name) for name in names if hasattr(kind, name) and not name.startswith("__")])
+
+
+def replaced_in(forward: types.FunctionType) -> list[Any]:
+    """The functions that the program has put in the place of those that a forward of torch's calls."""
+    named = [vars(functional).get(name) for name in forward.__code__.co_names]
+    return [called for called in named if type(called) is types.FunctionType and not is_library(home_of(called))]
+
+
+def home_of(function: types.FunctionType) -> str | None:
+    """The module in which a function looks up names: ``functools.wraps`` gives it the name of another one."""
+    return function.__globals__.get("__name__")
 
 
 def mappings_of(module: nn.Module) -> Iterator[dict[Any, Any]]:

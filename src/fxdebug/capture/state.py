@@ -129,10 +129,10 @@ class State:
     def put_back_attributes(self) -> None:
         """What the places hold, wherever it is something else now."""
         self.changed = False
-        for container in self._empty:
-            if container:
+        if any(self._empty):
+            for container in filter(None, self._empty):
                 container.clear()
-                self.changed = True
+            self.changed = True
         for place in (*self._others, *(self._plain if self._all_plain.is_altered() else ())):
             if place.put_back() and place not in self._swapped:
                 self.changed = True
