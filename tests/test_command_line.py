@@ -330,6 +330,11 @@ def test_run_of_a_model_that_raises_draws_what_ran_and_ends_with_its_exception(m
         (["nat.py:build"], "there is no file nat.py"),
         (["net.py:bild"], "net.py defines no function 'bild'; it defines Result, Net, build, broken, forgetful"),
         (["net.py:forgetful"], "forgetful() must return (model, inputs), not Net"),
+        (["net.py:build", "--hf", "there"], "give either net.py:build or --hf there: one model is run at a time"),
+        (
+            ["net.py:build", "--text", "a"],
+            "--text is for --hf: the inputs of a model in a file are what its function returns",
+        ),
     ],
 )
 def test_run_says_what_it_needs(model, capsys, target, message):

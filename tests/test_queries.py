@@ -182,7 +182,11 @@ def test_an_unknown_name_is_an_error_that_offers_the_nearest(asked, question, me
     [
         (lambda t: t.find(status="good"), "status='good': use one of 'verified', 'recorded', 'opaque'"),
         (lambda t: t.ops(kind="call"), "kind='call': use one of 'placeholder', "),
-        (lambda t: t.find(shape="1,a"), "shape '1,a': write sizes and . with commas, such as '2,.,384'"),
+        *[
+            (lambda t, shape=shape: t.find(shape=shape), f"shape '{shape}': write sizes and . with commas")
+            for shape in ("1,a", "3,x", "x", "2,,3")
+        ],
+        (lambda t: t.find(source="test_queries.py:x"), "source 'test_queries.py:x': after test_queries.py: stands"),
         (lambda t: t.find(where="absmaks > 1"), "no 'absmaks'; there is count, .* Did you mean 'absmax'"),
         (lambda t: t.find(where="absmax >"), "is not an expression: invalid syntax"),
         (lambda t: t.find(where="__import__('os')"), "use comparisons of count, mean"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import operator
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
@@ -158,11 +159,14 @@ def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
     """
     if not isinstance(shape, str):
         return tuple(shape)
-    parts = shape.strip("()[] ").replace("×", ",").replace("x", ",").split(",")
-    try:
-        return tuple([None if part.strip() in ("*", "?") else int(part) for part in parts if part.strip()])
-    except ValueError:
-        raise UsageError(f"shape {shape!r}: write sizes and * with commas, such as '2,*,384'") from None
+    inner = shape.strip().strip("()[]").strip()
+    if inner and not _SIZES.fullmatch(inner):
+        raise UsageError(f"shape {shape!r}: write sizes and * with commas, such as '2,*,384'")
+    return tuple([None if size in "*?" else int(size) for size in _SIZE.findall(inner)])
+
+
+_SIZE = re.compile(r"\d+|[*?]")
+_SIZES = re.compile(rf"(?:{_SIZE.pattern})(?:\s*[,x×]\s*(?:{_SIZE.pattern}))*\s*,?")
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:

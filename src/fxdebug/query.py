@@ -147,7 +147,10 @@ def _test(
 
 def _source_pattern(source: str) -> Callable[[str], bool]:
     """``model.py``, ``model.py:12`` or a glob, with as many folders before it as one likes."""
-    pattern = source if ":" in source.rpartition("/")[2] else f"{source}:*"
+    name, colon, line = source.replace("\\", "/").rpartition("/")[2].partition(":")
+    if colon and not (line.isdigit() or _MAGIC & set(line)):
+        raise UsageError(f"source {source!r}: after {name}: stands the number of a line, or a pattern such as 1*")
+    pattern = source if colon else f"{source}:*"
     return lambda line: fnmatch.fnmatchcase(line, pattern) or fnmatch.fnmatchcase(line, f"*[/\\\\]{pattern}")
 
 

@@ -36,6 +36,10 @@ def run(options: argparse.Namespace) -> int:
     """Trace a model: FILE.py:factory, where factory() returns (model, inputs), or a transformers model."""
     import torch
 
+    if options.hf is not None and options.target is not None:
+        raise UsageError(f"give either {options.target} or --hf {options.hf}: one model is run at a time")
+    if options.text and options.hf is None:
+        raise UsageError("--text is for --hf: the inputs of a model in a file are what its function returns")
     if options.hf is not None:
         model, inputs = _transformers_model(options.hf, options.text or [])
         if options.method == "forward":
