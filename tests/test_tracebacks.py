@@ -113,3 +113,20 @@ def test_where_an_exception_was_raised_is_told_in_a_generator_too(again):
             ("steps", "the child's" if again else "its own", not again),
             ("steps.child", "the child's", True),
         ]
+
+
+def test_a_failure_names_the_user_s_line_that_raised_it() -> None:
+    class Refuses(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.checked(x)
+
+        def checked(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("no such thing")
+
+    with pytest.raises(ValueError):
+        fxdebug.fx_debug(Refuses(), torch.ones(2))
+    trace = fxdebug.last_failed()
+    assert trace is not None and trace.error is not None
+    line = Refuses.checked.__code__.co_firstlineno + 1
+    assert trace.error.source == f"{__file__}:{line}"
+    assert f"raised in Refuses ({trace.error.source}): " in " ".join(str(trace).split())

@@ -27,6 +27,7 @@ class Failure:
     message: str
     here: bool
     traceback: str | None = None
+    source: str | None = None  # the line of the user's code that raised it, file.py:12
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.describe import type_name
-from fxdebug.capture.source import Line, without_our_frames
+from fxdebug.capture.source import Line, raised_at, without_our_frames
 from fxdebug.errors import first_line
 from fxdebug.trace import Call, Failure
 from fxdebug.values import Group, Inputs, Item, Outputs, Thing, quick
@@ -99,13 +99,15 @@ def failure(error: BaseException, here: bool) -> Failure:
         message = str(error)
     except Exception:
         message = first_line(error)
-    text: str | None = None
+    text = source = None
     if here:
         try:
             text = "".join(traceback.format_tb(without_our_frames(error.__traceback__)))
+            line = raised_at(error)
+            source = None if line is None else line.text()
         except Exception:
             text = None
-    return Failure(type_name(type(error)), message, here, text)
+    return Failure(type_name(type(error)), message, here, text, source)
 
 
 def _with_what_it_gave(outputs: Outputs | None, gave: list[tuple[Any, Item]]) -> Outputs | None:

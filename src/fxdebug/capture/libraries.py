@@ -19,6 +19,7 @@ def is_ours(module: str) -> bool:
 
 @functools.cache
 def is_of_python(module: str) -> bool:
+    """Is this a module of Python's own library?"""
     return module.partition(".")[0] in sys.stdlib_module_names
 
 

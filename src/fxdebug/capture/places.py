@@ -14,7 +14,20 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from fxdebug.capture.reach import MISSING, contents_of, slot_of, slots_of
+from fxdebug.capture.reach import MISSING, Reach, contents_of, slot_of, slots_of
+
+
+def places_of(found: Reach) -> list[Place]:
+    """Everywhere that what a program can get at is held."""
+    return [
+        *[Mapping(mapping) for mapping in found.mappings],
+        *[_Sequence(sequence) for sequence in found.sequences],
+        *[_Variable(_Cell(cell)) for cell in found.cells],
+        *[_Variable(_Global(place, name)) for place, name in found.globals],
+        *[_Variable(_ClassMember(kind, name)) for kind, name in found.members],
+        *[_Members(thing) for thing in found.slotted],
+        *[_Class(kind) for kind in found.classes],
+    ]
 
 
 class Place:
@@ -44,6 +57,7 @@ class Place:
         return altered
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        """The calls that put a stub in the place of each thing held that there is one for, by its id."""
         return []
 
 
@@ -60,6 +74,7 @@ class Mapping(Place):
         self.take_down()
 
     def take_down(self) -> None:
+        """Note what it holds."""
         self.keys, self.values = list(self._kind.keys(self.held)), list(self._kind.values(self.held))
 
     def is_plain(self) -> bool:
@@ -70,17 +85,20 @@ class Mapping(Place):
         return zip(self.keys, self.values)
 
     def is_altered(self) -> bool:
+        """Does it hold something else now?"""
         held, kind = self.held, self._kind
         if kind.__len__(held) != len(self.keys) or not all(map(operator.is_, kind.values(held), self.values)):
             return True
         return not all(map(operator.is_, kind.keys(held), self.keys))
 
     def is_only_wrapped(self) -> bool:
+        """Has it changed in nothing but that we stand in front of a forward?"""
         now = [(name, id(thing)) for name, thing in self._kind.items(self.held) if not _is_wrapper(thing)]
         return now == [(name, id(thing)) for name, thing in self._contents() if not _is_wrapper(thing)]
 
     def restore(self) -> None:
-        held, kind = self.held, self._kind  # other threads may be reading: what did not change stays
+        """Let it hold what it held; what did not change stays, as other threads may be reading."""
+        held, kind = self.held, self._kind
         had = set(map(id, self.keys))
         for name in [name for name in list(kind.keys(held)) if id(name) not in had]:
             kind.__delitem__(held, name)
@@ -93,6 +111,7 @@ class Mapping(Place):
                 kind.__setitem__(held, name, thing)
 
     def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+        """The calls that put a stub in the place of each thing held that there is one for, by its id."""
         put, held = self._kind.__setitem__, self.held
         return [functools.partial(put, held, name, stubs[id(x)]) for name, x in self._contents() if id(x) in stubs]
 
@@ -116,7 +135,7 @@ class Together:
         )
 
 
-class Sequence(Place):
+class _Sequence(Place):
     """A list, a deque or a set."""
 
     def __init__(self, held: Any) -> None:
@@ -143,7 +162,7 @@ class Sequence(Place):
         return [functools.partial(put, i, stubs[id(t)]) for i, t in enumerate(self._contents) if id(t) in stubs]
 
 
-class Cell:
+class _Cell:
     """A variable that functions close over."""
 
     def __init__(self, cell: types.CellType) -> None:
@@ -160,7 +179,7 @@ class Cell:
             del self._cell.cell_contents
 
 
-class Global:
+class _Global:
     """A global variable of the program."""
 
     def __init__(self, place: dict[str, Any], name: str) -> None:
@@ -177,7 +196,7 @@ class Global:
         self._place.pop(self._name, None)
 
 
-class Member:
+class _Member:
     """An attribute of an object or a class."""
 
     def __init__(self, owner: Any, name: str) -> None:
@@ -194,7 +213,7 @@ class Member:
         object.__delattr__(self._owner, self._name)
 
 
-class ClassMember:
+class _ClassMember:
     """An attribute of a class of a library's."""
 
     def __init__(self, kind: type, name: str) -> None:
@@ -211,7 +230,7 @@ class ClassMember:
         type.__delattr__(self._class, self._name)
 
 
-class Variable(Place):
+class _Variable(Place):
     def __init__(self, variable: Any) -> None:
         self._variable = variable
         self.take_down()
@@ -233,12 +252,12 @@ class Variable(Place):
         return [] if stub is None else [functools.partial(self._variable.set, stub)]
 
 
-class Members(Place):
+class _Members(Place):
     """What an object keeps in slots."""
 
     def __init__(self, thing: Any) -> None:
         kind: Any = type(thing)
-        self._variables = [Variable(Member(thing, name)) for name in slots_of(kind)]
+        self._variables = [_Variable(_Member(thing, name)) for name in slots_of(kind)]
 
     def take_down(self) -> None:
         for variable in self._variables:
@@ -255,7 +274,7 @@ class Members(Place):
         return [swap for variable in self._variables for swap in variable.swaps(stubs)]
 
 
-class Class(Place):
+class _Class(Place):
     """The attributes of a class."""
 
     def __init__(self, kind: type) -> None:

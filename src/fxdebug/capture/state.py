@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.capture import places
 from fxdebug.capture.own_state import rewind, stub
+from fxdebug.capture.places import Mapping, Together, places_of
 from fxdebug.capture.reach import Reach, mappings_of
 from fxdebug.capture.references import Passed, References, references_to
 from fxdebug.capture.settings import rewinds
@@ -41,15 +41,7 @@ class State:
     def __init__(self, model: nn.Module, given: Iterable[Any] = ()) -> None:
         found = Reach(model, given=given)
         self.why_not = "" if found.is_complete else TOO_MUCH  # in words: what cannot be put back, or kept out of reach
-        self._places: list[places.Place] = [
-            *[places.Mapping(mapping) for mapping in found.mappings],
-            *[places.Sequence(sequence) for sequence in found.sequences],
-            *[places.Variable(places.Cell(cell)) for cell in found.cells],
-            *[places.Variable(places.Global(place, name)) for place, name in found.globals],
-            *[places.Variable(places.ClassMember(kind, name)) for kind, name in found.members],
-            *[places.Members(thing) for thing in found.slotted],
-            *[places.Class(kind) for kind in found.classes],
-        ]
+        self._places = places_of(found)
         self._empty = found.empty
         self._rewinds = [back for thing in found.others if (back := rewind(thing)) is not None]
         stubs = {id(thing): instead for thing in found.others if (instead := stub(thing)) is not None}
@@ -62,7 +54,7 @@ class State:
                 self.why_not = self.why_not or UNMOVED.format(type(thing).__name__)
         self._swaps = [swap for place in self._places for swap in place.swaps(stubs)] if stubs else []
         self._swapped = [place for place in self._places if place.swaps(stubs)] if stubs else []
-        self._mappings = [place for place in self._places if isinstance(place, places.Mapping)]
+        self._mappings = [place for place in self._places if isinstance(place, Mapping)]
         self._of_modules = {id(place.held): place for place in self._mappings}
         self._own = {id(mapping) for module in model.modules() for mapping in mappings_of(module)}
         self._sort()
@@ -83,7 +75,7 @@ class State:
         self._others = [place for place in self._places if id(place) not in plain]
         self._shared = [place for place in self._plain if id(place.held) not in self._own]
         self._others_shared = [place for place in self._others if id(getattr(place, "held", None)) not in self._own]
-        self._all_plain, self._all_shared = places.Together(self._plain), places.Together(self._shared)
+        self._all_plain, self._all_shared = Together(self._plain), Together(self._shared)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:

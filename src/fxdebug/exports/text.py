@@ -205,7 +205,8 @@ def remarks(trace: Trace) -> list[Text]:
 
     failed = next((call for call in trace.calls if call.error is not None and call.error.here), None)
     if failed is not None and trace.error is not None:
-        where = f" ({failed.source})" if failed.source else ""
+        source = (failed.error.source if failed.error is not None else None) or failed.source
+        where = f" ({source})" if source else ""
         say(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red")
     if trace.never_called:
         absent = _outermost(trace.never_called)

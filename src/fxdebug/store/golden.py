@@ -90,7 +90,7 @@ class _Remade:
             outputs=self._outputs(call.outputs),
             given=None if call.given is None else self._inputs(call.given),
             returned=self._outputs(call.returned),
-            error=None if call.error is None else replace(call.error, traceback=None),
+            error=None if call.error is None else replace(call.error, traceback=None, source=None),
             source=None,
             duration=0.0,
             aliases=() if call.aliases == (call.path,) else call.aliases,

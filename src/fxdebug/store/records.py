@@ -188,7 +188,7 @@ def outputs_from_json(coded: Any, values: tuple[Value, ...]) -> Outputs | None:
 
 def failure_to_json(error: Failure | None) -> Any:
     """An exception as a list."""
-    return None if error is None else [error.type, error.message, error.here, error.traceback]
+    return None if error is None else [error.type, error.message, error.here, error.traceback, error.source]
 
 
 _CODERS: dict[type, Callable[[Any], Any]] = {

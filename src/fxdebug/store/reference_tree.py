@@ -270,7 +270,7 @@ def _failure(text: str, here: bool) -> Failure:
     """``Type: message`` as an exception.
 
     >>> _failure("ValueError: no way", True)
-    Failure(type='ValueError', message='no way', here=True, traceback=None)
+    Failure(type='ValueError', message='no way', here=True, traceback=None, source=None)
     """
     kind, colon, message = text.partition(": ")
     return Failure(kind, message, here) if colon and kind.isidentifier() else Failure(text, "", here)
