@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from fxdebug.capture.own_state import back_to_what_it_is
+from fxdebug.capture.surroundings import environment
 
 # What decides how torch computes besides what a graph says: ``torch._C._set_…``
 _TORCHS = (
@@ -74,7 +75,10 @@ def _nothing() -> None:
     """Where Python finds out for itself."""
 
 
-def _set_environment(variables: dict[str, str]) -> None:
+def _set_environment(variables: dict[Any, Any]) -> None:
+    """As :func:`environment` has them."""
+    if hasattr(os.environ, "_data"):
+        variables = {os.environ.decodekey(name): os.environ.decodevalue(text) for name, text in variables.items()}
     os.environ.clear()
     os.environ.update(variables)
 
@@ -92,7 +96,7 @@ def _print_tensors(options: dict[str, Any]) -> None:
 _PUT_BACK: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (lambda: list(warnings.filters), _filter_warnings),
     (lambda: list(sys.path), _look_for_modules),
-    (lambda: dict(os.environ), _set_environment),
+    (environment, _set_environment),
     (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), _print_tensors),
     (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
     (gc.get_debug, gc.set_debug),
