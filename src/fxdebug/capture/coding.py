@@ -1,13 +1,14 @@
 """Arguments and results of operations as inert codes: what the tape keeps, and what a trace is matched with.
 
-A tensor is its :class:`~fxdebug.capture.values.Uid`; lists, tuples and dicts are themselves; a named
-tuple, a dataclass or a ``ModelOutput`` is a :class:`Struct`; any other object is an :class:`Opaque`,
-told apart by identity. No tensor is kept alive by a code.
+A tensor is its :class:`~fxdebug.capture.values.Uid`; lists, tuples and dicts are themselves; a
+``torch.Size``, a named tuple, a dataclass or a ``ModelOutput`` is a :class:`Struct`; any other object
+is an :class:`Opaque`, told apart by identity. No tensor is kept alive by a code.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,21 +62,32 @@ class Struct:
 
     def build(self, items: list[Any]) -> Any:
         """An object of this kind with other members."""
-        kind = self.type
-        if self.keys is None:
-            return kind(items) if hasattr(kind, "n_sequence_fields") else kind(*items)
-        if issubclass(kind, dict):
-            return kind(**dict(zip(self.keys, items)))
-        made = object.__new__(kind)
-        made.__dict__.update(zip(self.keys, items))
+        kind: Any = self.type
+        if self.keys is None:  # C's own have no other way in; a class of the program's may compute in its own
+            return kind(items) if is_of_c(kind) else tuple.__new__(kind, items)
+        members = dict(zip(self.keys, items))
+        if not issubclass(kind, dict):
+            made = object.__new__(kind)
+        else:
+            base: Any = OrderedDict if issubclass(kind, OrderedDict) else dict
+            made = base.__new__(kind)
+            for key, item in members.items():
+                base.__setitem__(made, key, item)
+            made.__dict__.update(dict.fromkeys([field.name for field in dataclasses.fields(kind)]))
+        made.__dict__.update(members)
         return made
+
+
+def is_of_c(kind: type) -> bool:
+    """Is it one of torch's own tuples: a ``torch.Size``, or what operations with several results return?"""
+    return kind is torch.Size or hasattr(kind, "n_sequence_fields")
 
 
 def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
     """Names and members of an object that is coded as a :class:`Struct`, or ``None`` if it is not one."""
     kind = type(thing)
     if issubclass(kind, tuple):
-        return None, list(thing)
+        return None if getattr(thing, "__dict__", None) else (None, list(tuple.__iter__(thing)))
     if not dataclasses.is_dataclass(kind):
         return None
     if issubclass(kind, dict):  # ModelOutput: a dataclass whose items are its members that are not None

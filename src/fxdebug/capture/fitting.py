@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.body import Body
-from fxdebug.capture.coding import ATOMS, Opaque, is_same
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, is_same
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.sizes import Size
@@ -52,6 +52,7 @@ class _Writer:
         self._names: dict[str, Any] = {
             "Uid": Uid,
             "Opaque": Opaque,
+            "Struct": Struct,
             "Module": nn.Module,
             "is_same": is_same,
             "STRINGS": {str},
@@ -115,6 +116,10 @@ class _Writer:
                 self._lines.append(f"{', '.join(items)}, = {code}")
             for item, inside in zip(items, template):
                 self._compare(inside, item, binds)
+        elif kind is Struct:
+            same = f"{code}.type is {self._constant(template.type)} and {code}.keys == {self._constant(template.keys)}"
+            self._unless(f"type({code}) is Struct and {same}")
+            self._compare(template.items, f"{code}.items", binds)
         elif kind is slice:
             self._unless(f"type({code}) is slice")
             for name in ("start", "stop", "step"):

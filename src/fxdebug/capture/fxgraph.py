@@ -10,10 +10,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 from fxdebug.capture.blocks import Blocks
-from fxdebug.capture.coding import ATOMS, Struct
+from fxdebug.capture.coding import ATOMS, Struct, rebuilt
 from fxdebug.capture.context import Context
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.sizes import Size
@@ -66,12 +67,13 @@ class Built:
         self.graph.output(self._operand(pattern.out))
 
     def _call(self, node: Node) -> fx.Node:
-        args = tuple(self._operand(arg) for arg in node.args)
-        kwargs = {name: self._operand(arg) for name, arg in node.kwargs.items()}
+        name = getattr(node.function, "__name__", "op")
+        own = (node.args, node.kwargs) if node.module is not None or name in _ASK_FOR_SIZES else _as_tuples(node)
+        args = tuple(self._operand(arg) for arg in own[0])
+        kwargs = {name: self._operand(arg) for name, arg in own[1].items()}
         if node.module is not None:
             return self.graph.create_node("call_module", self._module_target(node.module), args, kwargs)
         function = node.function
-        name = getattr(function, "__name__", "op")
         if function in _OPERATORS:
             return self.graph.create_node("call_function", _OPERATORS[function], args, kwargs, name=name.strip("_"))
         if name == "__get__":
@@ -117,6 +119,8 @@ class Built:
             return slice(*(self._operand(getattr(template, name)) for name in ("start", "stop", "step")))
         if kind is Struct:
             items = [self._operand(item) for item in template.items]
+            if template.type is torch.Size:
+                return self.graph.call_function(torch.Size, (tuple(items),))
             return self.graph.call_function(_maker(template), tuple(items))
         if kind is Held:
             self.opaque += 1
@@ -176,6 +180,21 @@ class Built:
                     part = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
                     self.taken[part] = (whole, (*where, key))
                     self._take(item, whole, part, (*where, key))
+
+
+_ASK_FOR_SIZES = frozenset(("new",))  # a tuple of numbers means these numbers to them
+
+
+def _as_tuples(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of an operation, to which a ``torch.Size`` and a tuple are the same: tuples read better."""
+    return _as_tuple(node.args), _as_tuple(node.kwargs)
+
+
+def _as_tuple(template: Any) -> Any:
+    def made(struct: Struct, items: list[Any]) -> Any:
+        return tuple(items) if struct.type is torch.Size else Struct(struct.type, struct.keys, items)
+
+    return rebuilt(template, lambda leaf: leaf, made)
 
 
 def _members(template: Any) -> list[tuple[Any, Any, bool]]:

@@ -66,6 +66,8 @@ class Joiner(fx.Interpreter):
             return _part(self.item(entry.out, iter(entry.values)), where)
         if n.op == "get_attr":
             return self._attribute(str(n.target))
+        if n.target is torch.Size:
+            return _struct_item(_SIZE, tuple([self._operand(size) for size in n.args[0]]))  # type: ignore[union-attr]
         struct = getattr(n.target, "struct", None)
         if struct is not None:
             return _struct_item(struct, tuple([self._operand(arg) for arg in n.args]))
@@ -110,6 +112,9 @@ class Joiner(fx.Interpreter):
 
     def _answer(self, index: int) -> int:
         return int(self._body.entries[index].out)
+
+
+_SIZE = Struct(torch.Size, None, [])
 
 
 def _struct_item(struct: Struct, items: tuple[Item, ...]) -> Group:

@@ -13,6 +13,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 # An expression: ("size", slot, dim), ("numel", slot), ("node", index) or (operator function, operand, operand).
 Expression = tuple[Any, ...]
 
@@ -136,6 +138,21 @@ class Shape(tuple[Any, ...]):
 
     def __add__(self, other: Any) -> Shape:
         return Shape(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other: Any) -> Shape:
+        return Shape(tuple.__add__(tuple(other), self))
+
+    def __mul__(self, times: Any) -> Shape:
+        return Shape(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)!r})"
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # for ``isinstance(x.shape, torch.Size)``
+        return torch.Size
 
 
 def evaluate(

@@ -85,11 +85,13 @@ def user_line(
     known: dict[tuple[int, int], Line],
     inside: CodeType | None = None,
     called: Line | None = None,
+    beyond: bool = True,
 ) -> Line | None:
     """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this.
 
     ``known`` has those that were met before, by code and instruction: they keep their code alive, so its id is its.
     ``called`` is the line that called the function ``inside``, if that is known: there is no need to go below that.
+    Where it is not, and what lies ``beyond`` has no part in it, there is none.
     """
     for _ in range(64):
         if frame is None:
@@ -98,7 +100,7 @@ def user_line(
         home = _homes.get(code.co_filename)
         if (_home(code.co_filename) if home is None else home) == _USERS:
             return _shared(frame, known)
-        if code is inside and called is not None:
+        if code is inside and (called is not None or not beyond):
             return called
         frame = frame.f_back
     return None

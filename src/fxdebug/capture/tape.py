@@ -246,9 +246,9 @@ class Tape(TorchFunctionMode):
                 met.plain = False
             return entry.uid
         below = depth + 1
-        if kind is tuple or kind is torch.Size:
+        if kind is tuple:
             if met.room_for(thing, depth):
-                if kind is tuple and ATOMS.issuperset(map(type, thing)):
+                if ATOMS.issuperset(map(type, thing)):
                     return thing
                 return tuple([self._code(item, met, below) for item in thing])
         elif kind is list:

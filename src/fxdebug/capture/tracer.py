@@ -248,7 +248,7 @@ class ModuleTracer(fx.Tracer):
         self._guard(what, answer, None)
 
     def _guard(self, what: str, answer: Any, node: int | None) -> None:
-        line = user_line(sys._getframe(2), {})
+        line = user_line(sys._getframe(2), {}, ModuleTracer.pattern_of.__code__, self.body.line, beyond=False)
         text = repr(answer)
         guard = Guard(what, text if len(text) < 60 else text[:57] + "…", None if line is None else line.text(), node)
         if guard not in self.pattern.guards:
@@ -331,8 +331,8 @@ class ModuleTracer(fx.Tracer):
             raise Mismatch(f"the constant {short(thing)} stands where {short(code)} was")
         if isinstance(thing, Tensor):
             return self._real_tensor(thing, code)
-        if kind is Shape or kind is torch.Size:
-            thing, kind = tuple(thing), tuple
+        if kind is Shape or kind is torch.Size or (kind is tuple and type(code) is Struct and code.type is torch.Size):
+            return self._matched_sizes(thing, code)
         if kind is tuple or kind is list:
             if type(code) is not kind or len(code) != len(thing):
                 raise Mismatch(f"a {kind.__name__} of other length or kind")
@@ -352,6 +352,14 @@ class ModuleTracer(fx.Tracer):
         if isinstance(thing, (int, float, complex, str)) and type(code) is kind and code == thing:
             return thing
         raise Mismatch(f"a {kind.__name__} stands where {short(code)} was")
+
+    def _matched_sizes(self, thing: Any, code: Any) -> Any:
+        """A ``torch.Size`` or a tuple, whichever ran: what Python makes of a shape is not always another shape."""
+        if type(code) is not Struct or code.type is not torch.Size:
+            return self._matched(tuple(thing), code)
+        if len(thing) != len(code.items):
+            raise Mismatch("a shape of other length")
+        return Struct(torch.Size, None, [self._matched(x, y) for x, y in zip(thing, code.items)])
 
     def _matched_struct(self, thing: Any, code: Struct) -> Struct:
         members = members_of(thing)
