@@ -75,7 +75,7 @@ def test_a_layout_for_which_an_operation_copies_instead_of_returning_its_input()
     made = graph(WritesIntoWhatIsContiguous(), torch.randn(3, 8))
     assert torch.equal(*made(torch.randn(3, 8)))
     for other in (torch.randn(1, 8).expand(3, 8), torch.randn(8, 3).t(), torch.randn(3, 16)[:, ::2]):
-        assert refusal(made, other).startswith("for these sizes it does something else at ")
+        assert refusal(made, other).startswith("for these inputs, and as the model is now, it does something else at ")
 
 
 OTHERS = ((2, 5, 8), (3, 5, 8), (2, 9, 8), (1, 1, 8), (7, 2, 8))
@@ -187,7 +187,7 @@ def test_a_size_that_python_uses_makes_it_refuse_where_the_body_would_do_somethi
     model = kind()
     made = graph(model)
     agree(model, made, (2, 5, 8), (3, 5, 8))  # another batch is none of its business
-    with pytest.raises(fxdebug.UsageError, match=r"for these sizes it .* at test_call_fx\.py:\d+"):
+    with pytest.raises(fxdebug.UsageError, match=r"it .* at test_call_fx\.py:\d+"):
         made(torch.randn(2, 7, 8))
 
 

@@ -364,7 +364,7 @@ def test_a_tensor_made_from_numpy_comes_from_outside() -> None:
     status, words, _ = told(see(Makes).root)
     assert (status, words) == (
         "recorded",
-        "a tensor from outside the call is passed that was not there when it ran, in add",
+        "a tensor is passed that was not there when it ran: from outside, or made by no operation (from_numpy), in add",
     )
 
 

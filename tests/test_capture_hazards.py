@@ -44,7 +44,9 @@ def saw(kind: type[nn.Module], **options: Any) -> Saw:
 
 VERIFIED = ("verified", "", "")
 KEEPS = ("recorded", "the program keeps a tensor of it in a place of its own", "")
-OTHER_TENSOR = "a tensor from outside the call is passed that was not there when it ran, in {}"
+OTHER_TENSOR = (
+    "a tensor is passed that was not there when it ran: from outside, or made by no operation (from_numpy), in {}"
+)
 
 # Places that hold things ---------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Arguments and results of operations as inert codes: what the tape keeps, and what a trace is matched with.
 
 A tensor is its :class:`~fxdebug.capture.values.Uid`; lists, tuples and dicts are themselves; a
-``torch.Size``, a named tuple, a dataclass or a ``ModelOutput`` is a :class:`Struct`; any other object
+``torch.Size``, a named tuple, a dataclass, a ``ModelOutput`` or an ordered dict is a :class:`Struct`; any other object
 is an :class:`Opaque`, told apart by identity. No tensor is kept alive by a code.
 """
 
@@ -12,17 +12,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from fxdebug.capture.seen import Uid
 
+# Numbers of numpy's own: they cannot be changed either. What they are called in code, torch.fx does not know.
+NUMPYS = frozenset(np.sctypeDict.values()) - {np.object_, np.void}
 # Values that are their own code: equal when type and value are.
-ATOMS = frozenset(
+ATOMS = NUMPYS | frozenset(
     (
         int, float, bool, str, type(None), complex, bytes, type, type(Ellipsis),
         torch.dtype, torch.device, torch.memory_format, torch.layout,
     )
 )  # fmt: skip
+
+
+_COMPLEX, _FLOATS = (complex, np.complexfloating), (float, np.floating)
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -31,7 +37,7 @@ def is_same(one: Any, other: Any) -> bool:
     >>> is_same(0.0, -0.0), is_same(float("nan"), float("nan")), is_same(2, 2)
     (False, True, True)
     """
-    if type(one) is complex or (type(one) is float and not one):
+    if isinstance(one, _COMPLEX) or (isinstance(one, _FLOATS) and not one):
         return repr(one) == repr(other)
     return bool(one == other or (one != one and other != other))
 
@@ -66,6 +72,8 @@ class Struct:
         if self.keys is None:  # C's own have no other way in; a class of the program's may compute in its own
             return kind(items) if is_of_c(kind) else tuple.__new__(kind, items)
         members = dict(zip(self.keys, items))
+        if kind is OrderedDict:
+            return kind(members)
         if not issubclass(kind, dict):
             made = object.__new__(kind)
         else:
@@ -88,6 +96,8 @@ def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
     kind = type(thing)
     if issubclass(kind, tuple):
         return None if getattr(thing, "__dict__", None) else (None, list(tuple.__iter__(thing)))
+    if kind is OrderedDict and not vars(thing) and {str, int}.issuperset(map(type, thing)):
+        return tuple(thing), list(thing.values())
     if not dataclasses.is_dataclass(kind):
         return None
     if issubclass(kind, dict):  # ModelOutput: a dataclass whose items are its members that are not None

@@ -36,11 +36,18 @@ class Compiled:
 
         ``module.compile()`` goes past ``forward``: its compiled code gets a wrapper of its own.
         """
-        for module in self.open:
-            self._change(module, module._orig_mod if _is_optimized(module) else None)
+        self._open(self.open)
         for module in self.closed:
             if not _is_optimized(module):
                 self._change(module, _recorded(observer, module, module.__dict__["_compiled_call_impl"]))
+
+    def open_all(self) -> None:
+        """Let all of them run uncompiled, until :meth:`end`."""
+        self._open([*self.open, *self.closed])
+
+    def _open(self, modules: list[nn.Module]) -> None:
+        for module in modules:
+            self._change(module, module._orig_mod if _is_optimized(module) else None)
 
     def end(self) -> None:
         """Compiled again, with the code that was there."""

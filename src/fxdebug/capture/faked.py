@@ -23,6 +23,7 @@ from fxdebug.capture import wrap
 from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import is_same
+from fxdebug.capture.compiled import compiled_in
 from fxdebug.capture.context import context_now, in_context
 from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.fxgraph import Built
@@ -35,7 +36,7 @@ from fxdebug.capture.nested import differs_inside
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
 from fxdebug.capture.resting import resting
-from fxdebug.capture.source import short
+from fxdebug.capture.source import begins, short
 from fxdebug.capture.standin import Mismatch
 from fxdebug.capture.state import State
 from fxdebug.capture.undisturbed import uncollected
@@ -135,15 +136,13 @@ def _scripted_kept(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uncompiled(module: nn.Module) -> Iterator[None]:
-    """A block in which modules that were compiled in place run as they are written: nothing is compiled for a check."""
-    compiled = [(inner, run) for inner in module.modules() if (run := vars(inner).get("_compiled_call_impl"))]
-    for inner, _ in compiled:
-        vars(inner)["_compiled_call_impl"] = None
+    """A block in which compiled modules run as they are written: nothing is compiled for a check."""
+    compiled = compiled_in(module.modules())
     try:
+        compiled.open_all()
         yield
     finally:
-        for inner, run in compiled:
-            vars(inner)["_compiled_call_impl"] = run
+        compiled.end()
 
 
 class _Instead(TorchFunctionMode):
@@ -287,8 +286,11 @@ def _difference(attempt: Match, pattern: Pattern) -> str:
         entry = entries[index] if index < len(entries) else None
         more = "more" if entry is not None else "fewer"
         line = entry.line if entry is not None else pattern.nodes[index].line
-        return f"for these sizes it runs {more} operations{_at(line)}"
-    return f"for these sizes it does something else{_at(entries[index].line)}"
+        return f"{_HERE} it runs {more} operations{_at(line)}"
+    return f"{_HERE} it does something else{_at(entries[index].line)}"
+
+
+_HERE = "for these inputs, and as the model is now,"
 
 
 def _at(line: Any) -> str:
@@ -298,6 +300,7 @@ def _at(line: Any) -> str:
 # The tape of one forward -------------------------------------------------------------------------
 
 
+@begins
 def tape_of(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], instead: _Runs | None = None
 ) -> tuple[Body, Values]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from fxdebug.capture.blocks import Blocks
-from fxdebug.capture.coding import ATOMS, Struct, rebuilt
+from fxdebug.capture.coding import ATOMS, NUMPYS, Struct, rebuilt
 from fxdebug.capture.context import Context
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.sizes import Size
@@ -125,7 +125,8 @@ class Built:
         if kind is Held:
             self.opaque += 1
             return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template.type))
-        if kind is type or (kind not in ATOMS and not isinstance(template, (int, float, complex, str))):
+        is_written = kind in ATOMS or isinstance(template, (int, float, complex, str))
+        if not is_written or kind is type or kind in NUMPYS:
             return self._constant(f"_constant_{len(self.objects)}", template)
         return template
 

@@ -7,9 +7,11 @@ import linecache
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -72,6 +74,16 @@ _TORCH = str(Path(torch_module.__file__).parents[2])
 _PYTHON = str(Path(os.__file__).parent) + os.sep
 
 
+_BEGINNINGS: set[CodeType] = set()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def begins(function: _Function) -> _Function:
+    """Mark a function that runs the program's code anew: whoever called it did not ask for what happens there."""
+    _BEGINNINGS.add(function.__code__)
+    return function
+
+
 def _shared(frame: FrameType, known: dict[tuple[int, int], Line]) -> Line:
     key = id(frame.f_code), frame.f_lasti
     line = known.get(key)
@@ -85,13 +97,11 @@ def user_line(
     known: dict[tuple[int, int], Line],
     inside: CodeType | None = None,
     called: Line | None = None,
-    beyond: bool = True,
 ) -> Line | None:
     """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this.
 
     ``known`` has those that were met before, by code and instruction: they keep their code alive, so its id is its.
     ``called`` is the line that called the function ``inside``, if that is known: there is no need to go below that.
-    Where it is not, and what lies ``beyond`` has no part in it, there is none.
     """
     for _ in range(64):
         if frame is None:
@@ -100,8 +110,10 @@ def user_line(
         home = _homes.get(code.co_filename)
         if (_home(code.co_filename) if home is None else home) == _USERS:
             return _shared(frame, known)
-        if code is inside and (called is not None or not beyond):
+        if code is inside and called is not None:
             return called
+        if code in _BEGINNINGS:
+            return None
         frame = frame.f_back
     return None
 

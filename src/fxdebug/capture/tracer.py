@@ -39,7 +39,7 @@ from fxdebug.capture.pattern import (
 from fxdebug.capture.randomness import Moving
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import Shape, Size, plain
-from fxdebug.capture.source import Line, user_line
+from fxdebug.capture.source import Line, begins, user_line
 from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.surroundings import Surroundings
@@ -48,6 +48,7 @@ from fxdebug.values import UNKNOWN
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
 _iterate = Tensor.__iter__
+_NEVER_MET = "a tensor is passed that was not there when it ran: from outside, or made by no operation (from_numpy)"
 
 
 class ModuleTracer(fx.Tracer):
@@ -71,6 +72,7 @@ class ModuleTracer(fx.Tracer):
 
     # The trace -----------------------------------------------------------------------------------
 
+    @begins
     def pattern_of(self, forward: Callable[..., Any]) -> Pattern:
         """Run ``forward`` along the tape. Raises :class:`Mismatch`, or whatever the body's Python raises."""
         body, pattern = self.body, self.pattern
@@ -248,7 +250,7 @@ class ModuleTracer(fx.Tracer):
         self._guard(what, answer, None)
 
     def _guard(self, what: str, answer: Any, node: int | None) -> None:
-        line = user_line(sys._getframe(2), {}, ModuleTracer.pattern_of.__code__, self.body.line, beyond=False)
+        line = user_line(sys._getframe(2), {}) or self.body.line
         text = repr(answer)
         guard = Guard(what, text if len(text) < 60 else text[:57] + "…", None if line is None else line.text(), node)
         if guard not in self.pattern.guards:
@@ -389,7 +391,7 @@ class ModuleTracer(fx.Tracer):
         if entry is None or type(code) is not Uid or entry.uid != code:
             if type(code) is Uid and (self.values.objects[code].detail or "").startswith("inside"):
                 raise Mismatch("it computes inside torch.vmap or another transform of torch.func")
-            raise Mismatch("a tensor from outside the call is passed that was not there when it ran")
+            raise Mismatch(_NEVER_MET)
         self._real[entry.uid] = tensor
         return self._attribute(tensor)
 
