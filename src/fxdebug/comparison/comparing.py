@@ -89,14 +89,18 @@ def compare(
         tuple([call for call in b.calls if call.index not in pairs.calls]),
         (*rows.notes(), *unseen(judge, {row.position for row in counted}), *_unread(meter)),
         tuple(rows.outputs()),
-        {
-            "tolerance": tolerance,
-            "ignore": globs,
-            "clean": judge.clean,
-            "isolated": bool(b.settings.get("isolated")),
-            "narrow": judge.narrow if tolerance is None else None,
-        },
+        _settings(judge, tolerance, globs),
     )
+
+
+def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "tolerance": tolerance,
+        "ignore": globs,
+        "clean": judge.clean,
+        "isolated": bool(judge.pairs.b.trace.settings.get("isolated")),
+        "narrow": judge.narrow if tolerance is None else None,
+    }
 
 
 def _two_traces(a: object, b: object) -> None:
