@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxdebug.comparison.accusation import Blame
 from fxdebug.comparison.by_flow import normed
-from fxdebug.comparison.closeness import EPS, like_a_mask
+from fxdebug.comparison.closeness import EPS, eps_of, like_a_mask
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.replaced import replacements
 from fxdebug.comparison.steps import Run, Step
@@ -83,15 +83,19 @@ def _reaches(judge: Judge, run: Run, starts: list[Step], error: float) -> bool:
                     continue
                 seen.add(user.index)
                 judged = judge.judged.get(user.index)
-                if judged is None or user.transparent or not _clean(judged, error):
+                if judged is None or user.transparent or not _clean(judge, judged, error):
                     pending.append(user)
     return False
 
 
-def _clean(judged: Judged, error: float) -> bool:
+def _clean(judge: Judge, judged: Judged, error: float) -> bool:
     """Is it as in a? Of a few elements statistics do not tell: they may have changed places."""
     few = judged.b.numel < FEW and judged.measures.basis == "statistics"
-    return not judged.bad and not few and judged.error <= FADED * error
+    limit = FADED * error
+    if judge.narrow is not None and judged.measures.basis != "tensors":
+        # large errors look small in statistics, and within what a narrow dtype may be off by that proves nothing
+        limit = min(limit, 1.5 * eps_of(judge.narrow))
+    return not judged.bad and not few and judged.error <= limit
 
 
 def _in_turn(judge: Judge, run: Run, root: int, error: float) -> list[Step]:
@@ -103,5 +107,5 @@ def _in_turn(judge: Judge, run: Run, root: int, error: float) -> list[Step]:
     for user in users:
         judged = judge.judged.get(user.index)
         if judged is not None and not user.transparent and judged.b.dtype in EPS:
-            return [] if _clean(judged, error) else users
+            return [] if _clean(judge, judged, error) else users
     return users

@@ -104,7 +104,9 @@ class Between:
         for step in one.steps:
             for maker in makers(pairs.a, step, pairs.back, pairs.b):
                 right |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values)}
-        if not left or not right or folds(one) != folds(other) or not hold_others(left.values(), right.values()):
+        if not left or not right or folds(one) != folds(other):
+            return None
+        if not hold_others(left.values(), right.values(), self.judge.meter):
             return None
         step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
         names = listed(value.name for value in right.values())

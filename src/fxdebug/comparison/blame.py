@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.between import Between
-from fxdebug.comparison.closeness import EPS, error_between, visible
+from fxdebug.comparison.closeness import EPS, eps_of, error_between, visible
 from fxdebug.comparison.disorder import accused, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, family, role
@@ -244,12 +245,14 @@ class Blamer:
             if self._pairs.of_step(step) is not None or not comparable(root_a, made):
                 continue
             error = error_between(root_a.stats, made.stats)
-            if error is None or error <= self._judge.meter.tolerance(root_a, root_a):
+            if error is None or error <= self._judge.meter.tolerance(root_a, root_b):
                 continue
             changed = made.dtype != root_b.dtype
             because = f"{root_b.dtype} becomes {made.dtype}" if changed else "the elements are not what they were"
             return blame(self._judge, "dtype" if changed else "values", step.call, step.op, because, judged, step=step)
-        return self._rearranged(judged) if self._judge.same_dtypes else None
+        # in two dtypes statistics tell too little
+        moved = self._judge.same_dtypes or self._judge.meter.in_another_order(one.value, other.value)
+        return self._rearranged(judged) if moved else None
 
     # What the model returns ----------------------------------------------------------------------
 
@@ -276,13 +279,16 @@ class Blamer:
     def unexplained(self) -> Iterator[Blame]:
         """The models return other values, and no pair of steps says why: the first that is far from its partner."""
         a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
-        limit = UNEXPLAINED * self._judge.clean
+        narrow = self._judge.narrow
+        limit = UNEXPLAINED * (self._judge.clean if narrow is None else min(self._judge.clean, eps_of(narrow)))
         sides = returned(a, b) if a is not None and b is not None else []
         far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
-        first = next((judged for judged in self._judge.judged.values() if judged.error > limit), None)
-        if first is not None:
+        limit = limit if narrow is None else limit / 2  # what is returned tells that it is more than rounding
+        apart = [judged for judged in self._judge.judged.values() if judged.error > limit]
+        begun = [judged for judged in apart if judged.error_in < math.inf] if narrow is not None else []
+        for first in (begun or apart)[:1]:
             because = "what it was given differs already, and nothing that could be paired says since when"
             found = blame(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
             yield replace(found, sure=0.3)

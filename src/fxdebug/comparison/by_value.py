@@ -9,13 +9,15 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 
 from fxdebug.comparison.closeness import distinctive, eps_of, error_between, key_of
+from fxdebug.comparison.measures import TENSORS, Meter
 from fxdebug.comparison.opnames import PIECES, family
 from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.rounding import EXACT, copied, half_step
 from fxdebug.comparison.steps import Run, Step, kindred
 from fxdebug.values import Stats, Value, pooled
 
+UNLIKE = 0.1  # what rounding does not make of one value
 CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
-EXACT = 1e-6  # weights are copied
 
 
 def pair_weights(pairs: Pairs) -> None:
@@ -29,13 +31,13 @@ def pair_weights(pairs: Pairs) -> None:
             if value.number in pairs.values:
                 continue
             for candidate in _near(index, value, limit):
-                if same_shape and candidate.shape != value.shape:
+                if (same_shape and candidate.shape != value.shape) or not _copied(candidate, value):
                     continue
                 if pairs.value(candidate, value, "weights", 0.95):
                     break
 
 
-def pair_values(pairs: Pairs) -> None:
+def pair_values(pairs: Pairs, meter: Meter) -> None:
     """Results that hold the same numbers, in execution order; made by the same operation first."""
     limit = max(CLOSE, _coarse(pairs))
     for alike in (True, False):
@@ -47,6 +49,8 @@ def pair_values(pairs: Pairs) -> None:
             maker = pairs.b.made[value.number]
             candidates = _near(index, value, limit)
             candidates = [v for v in candidates if v.number not in pairs.values_of_a]
+            if limit > CLOSE:
+                candidates = [v for v in candidates if not _merely_alike(v, value, meter, limit)]
             fitting = [v for v in candidates if not alike or _alike(pairs.a.made[v.number], maker)]
             # the one in the call of the same name, where there are several
             fitting.sort(key=lambda v: pairs.of_call(maker.call) is not pairs.a.made[v.number].call)
@@ -55,8 +59,23 @@ def pair_values(pairs: Pairs) -> None:
                 break
 
 
+def _copied(a: Value, b: Value) -> bool:
+    """May two weights of equal statistics be one, in two dtypes?"""
+    return a.dtype == b.dtype or a.stats is None or b.stats is None or copied(a.stats, b.stats, (a.dtype, b.dtype))
+
+
 def _alike(a: Step, b: Step) -> bool:
     return kindred(a, b)
+
+
+def _merely_alike(a: Value, b: Value, meter: Meter, limit: float) -> bool:
+    """Do the data say that these are other numbers, and statistics no more than that they are of one size?
+
+    Numbers in another order have statistics that agree far better than each number of a narrow dtype does.
+    """
+    measures = meter(a, b)
+    unlike = measures.basis == TENSORS and measures.error > UNLIKE
+    return unlike and (error_between(a.stats, b.stats) or 0.0) > limit / 8
 
 
 def _coarse(pairs: Pairs) -> float:
@@ -119,7 +138,7 @@ def pair_fused(pairs: Pairs) -> None:
             if candidate in taken or len(makers) == len(steps) or not (len(makers) == 1 or len(steps) == 1):
                 continue
             stats = _pooled(makers)
-            if stats.count != weights[0].count or (error_between(stats, weights[0]) or 0.0) > EXACT:
+            if stats.count != weights[0].count or not _hold_the_same(stats, weights[0], makers[0], steps[0]):
                 continue
             taken.add(candidate)
             pairs.join(pairs.a.values[candidate], pairs.b.values[given], "weights", 0.9)
@@ -131,6 +150,12 @@ def pair_fused(pairs: Pairs) -> None:
                         continue
                     pairs.value(x, y, "weights", 0.7)
             break
+
+
+def _hold_the_same(a: Stats, b: Stats, one: Step, other: Step) -> bool:
+    """Are these statistics of the same weights, which two steps use in dtypes of their own?"""
+    kinds = one.weights[0].value.dtype, other.weights[0].value.dtype
+    return copied(a, b, kinds) if half_step(*kinds) else (error_between(a, b) or 0.0) <= EXACT
 
 
 def _projections(run: Run, paired: Container[int]) -> dict[int, list[Step]]:

@@ -21,6 +21,7 @@ from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.replaced import rejoin
 from fxdebug.comparison.rows import Rows
 from fxdebug.comparison.steps import run_of
+from fxdebug.comparison.unseen import unseen
 from fxdebug.comparison.verdict import Comparison, Row
 from fxdebug.errors import UsageError
 from fxdebug.trace import Trace
@@ -55,8 +56,9 @@ def compare(
     if isinstance(mapping, (str, os.PathLike)):
         mapping, more = read(mapping)
         globs += more
-    pairs = paired(a, b, mapping)
+    _two_traces(a, b)
     meter = Meter(a, b, tolerance)
+    pairs = paired(a, b, mapping, meter)
     judge = Judge(pairs, meter, tolerance)
     blamer = Blamer(judge)
     blames = [found for judged in judge.all() if (found := blamer.of(judged)) is not None]
@@ -85,10 +87,26 @@ def compare(
         tuple(counted),
         tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
         tuple([call for call in b.calls if call.index not in pairs.calls]),
-        (*rows.notes(), *_unread(meter)),
+        (*rows.notes(), *unseen(judge, {row.position for row in counted}), *_unread(meter)),
         tuple(rows.outputs()),
-        {"tolerance": tolerance, "ignore": globs, "clean": judge.clean, "isolated": bool(b.settings.get("isolated"))},
+        _settings(judge, tolerance, globs),
     )
+
+
+def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "tolerance": tolerance,
+        "ignore": globs,
+        "clean": judge.clean,
+        "isolated": bool(judge.pairs.b.trace.settings.get("isolated")),
+        "narrow": judge.narrow if tolerance is None else None,
+    }
+
+
+def _two_traces(a: object, b: object) -> None:
+    for trace in (a, b):
+        if not isinstance(trace, Trace):
+            raise UsageError(f"compare needs two traces or folders of saved runs, not {type(trace).__name__}")
 
 
 def _unread(meter: Meter) -> Iterator[str]:
@@ -109,11 +127,11 @@ def _surer(kept: list[Blame]) -> list[Blame]:
     return [*before[:1], *surer] if surer else kept
 
 
-def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None = None) -> Pairs:
+def paired(
+    a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None = None, meter: Meter | None = None
+) -> Pairs:
     """What belongs together in two traces."""
-    for trace in (a, b):
-        if not isinstance(trace, Trace):
-            raise UsageError(f"compare needs two traces or folders of saved runs, not {type(trace).__name__}")
+    _two_traces(a, b)
     graphs = a.explanation is not None and b.explanation is not None  # calls are held against calls
     one, other = run_of(a, graphs=graphs), run_of(b, graphs=graphs)
     for run in (one, other):
@@ -122,7 +140,7 @@ def paired(a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None =
     pairs = Pairs(one, other)
     pair_by_path(pairs)
     pair_weights(pairs)
-    pair_values(pairs)
+    pair_values(pairs, meter or Meter(a, b))
     pair_forwards(pairs)
     pair_fused(pairs)
     pair_bodies(pairs)

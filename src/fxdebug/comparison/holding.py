@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from fxdebug.comparison.by_value import EXACT
-from fxdebug.comparison.closeness import size_of
+from fxdebug.comparison.closeness import eps_of, size_of
+from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.regions import Region, parts
+from fxdebug.comparison.rounding import EXACT, half_step, rounded, summed
 from fxdebug.comparison.steps import Run, Step
-from fxdebug.values import Stats, Value
+from fxdebug.values import Stats, Value, pooled
 
 
 def makers(run: Run, step: Step, partner: Callable[[Value], Value | None], other: Run) -> Iterable[Step]:
@@ -26,18 +27,41 @@ def folds(found: Region) -> bool:
     return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in found.doing)
 
 
-def hold_others(a: Iterable[Value], b: Iterable[Value]) -> bool:
-    """Do two sets of weights hold other numbers? Matrices and vectors apart; a vector of zeros may be left out."""
+def hold_others(a: Iterable[Value], b: Iterable[Value], meter: Meter) -> bool:
+    """Do two sets of weights hold other numbers? Matrices and vectors apart; a vector of zeros may be left out.
+
+    Numbers of two dtypes may be as far apart as rounding drives them: each of them where the data are there, else
+    their sums.
+    """
+    left, right = list(a), list(b)
     for matrices in (True, False):
-        sides = [[v.stats for v in side if (len(v.shape) > 1) == matrices] for side in (list(a), list(b))]
-        known = [[stats for stats in side if stats is not None] for side in sides]
+        sides = [[v for v in side if (len(v.shape) > 1) == matrices and v.stats] for side in (left, right)]
+        known = [[v.stats for v in side if v.stats is not None] for side in sides]
         if matrices and sum(s.count for s in known[0]) != sum(s.count for s in known[1]):
             return False  # of different sizes: they do not stand for each other
-        sums = [_sums(side) for side in known]
-        size = max(sums[0][1], sums[1][1])
-        if size and any(abs(x - y) > EXACT * scale for x, y, scale in zip(*sums, (math.sqrt(size), size))):
+        kinds = _kinds(*sides)
+        same = meter.hold_the_same(sides[0], sides[1], *rounded(kinds)) if half_step(*kinds) else None
+        if same is False or (same is None and _other_sums(known[0], known[1], kinds)):
             return True
     return False
+
+
+def _kinds(a: Iterable[Value], b: Iterable[Value]) -> tuple[str, str]:
+    """The coarsest dtype of either side, where they do not have the same ones."""
+    one, other = ({value.dtype for value in side} for side in (a, b))
+    if one == other or not one or not other:
+        return "", ""
+    return max(one, key=lambda dtype: eps_of(dtype)), max(other, key=lambda dtype: eps_of(dtype))
+
+
+def _other_sums(a: list[Stats], b: list[Stats], kinds: tuple[str, str]) -> bool:
+    """Do statistics say that these are other numbers?"""
+    sums = [_sums(side) for side in (a, b)]
+    size = max(sums[0][1], sums[1][1])
+    whole = pooled(a or b)
+    mean, squares = summed(whole, kinds)
+    limits = (max(EXACT, mean) * math.sqrt(size), max(EXACT, squares) * size)
+    return bool(size) and any(abs(x - y) > limit for x, y, limit in zip(*sums, limits))
 
 
 def _sums(parts: Iterable[Stats]) -> tuple[float, float]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fxdebug.comparison.by_flow import facing
-from fxdebug.comparison.closeness import EPS, eps_of, masked, size_of, spread, tolerance_of
+from fxdebug.comparison.closeness import EPS, distinctive, eps_of, masked, size_of, spread, tolerance_of
 from fxdebug.comparison.measures import Measures, Meter
-from fxdebug.comparison.opnames import NORMS, RANDOM, SUMS, UNINITIALISED, family, settings
+from fxdebug.comparison.opnames import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.comparison.pairs import Pairs
+from fxdebug.comparison.rounding import copied, enlarged, half_step, narrower, rounded
 from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Value
 
@@ -18,6 +19,7 @@ from fxdebug.values import Value
 # outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.
 GROWTH = 30.0
 DEEPEST = 8  # steps that are looked back for data
+FARTHEST = 24  # values that are looked back for how large errors are
 SHARP_EPS = 16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
 FEW, NARROW_FEW = 0.02, 0.1  # share of integers that may differ where the scores behind them do not agree exactly
 
@@ -63,6 +65,7 @@ class Judge:
         self._given_tolerance = tolerance
         kinds = [_dtypes(run) for run in (pairs.a, pairs.b)]
         self.same_dtypes = kinds[0] == kinds[1]
+        self.narrow = narrower(*kinds)  # what one run has in place of the other's dtype
         widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
         self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")  # what inputs may be off by
         narrow = eps_of(*widest) > EPS["float32"]
@@ -104,7 +107,7 @@ class Judge:
         error_in, worst, weights, exact = 0.0, None, None, True
         for one, other in sides:
             error = self.between(one, other)
-            if one.weight and other.weight and error > self.meter.tolerance(one.value, other.value):
+            if one.weight and other.weight and self._others(one.value, other.value, error):
                 weights = weights or (one, other)
             elif error > error_in:
                 error_in, worst = error, (one, other)
@@ -122,7 +125,9 @@ class Judge:
         carried = error_in
         if measures.basis == "tensors":  # what is known of the inputs by statistics alone may be far less than it is
             carried = max([error_in, *(self._carried(other.value, 0) for _, other in sides if not other.weight)])
-        handed_on = GROWTH * carried * self._enlarged(step, sides)
+        handed_on = self._handed_on(step, partner, sides, a, carried, measures.basis)
+        if self._only_looked_up(step, partner):
+            tolerance = min(tolerance, 2 * half_step(a.dtype, b.dtype))
         if step.name in SUMS:
             rounding, handed = self._cancelled(sides, a)
             tolerance, handed_on = max(tolerance, rounding), max(handed_on, handed)
@@ -130,6 +135,54 @@ class Judge:
         if not weights and error_in > max(self.clean, tolerance):
             adds = False
         return Judged(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
+
+    def _others(self, a: Value, b: Value, error: float) -> bool:
+        """Do two weights hold other numbers? In another dtype they are as far apart as one rounding drives them."""
+        if self._given_tolerance is not None or not half_step(a.dtype, b.dtype) or not distinctive(a):
+            return error > self.meter.tolerance(a, b)
+        kinds = a.dtype, b.dtype
+        if a.stats is not None and b.stats is not None and not copied(a.stats, b.stats, kinds):
+            return True
+        return self.meter(a, b).basis == "tensors" and error > rounded(kinds)[0]
+
+    def _only_looked_up(self, step: Step, partner: Step) -> bool:
+        """Is what came out, on both sides, some of the numbers of weights, which nothing was done to but rounding?"""
+        if self.narrow is None or self._given_tolerance is not None:
+            return False
+        floats = [given for side in (partner, step) for given in side.inputs if given.value.dtype in EPS]
+        alike = all(side.name in LOOKUPS | PIECES for side in (partner, step))
+        return alike and bool(floats) and all(given.weight for given in floats)
+
+    def _handed_on(
+        self, step: Step, partner: Step, sides: list[tuple[Given, Given]], a: Value, carried: float, basis: str
+    ) -> float:
+        """What a step may make of the errors that it was given."""
+        usual = GROWTH * carried * self._enlarged(step, sides)
+        if self.narrow is None or family(partner.name) != family(step.name):
+            return usual
+        most = enlarged(step, sides, a)  # in a narrower dtype errors are large: one must know better
+        if most is None:
+            return usual
+        before = [self._gathered(other.value) for _, other in sides if not other.weight]
+        unsure = 1.0 if basis == "tensors" else 2.0  # of one element, the largest, not of all
+        return min(usual, unsure * most * max([carried, eps_of(self.narrow) / 4, *before]))
+
+    def _gathered(self, value: Value) -> float:
+        """The largest error seen on the way to a value: what one looks like in statistics may be small by chance."""
+        pending, seen, found = [value], set[int](), 0.0
+        while pending and len(seen) < FARTHEST:
+            at = pending.pop(0)
+            root = self.pairs.b.root(at)
+            if root.number in seen:
+                continue
+            seen.add(root.number)
+            partner = self.pairs.of_value(at)
+            if partner is not None and self.pairs.sure_of(at) and comparable(partner, at) and at.dtype in EPS:
+                error = self.meter(partner, at).error
+                found = max(found, error if math.isfinite(error) else 0.0)
+            maker = self.pairs.b.made.get(root.number)
+            pending += [] if maker is None else [given.value for given in maker.data]
+        return found
 
     def _carried(self, value: Value, depth: int) -> float:
         """The error that a value of b surely has: its own, or that of what it was made of, where data tells more."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from fxdebug.values import Value
 
 TENSORS, SAMPLE, STATISTICS = "tensors", "sample", "statistics"
 SAMPLES = 16
+NEARER = 8  # times: so much closer are the same numbers once they are sorted
 PIECE = 1 << 22  # elements compared at a time
 
 
@@ -99,7 +100,7 @@ class Meter:
             by_stats = 0.0
         if math.prod(a.shape) != math.prod(b.shape) and not _repeated(a, b):
             return Measures(math.inf, what="shape")
-        if a.shape == b.shape:
+        if _squeezed(a.shape) == _squeezed(b.shape):
             if a.saved is not None and b.saved is not None:
                 both = self._tensors(a, b)
                 if both is not None:
@@ -110,6 +111,30 @@ class Meter:
         if by_stats is None:
             return Measures(0.0, what="unknown")
         return Measures(by_stats, STATISTICS, "nonfinite" if _other_nonfinite(a, b) else "")
+
+    def hold_the_same(self, a: Sequence[Value], b: Sequence[Value], relative: float, least: float) -> bool | None:
+        """Do two sets of tensors hold the same numbers in whatever order, zeros aside? ``None`` without their data."""
+        both = self._sorted(a, b)
+        return None if both is None else bool(((both[0] - both[1]).abs() <= relative * both[0].abs() + least).all())
+
+    def in_another_order(self, a: Value, b: Value) -> bool:
+        """Do the data say that nearly the same numbers are there, and not in their places?"""
+        measures, both = self(a, b), self._sorted([a], [b])
+        if measures.basis != TENSORS or both is None or not 0.0 < measures.error < math.inf:
+            return False
+        apart, size = float((both[0] - both[1]).norm()), float(both[0].norm())
+        return apart * NEARER <= (measures.relative or 0.0) * size
+
+    def _sorted(self, a: Sequence[Value], b: Sequence[Value]) -> tuple[Any, Any] | None:
+        """All numbers of either side but zeros, from the least to the largest, where the data are there."""
+        if any(value.saved is None for value in (*a, *b)):
+            return None
+        try:
+            one, other = _in_order(map(self._a.tensor, a)), _in_order(map(self._b.tensor, b))
+        except Exception as error:  # as where one pair is read
+            self.unread[first_line(error)] += 1
+            return None
+        return None if one.numel() != other.numel() else (one, other)  # some may be too small for the narrower dtype
 
     # Tensors -------------------------------------------------------------------------------------
 
@@ -138,6 +163,11 @@ class Meter:
         """The elements at fixed positions, where one side kept only those."""
         one, other = _sample(self._a, a), _sample(self._b, b)
         return None if one is None or other is None or len(one) != len(other) else (one, other)
+
+
+def _squeezed(shape: Sequence[int]) -> list[int]:
+    """A shape without its dimensions of one: elements lie the same with and without."""
+    return [size for size in shape if size != 1]
 
 
 def _sample(trace: Trace, value: Value) -> Sequence[float] | None:
@@ -261,6 +291,15 @@ def _top(one: Any, hidden: float) -> float:
         if piece.numel():
             top = max(top, float(piece.abs().max()))
     return top
+
+
+def _in_order(tensors: Iterable[Any]) -> Any:
+    """All elements but zeros, from the least to the largest: rounding changes no places among them."""
+    import torch
+
+    with torch.no_grad():
+        held = torch.cat([_double(x.to_dense() if x.is_sparse else x).reshape(-1) for x in tensors])
+        return held[held != 0].sort().values
 
 
 def _double(x: Any) -> Any:

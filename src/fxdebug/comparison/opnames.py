@@ -63,6 +63,9 @@ TURNING = frozenset(
     "transpose permute t T mT movedim moveaxis swapaxes swapdims adjoint getattr repeat repeat_interleave tile".split()
 )
 
+# They take rows out of a table.
+LOOKUPS = frozenset(["embedding", "index_select", "gather", "take"])
+
 REPEATING = COPYING - {"cat", "stack"}
 
 # They take a part of a value: what they give is wrong only if what they take it from is in another order.

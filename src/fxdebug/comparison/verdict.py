@@ -119,8 +119,14 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Are the runs equal within tolerance?"""
+        """Are the runs equal within tolerance? In two dtypes (``narrow``) that tells less than their being equal."""
         return not self.findings
+
+    @property
+    def narrow(self) -> str | None:
+        """The dtype that one run has in place of the other's: nothing below what it rounds can be told."""
+        known = self.settings.get("narrow")
+        return None if known is None else str(known)
 
     def __bool__(self) -> bool:
         return self.equal
@@ -176,7 +182,8 @@ class Comparison:
         return api.comparison_text(self)
 
     def __repr__(self) -> str:
-        first = f"first {self.first}" if self.first is not None else "equal within tolerance"
+        equal = "equal within tolerance" if self.narrow is None else f"no difference beyond what {self.narrow} explains"
+        first = f"first {self.first}" if self.first is not None else equal
         return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
 
     def _repr_html_(self) -> str:

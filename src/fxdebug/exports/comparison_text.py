@@ -110,7 +110,9 @@ def verdict(comparison: Comparison) -> Text:
         return Text.assemble(("different: ", "bold red"), (at, "bold"))
     if not calls + operations:
         return Text("nothing to compare: no call of one run has a counterpart with numbers in the other", "bold yellow")
-    text = Text.assemble(("equal within tolerance: ", "bold green"), _plural(calls, "call"))
+    narrow = comparison.narrow
+    equal = "equal within tolerance" if narrow is None else f"no difference beyond what {narrow} explains"
+    text = Text.assemble((f"{equal}: ", "bold green"), _plural(calls, "call"))
     if operations:
         text.append(f", {_plural(operations, 'operation')}")
     worst = comparison.worst
@@ -126,6 +128,8 @@ def verdict(comparison: Comparison) -> Text:
             "what is ignored, or rounding that adds up"
             if comparison.settings.get("ignore")
             else "rounding that adds up"
+            if narrow is None
+            else f"rounding that adds up, or what {narrow} hides"
         )
         text.append(f"\nwhat was returned differs by {error_of(furthest)}: {why}", "yellow")
     return text
