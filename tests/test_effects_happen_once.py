@@ -30,6 +30,7 @@ from torch.backends import cudnn
 
 from fxdebug import fx_debug
 from fxdebug.capture import reach
+from fxdebug.capture.explain import forget_patterns
 
 Count = Callable[[], Any]
 
@@ -401,3 +402,24 @@ def test_a_function_of_torch_s_that_the_program_replaced_is_called_once(monkeypa
     trace = fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.ones(1, 2))
     assert trace.explanation is not None
     assert counted == [1]
+
+
+class Draws(nn.Module):
+    """It draws a random number of Python's, and then uses up what a trace is not to use up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = itertools.count(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + next(self.numbers) if random.random() < 2 else x
+
+
+def test_numbers_drawn_by_a_body_that_cannot_be_traced_are_not_those_of_the_next() -> None:
+    x, second = torch.ones(1, 3), Calls(lambda: None)
+    forget_patterns()
+    trace = fx_debug(nn.Sequential(Draws(), second), x)
+    assert [(call.id, call.status) for call in trace.calls][:3] == [
+        ("#0", "verified"), ("0#0", "recorded"), ("1#0", "verified")
+    ]  # fmt: skip
+    assert torch.equal(trace.find("1")[0].fx(x), second(x))

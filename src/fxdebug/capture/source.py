@@ -74,13 +74,13 @@ _TORCH = str(Path(torch_module.__file__).parents[2])
 _PYTHON = str(Path(os.__file__).parent) + os.sep
 
 
-_BEGINNINGS: set[CodeType] = set()
+_beginnings: dict[int, CodeType] = {}  # by id: to hash code takes longer than all the rest
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def begins(function: _Function) -> _Function:
     """Mark a function that runs the program's code anew: whoever called it did not ask for what happens there."""
-    _BEGINNINGS.add(function.__code__)
+    _beginnings[id(function.__code__)] = function.__code__
     return function
 
 
@@ -112,7 +112,7 @@ def user_line(
             return _shared(frame, known)
         if code is inside and called is not None:
             return called
-        if code in _BEGINNINGS:
+        if id(code) in _beginnings:
             return None
         frame = frame.f_back
     return None

@@ -94,8 +94,8 @@ class State:
                 self.put_back_attributes()
                 for back in settings:
                     self.changed = back() or self.changed
-        before, self._drawn = self._drawn, _drawn()
-        self.drew = self._drawn != before
+                before, self._drawn = self._drawn, _drawn()
+                self.drew = self._drawn != before
 
     def _take_down(self) -> None:
         for place in self._others:
