@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import replace
-
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.between import Between
-from fxdebug.comparison.closeness import EPS, eps_of, error_between, visible
+from fxdebug.comparison.closeness import EPS, error_between, visible
 from fxdebug.comparison.disorder import accused, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
-from fxdebug.values import Outputs, Value, shape_text
-
-UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers as much by rounding
+from fxdebug.values import Value, shape_text
 
 
 class Blamer:
@@ -26,7 +20,7 @@ class Blamer:
         self._judge = judge
         self._pairs = judge.pairs
         self._told: set[object] = set()
-        self._between = Between(judge, self._told)
+        self.between = self._between = Between(judge, self._told)
 
     def of(self, judged: Judged) -> Blame | None:
         """The finding behind a step that is beyond tolerance; ``None`` where the error was inherited."""
@@ -253,62 +247,3 @@ class Blamer:
         # in two dtypes statistics tell too little
         moved = self._judge.same_dtypes or self._judge.meter.in_another_order(one.value, other.value)
         return self._rearranged(judged) if moved else None
-
-    # What the model returns ----------------------------------------------------------------------
-
-    def of_outputs(self) -> Iterator[Blame]:
-        """What is wrong with what the models return although no step is: another value, one less."""
-        a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
-        if a is None or b is None:
-            return
-        steps = self._pairs.b.steps
-        for one, other in returned(a, b):
-            if self._pairs.are(one, other) or not steps or not comparable(one, other):
-                continue
-            measures = self._judge.meter(one, other)
-            tolerance = self._judge.meter.tolerance(one, other)
-            if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean):
-                continue
-            step = self._pairs.b.made.get(other.number) or steps[-1]
-            partner = self._pairs.a.made.get(one.number) or step
-            judged = Judged(step, partner, one, other, measures, 0.0, tolerance, True, at=len(steps))
-            found = self._between.ask(judged, one, other)
-            if found is not None:
-                yield replace(found, absorbable=False)
-
-    def unexplained(self) -> Iterator[Blame]:
-        """The models return other values, and no pair of steps says why: the first that is far from its partner."""
-        a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
-        narrow = self._judge.narrow
-        limit = UNEXPLAINED * (self._judge.clean if narrow is None else min(self._judge.clean, eps_of(narrow)))
-        sides = returned(a, b) if a is not None and b is not None else []
-        far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
-        if not any(measures.error > limit for measures in far if measures.what != "unknown"):
-            return
-        limit = limit if narrow is None else limit / 2  # what is returned tells that it is more than rounding
-        apart = [judged for judged in self._judge.judged.values() if judged.error > limit]
-        begun = [judged for judged in apart if judged.error_in < math.inf] if narrow is not None else []
-        for first in (begun or apart)[:1]:
-            because = "what it was given differs already, and nothing that could be paired says since when"
-            found = blame(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
-            yield replace(found, sure=0.3)
-
-
-def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
-    """What two models return, place by place; in order where they call the places otherwise.
-
-    One that returns a tuple may leave out what stands further back (a cache): the first of its size is meant.
-    """
-    named = dict(a.named())
-    if len(named) == 1 and len(b) == 1:
-        return [(next(iter(a)), next(iter(b)))]
-    sides = [(named[slot], value) for slot, value in b.named() if slot in named]
-    if sides or len(named) == len(b):
-        return sides or list(zip(named.values(), b))
-    left, found = list(named.values()), []
-    for value in b:
-        partner = next((one for one in left if one.numel == value.numel and comparable(one, value)), None)
-        if partner is not None:
-            left = left[left.index(partner) + 1 :]
-            found.append((partner, value))
-    return found

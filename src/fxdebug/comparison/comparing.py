@@ -19,6 +19,7 @@ from fxdebug.comparison.mapping import Mapped, ignored, read, renaming
 from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.replaced import rejoin
+from fxdebug.comparison.returned import Returned
 from fxdebug.comparison.rows import Rows
 from fxdebug.comparison.steps import run_of
 from fxdebug.comparison.unseen import unseen
@@ -62,7 +63,8 @@ def compare(
     judge = Judge(pairs, meter, tolerance)
     blamer = Blamer(judge)
     blames = [found for judged in judge.all() if (found := blamer.of(judged)) is not None]
-    blames += blamer.of_outputs()
+    outputs = Returned(judge, blamer.between)
+    blames += outputs.blames()
     rows = Rows(judge, globs)
     counted: list[Row] = [*rows.inputs(), *rows.raised()]
     absorbed: dict[int, Blame] = {}
@@ -76,7 +78,7 @@ def compare(
             kept.append(blame)
     counted += [rows.finding(blame) for blame in _surer(kept)]
     if not counted:
-        counted = [rows.finding(blame) for blame in blamer.unexplained() if not ignored(blame.call.path, globs)]
+        counted = [rows.finding(blame) for blame in outputs.unexplained() if not ignored(blame.call.path, globs)]
     counted += handed(judge, counted, globs)
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)

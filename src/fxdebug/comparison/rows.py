@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fxdebug import query
 from fxdebug.comparison.accusation import Blame
-from fxdebug.comparison.blame import returned
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.mapping import ignored
 from fxdebug.comparison.measures import EQUAL, Measures
+from fxdebug.comparison.returned import returned
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.comparison.verdict import Row, Side
 from fxdebug.trace import Call
