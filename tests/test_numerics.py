@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import subprocess
 import sys
 import warnings
@@ -506,3 +507,67 @@ def test_a_weight_inside_a_fused_layer_is_named():
         layer.linear1.weight[0, 0] = torch.nan
         (found,) = fx_debug(nn.Sequential(layer), torch.randn(2, 4, 8)).check()
     assert (found.kind, found.path) == ("weight", "0") and "linear1.weight" in found.what
+
+
+class Then(nn.Module):
+    """What is done to scores of which some are masked."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def forward(self, x):
+        return self.then(x.masked_fill(torch.tensor([True, False, False, False]), -math.inf))
+
+
+OVERFLOWS = {
+    "exp": lambda y: y.exp(),
+    "mul": lambda y: y * 1e38,
+    "half": lambda y: (y * 1e4).half(),
+    "div": lambda y: y / torch.zeros(4),
+    "sub": lambda y: y * 3e36 - (y * -3e36),
+}
+
+
+@pytest.mark.parametrize("op", OVERFLOWS)
+def test_an_overflow_beside_a_mask_is_found(op):
+    found = fx_debug(Then(OVERFLOWS[op]), torch.tensor([1.0, 100.0, 2.0, 3.0])).check()
+    assert [(finding.kind, finding.op) for finding in found if finding.severity == "error"] == [("inf", op)]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda y: y.softmax(-1),
+        lambda y: y * 2,
+        lambda y: -y,
+        lambda y: (y / 2).exp() * 0.5,
+        lambda y: y.half().softmax(-1),
+        lambda y: (y.repeat(3) + y.masked_fill(y < 2.5, -math.inf).repeat(3)).softmax(-1),
+        lambda y: (y + torch.finfo(torch.float32).min).softmax(-1),
+        lambda y: (y[:, None] + y).exp(),
+    ],
+)
+def test_a_mask_that_is_worked_with_is_no_fault(then):
+    assert fx_debug(Then(then), torch.tensor([1.0, 10.0, 2.0, 3.0])).check().healthy
+
+
+@pytest.mark.parametrize("scale", [65536.0, 1e5, 65536])
+@pytest.mark.parametrize("x", [[1.0, 2.0], [-1.0, 0.5], [-2.0, -3.0]])
+def test_a_scale_that_float16_does_not_have_is_no_mask(scale, x):
+    class Scales(nn.Module):
+        def forward(self, x):
+            return x.half() * scale
+
+    found = fx_debug(Scales(), torch.tensor(x)).check()
+    assert [(finding.kind, finding.op) for finding in found] == [("inf", "mul")]
+
+
+def test_a_twin_that_has_numbers_where_the_run_has_none_differs_infinitely():
+    class Squares(nn.Module):
+        def forward(self, x):
+            return (x * x).sum()
+
+    shadow = fxdebug.shadow(Squares(), torch.tensor([300.0, 2.0]).half())
+    assert shadow.error == math.inf
+    assert [finding.op for finding in shadow.findings] == ["mul"]

@@ -78,6 +78,21 @@ _EXPONENTIALS = frozenset("exp exp2 expm1 sinh cosh".split())
 _PRODUCTS = frozenset("mul rmul imul multiply matmul mm bmm baddbmm addmm linear einsum dot mv conv1d conv2d".split())
 
 
+# What they make of -Inf is not +Inf.
+_KEEP_SIGNS = _EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
+# An infinity in what they make was in its place before, or they made it.
+_ONE_BY_ONE = (
+    _ADDS - {"addmm", "baddbmm"}
+    | DIVIDES
+    | _EXPONENTIALS
+    | CASTS
+    | frozenset("mul rmul imul multiply pow rpow ipow float_power square".split())
+)
+# They put the numbers in their arguments somewhere as they are.
+_PUTS = CURES | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())
+_SCALES = frozenset("mul rmul imul multiply div divide truediv add radd iadd".split())  # up to 65536 in float16, say
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What an operation made: ``kind`` is ``nan``, ``inf``, ``meant`` or ``uninitialised``; ``why`` says how."""
@@ -156,7 +171,7 @@ def judge(
             return Verdict(NAN, "NaN is written there as a number")
         return Verdict(NAN, _why_nan(op, literals, given, bad[0]))
     if any(map(broken, given)):
-        return _more_infinite(op, given, bad)
+        return _more_infinite(op, literals, given, bad)
     return _infinite(op, literals, given, bad[0])
 
 
@@ -178,11 +193,26 @@ def _number(number: float) -> str:
 # Infinities --------------------------------------------------------------------------------------
 
 
-def _more_infinite(op: str, given: Sequence[Value], bad: Sequence[Value]) -> Verdict | None:
-    """Adding to -Inf gives no +Inf: that comes from elsewhere in the same sum."""
-    if op in ("add", "radd", "iadd") and _count(bad, "posinf") and not _count(given, "posinf"):
-        return Verdict(INF, f"the sum is beyond the largest {bad[0].dtype}, {_largest(bad[0])}")
+def _more_infinite(op: str, literals: Sequence[float], given: Sequence[Value], bad: Sequence[Value]) -> Verdict | None:
+    """Infinities beside those that were given: of a sign that these do not lead to, or more than there were."""
+    if op in _KEEP_SIGNS and _count(bad, "posinf") and not _count(given, "posinf"):
+        if op in ("add", "radd", "iadd"):
+            return Verdict(INF, f"the sum is beyond the largest {bad[0].dtype}, {_largest(bad[0])}")
+        return _infinite(op, literals, given, bad[0])
+    if op in ("sub", "isub", "subtract") and len(given) == 2:  # +Inf comes of the first one's, or of the other's -Inf
+        first, other = ([value] for value in given)
+        if _count(bad, "posinf") and not _count(first, "posinf") and not _count(other, "neginf"):
+            return _infinite(op, literals, given, bad[0])
+    is_each_by_itself = op in _ONE_BY_ONE and all(
+        value.numel == bad[0].numel for value in given if broken(value)
+    )  # one that is broadcast counts more than once
+    if is_each_by_itself and _infinities(bad) > _infinities(given):
+        return _infinite(op, literals, given, bad[0])
     return None
+
+
+def _infinities(values: Sequence[Value]) -> int:
+    return _count(values, "posinf") + _count(values, "neginf")
 
 
 def _count(values: Iterable[Value], name: str) -> int:
@@ -195,7 +225,8 @@ def _infinite(op: str, literals: Sequence[float], given: Sequence[Value], made: 
     largest = LARGEST.get(made.dtype, math.inf)
     if any(map(math.isinf, literals)):
         return Verdict(MEANT, "an infinity is written there as a number")
-    if any(number < -largest or (isinstance(number, float) and number > largest) for number in literals):
+    beyond = [n for n in literals if n < -largest or (isinstance(n, float) and n > largest)]
+    if beyond and (op in _PUTS or not made.stats.posinf) and (op not in _SCALES or max(beyond) < 0):
         return Verdict(MEANT, f"a number that {made.dtype} does not have is written there")
     if not made.stats.posinf:
         if any(map(masking, given)):

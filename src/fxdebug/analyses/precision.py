@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -57,7 +58,8 @@ def judged(
 def _row(net: Network, node: Node, error: float, inherited: float) -> Row:
     eps = 0.0 if node.dtype is None else EPS.get(node.dtype, 0.0)
     inputs = tuple(dict.fromkeys(edge.value for edge in net.into.get(node.id, ()) if edge.value is not None))
-    growth = error / max(inherited, eps) if max(inherited, eps) else 0.0
+    before = max(inherited, eps)
+    growth = 1.0 if inherited == math.inf else error / before if before else 0.0
     call, ratio = net.call_id(node.call), _ratio(node, inputs)
     return Row(
         node.id, node.path, call, node.op, node.source, error, inherited, growth, node.value, inputs, ratio

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +113,9 @@ class _Compared:
 
 
 def relative_error(native: Tensor, twin: Tensor) -> float:
-    """The norm of the difference over the norm of the twin, without masked and non-finite elements.
+    """The norm of the difference over the norm of the twin, without masked elements and what is not finite in both.
+
+    It is infinite where the twin has numbers and the run has none.
 
     >>> relative_error(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0], dtype=torch.float64))
     0.0
@@ -121,8 +124,12 @@ def relative_error(native: Tensor, twin: Tensor) -> float:
     wide = torch.complex128 if twin.is_complex() else torch.float64
     a, b = native.to(wide), twin.to(wide)
     known = torch.isfinite(a) & torch.isfinite(b)
+    lost = torch.isfinite(b) & ~torch.isfinite(a)  # it overflowed, or is no number
     if not a.is_complex():
         known &= (a > lowest) & (b > lowest)
+        lost &= (b > lowest) & ~(a == -torch.inf)  # masks
+    if lost.any():
+        return math.inf
     a, b = a[known], b[known]
     difference, size = float(torch.linalg.vector_norm(a - b)), float(torch.linalg.vector_norm(b))
     return difference / size if size else float(difference > 0)
