@@ -571,3 +571,47 @@ def test_a_twin_that_has_numbers_where_the_run_has_none_differs_infinitely():
     shadow = fxdebug.shadow(Squares(), torch.tensor([300.0, 2.0]).half())
     assert shadow.error == math.inf
     assert [finding.op for finding in shadow.findings] == ["mul"]
+
+
+CURED = {
+    "zeros like it": lambda x: (y := x / x, torch.where(x == 0, torch.zeros_like(y), y))[1],
+    "a new zero": lambda x: (y := x / x, torch.where(x == 0, y.new_zeros(()), y))[1],
+    "sevens like it": lambda x: (y := x / x, torch.where(x == 0, torch.full_like(y, 7), y))[1],
+    "the root": lambda x: torch.where(x >= 1, (x - 1).sqrt(), 0.0),
+    "the power": lambda x: torch.where(x >= 1, (x - 1) ** 0.5, 0.0),
+    "the logarithm": lambda x: torch.where(x > 1, (x - 1).log(), 0.0),
+    "nan_to_num": lambda x: (x * 9).acos().nan_to_num(),
+    "nanmean": lambda x: x.masked_fill(x > 1, math.nan).nanmean(),
+}
+
+
+class Runs(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x):
+        return self.body(x)
+
+
+@pytest.mark.parametrize("name", CURED)
+def test_what_is_put_right_at_once_is_advice_and_stops_no_run(name):
+    x = torch.tensor([0.0, 1.0, 2.0])
+    found = fx_debug(Runs(CURED[name]), x).check()
+    assert found.healthy and [finding.severity for finding in found] == ["advice"]
+    fx_debug(Runs(CURED[name]), x, stop_on_nonfinite=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "body"),
+    [
+        ("sqrt", lambda x: (x - 1).sqrt() * 2),
+        ("log", lambda x: (x - 1).log()),
+        ("exp", lambda x: (x * 1000).exp() + 1),
+        ("masked_fill", lambda x: x.masked_fill(x > 1, math.nan).mean()),
+    ],
+)
+def test_what_is_not_put_right_stops_the_run_by_the_name_of_who_made_it(op, body):
+    with pytest.raises(fxdebug.NonFinite) as stopped:
+        fx_debug(Runs(body), torch.tensor([0.0, 1.0, 2.0]), stop_on_nonfinite=True)
+    assert stopped.value.op == op

@@ -279,6 +279,19 @@ _DOMAINS: dict[str, tuple[str, str]] = {
 }
 
 
+# Taken of everything, also where that is not defined or too large, to be chosen from with ``where``.
+CHOSEN_FROM = OF_ZERO | frozenset(_DOMAINS) | _EXPONENTIALS | frozenset("pow rpow ipow float_power".split())
+
+
+def only_the_shape(op: str) -> bool:
+    """Does an operation use nothing of a tensor but its shape and kind?
+
+    >>> only_the_shape("zeros_like"), only_the_shape("new_full"), only_the_shape("neg")
+    (True, True, False)
+    """
+    return op.endswith("_like") or op.startswith("new_")
+
+
 def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> str:
     first = given[0].stats if given else None
     if not given:

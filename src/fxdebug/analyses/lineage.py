@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from fxdebug.graph import Edge, Network, Node
-from fxdebug.nonfinite import OVERWRITES, TAKES_OUT
+from fxdebug.nonfinite import OVERWRITES, TAKES_OUT, only_the_shape
 from fxdebug.trace import Call
 from fxdebug.values import Group, Value
 
@@ -229,6 +229,8 @@ def is_output(node: Node) -> bool:
 
 def _only_asks(node: Node) -> bool:
     """Does it only ask (for a size, for NaN, whether one is larger), so that nothing of the value is in its result?"""
+    if only_the_shape(node.op):
+        return True
     return node.op not in TAKES_OUT and all(value.dtype == "bool" for value in node.values)
 
 

@@ -31,6 +31,7 @@ from fxdebug.nonfinite import (
     counted,
     judge,
     masking,
+    only_the_shape,
 )
 from fxdebug.ops import Ref
 from fxdebug.query import network
@@ -229,7 +230,7 @@ class NonFinites:
             return False
         edges = [edge for edge in self._net.out_of.get(node.id, ()) if edge.kind == "data"]
         later = [self._net.nodes[edge.target] for edge in edges]
-        later = [other for other in later if is_operation(self._net, other) and not other.op.endswith("_like")]
+        later = [other for other in later if is_operation(self._net, other) and not only_the_shape(other.op)]
         return bool(later) and all(self._replaced(other, steps - 1) for other in later)
 
     def _sentence(self, origin: Origin, verdict: Verdict, reader: Node | None) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.frame import Frame
 from fxdebug.errors import NonFinite
 from fxdebug.nonfinite import (
+    CHOSEN_FROM,
     CURES,
-    DIVIDES,
-    INF,
     MEANT,
-    OF_ZERO,
+    NAN,
     OVERWRITES,
     SOFTMAXES,
     TAKES_OUT,
@@ -25,6 +25,7 @@ from fxdebug.nonfinite import (
     described,
     judge,
     masking,
+    only_the_shape,
 )
 from fxdebug.values import Value
 
@@ -46,7 +47,7 @@ def _put_right(pending: _Culprit, op: str, made: list[Value]) -> bool:
     if any(map(broken, made)):
         return False
     asked = op not in TAKES_OUT and all(not value.dtype.startswith(("float", "bfloat", "complex")) for value in made)
-    return op in CURES or asked or pending.kind == UNINITIALISED
+    return op in CURES or asked or only_the_shape(op) or pending.kind == UNINITIALISED
 
 
 def _only_low(value: Value) -> bool:
@@ -71,8 +72,9 @@ class StopOnNonFinite:
     """A watcher that raises :class:`~fxdebug.errors.NonFinite` where the first unmeant NaN or infinity is made.
 
     What an operation only passes on is no reason: where its operands have one, that was meant (or would have been
-    stopped at). Divisions, logarithms and powers of 0, a fully masked softmax, and memory that was never written to
-    are told of when the next operation does not put something else there.
+    stopped at). Divisions, logarithms, roots, powers and exponentials, a fully masked softmax, a NaN that is written
+    there as a number, and memory that was never written to are told of when the next operation does not put something
+    else there.
     """
 
     def __init__(self) -> None:
@@ -117,8 +119,8 @@ class StopOnNonFinite:
         unwritten = op in WRITES and bad[0].storage in self._unfilled and not any(map(broken, given))
         if verdict.kind == UNINITIALISED or unwritten:
             return self._keep(bad, culprit._replace(kind=UNINITIALISED))
-        of_zero = op in OF_ZERO and (verdict.kind == INF or op in DIVIDES)
-        if of_zero or (op in SOFTMAXES and any(map(broken, given))):
+        written = verdict.kind == NAN and any(map(math.isnan, _literals(entry)))
+        if op in CHOSEN_FROM or written or (op in SOFTMAXES and any(map(broken, given))):
             return self._keep(bad, culprit)
         return self._stop(culprit)
 
@@ -170,7 +172,7 @@ class StopOnNonFinite:
         if not bad:
             return
         held = next((found for value in bad if (found := self._held(value)) is not None), None)
-        if held is not None and (frame.parent is None or held.op in OF_ZERO):
+        if held is not None and (frame.parent is None or held.op in CHOSEN_FROM):
             self._stop(held)
         unknown = [value for value in bad if not self._is_meant(value) and self._held(value) is None]
         if not unknown:
