@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,7 +41,7 @@ class Kept:
 
     def finish(self, output: Any) -> None:
         self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
-        self.output = tree_map(_copied, output) if _leaves(output) else output
+        self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
         self.after = torch.get_rng_state()
 
     def inputs(self) -> tuple[Any, Any]:
@@ -99,6 +100,20 @@ def _copied(x: Any) -> Any:
     return copy.requires_grad_(x.requires_grad) if x.is_floating_point() or x.is_complex() else copy
 
 
+def _in_order(copy: Any, thing: Any) -> Any:
+    """A copy with the keys of its dicts in the order they had: torch has a ``ModelOutput`` made by its class."""
+    if isinstance(thing, dict):
+        if isinstance(copy, OrderedDict):
+            for key in thing:
+                OrderedDict.move_to_end(copy, key)
+        for key, item in thing.items():
+            _in_order(copy[key], item)
+    elif isinstance(thing, (tuple, list)):
+        for part, item in zip(copy, thing):
+            _in_order(part, item)
+    return copy
+
+
 @contextlib.contextmanager
 def keeping() -> Iterator[dict[int, Kept]]:
     """A block in which every call that is recorded keeps what it was given and returned, by its index."""
@@ -147,7 +162,7 @@ def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = 
         if answer.mutated or differentiates:
             return called.forward(*args, **kwargs)
         torch.set_rng_state(answer.after)
-        return tree_map(_answered, answer.output)
+        return _in_order(tree_map(_answered, answer.output), answer.output)
 
     args, kwargs = record.inputs()
     slots: dict[int, Any] = {}

@@ -36,6 +36,7 @@ def test_bench_writes_what_it_measured(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool, "BARS", [tool.Bar("mlp-12", "tree", "reference, repr", 1e6)])
+    monkeypatch.setattr(tool, "kernel_verdicts", list)  # a busy machine may miss those bars
     path = tmp_path / "new" / "bench.json"
     modes = ["tree", "drop-in, files", "reference, repr"]
     options = ["--models", "mlp-12", "--modes", *modes, "--rounds", "2"]
