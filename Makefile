@@ -43,9 +43,9 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .bench torchlens==2.36.1 nnsight==0.8.1 \
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .bench/site-packages torchlens==2.36.1 nnsight==0.8.1 \
 		greenlet cloudpickle websocket-client zstandard
-	$(BIN)/python tools/bench.py --peers .bench $(BENCH)
+	$(BIN)/python tools/bench.py --peers .bench/site-packages $(BENCH)
 
 bench-compare: $(READY)
 	$(BIN)/python tools/bench_compare.py $(BENCH)
