@@ -64,11 +64,14 @@ class Returned:
             return None
         if self._pairs.are(one, other):
             before = self._judge.judged.get(self._maker(other).index)
-            known = 0.0 if before is None else before.error
-            if measures.basis == STATISTICS or measures.error <= MOVED * known or measures.what:
+            if before is None or measures.basis == STATISTICS or measures.what:
+                return None
+            if measures.error <= MOVED * before.error:
                 return None
             return self._blame("values", "its elements stand in other places than they do in a", one, other, measures)
         if other.number not in self._pairs.b.made and one.number not in self._pairs.a.made:
+            if other.name is not None or other.number in {value.number for value in self._pairs.b.trace.root.inputs}:
+                return None  # a weight or an input: it is a finding as such
             because = "no operation made it on either side, and it is another one"
             return self._blame("values", because, one, other, measures)
         return self._between.ask(self._judged(one, other, measures), one, other)

@@ -1,0 +1,67 @@
+"""Runs of one model are held against each other in what they return, too: how much, in which shape and order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fxdebug
+from fxdebug import fx_debug
+
+
+class Ends(nn.Module):
+    """A layer, and what is returned of it."""
+
+    def __init__(self, end: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(8, 8)
+        self.end = end
+
+    def forward(self, x: Tensor) -> Any:
+        return self.end(self.layer(x))
+
+
+def returned(end: Callable[[Tensor], Any], values: str) -> fxdebug.Trace:
+    torch.manual_seed(1)
+    return fx_debug(Ends(end), torch.randn(8, 8), values=values)
+
+
+CONSTANT, OTHER = torch.arange(8.0), torch.arange(8.0) * 5 + 1
+OTHERS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Tensor], Any], str]] = {
+    "transposed": (lambda y: y, lambda y: y.t(), "values"),
+    "split otherwise": (lambda y: y.view(8, 2, 4).transpose(1, 2), lambda y: y.view(8, 4, 2), "values"),
+    "nothing": (lambda y: y, lambda y: None, "missing"),
+    "one less": (lambda y: (y, y * 2), lambda y: (y, y * 2)[:1], "missing"),
+    "one more": (lambda y: (y,), lambda y: (y, y), "extra"),
+    "another shape": (lambda y: y, lambda y: y[None], "shape"),
+    "another name": (lambda y: {"logits": y}, lambda y: {"loss": y}, "missing"),
+    "another constant": (lambda y: (y, CONSTANT), lambda y: (y, OTHER), "values"),
+}
+
+
+@pytest.mark.parametrize("values", ["samples", "tensors"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_result_is_a_finding_about_the_model(name: str, values: str, tmp_path: Path) -> None:
+    before, after, kind = OTHERS[name]
+    a, b = returned(before, values), returned(after, values)
+    found = [fxdebug.compare(a, b)]
+    if values == "samples":
+        fxdebug.save_golden(a, tmp_path / "run.golden.json.gz")
+        found.append(fxdebug.compare(tmp_path / "run.golden.json.gz", b))
+    for comparison in found:
+        assert not comparison.equal
+        first = comparison.findings[0]
+        assert (first.kind, first.path, first.op) == (kind, "", None)
+
+
+@pytest.mark.parametrize("values", ["stats", "samples", "tensors"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_same_result_is_none(name: str, values: str) -> None:
+    for end in OTHERS[name][:2]:
+        assert fxdebug.compare(returned(end, values), returned(end, values)).equal
