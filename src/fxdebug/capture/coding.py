@@ -134,12 +134,12 @@ def _leaves(code: Any) -> Iterator[Any]:
             yield from _leaves(item)
 
 
-def _again(code: Struct, items: list[Any]) -> Struct:
+def again(code: Struct, items: list[Any]) -> Struct:
     """The same kind of object, with other members."""
     return Struct(code.type, code.keys, items)
 
 
-def rebuilt(code: Any, leaf: Callable[[Any], Any], struct: Callable[[Struct, list[Any]], Any] = _again) -> Any:
+def rebuilt(code: Any, leaf: Callable[[Any], Any], struct: Callable[[Struct, list[Any]], Any] = again) -> Any:
     """A code with other leaves (what is no container), each made by ``leaf`` from the one that stands there."""
     kind = type(code)
     if kind is tuple or kind is list:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from fxdebug.capture.blocks import Blocks
-from fxdebug.capture.coding import ATOMS, NUMPYS, Struct, rebuilt
+from fxdebug.capture.coding import ATOMS, NUMPYS, Struct, again, rebuilt
 from fxdebug.capture.context import Context
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.sizes import Size
@@ -68,9 +68,10 @@ class Built:
 
     def _call(self, node: Node) -> fx.Node:
         name = getattr(node.function, "__name__", "op")
-        own = (node.args, node.kwargs) if node.module is not None or name in _ASK_FOR_SIZES else _as_tuples(node)
-        args = tuple(self._operand(arg) for arg in own[0])
-        kwargs = {name: self._operand(arg) for name, arg in own[1].items()}
+        given: Any = (node.args, node.kwargs)
+        if node.module is None and name not in _ASK_FOR_SIZES:
+            given = _sizes_as_tuples(given)
+        args, kwargs = self._operand(given[0]), self._operand(given[1])
         if node.module is not None:
             return self.graph.create_node("call_module", self._module_target(node.module), args, kwargs)
         function = node.function
@@ -186,14 +187,11 @@ class Built:
 _ASK_FOR_SIZES = frozenset(("new",))  # a tuple of numbers means these numbers to them
 
 
-def _as_tuples(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of an operation, to which a ``torch.Size`` and a tuple are the same: tuples read better."""
-    return _as_tuple(node.args), _as_tuple(node.kwargs)
+def _sizes_as_tuples(template: Any) -> Any:
+    """What is given to an operation to which a ``torch.Size`` and a tuple are the same: tuples read better."""
 
-
-def _as_tuple(template: Any) -> Any:
     def made(struct: Struct, items: list[Any]) -> Any:
-        return tuple(items) if struct.type is torch.Size else Struct(struct.type, struct.keys, items)
+        return tuple(items) if struct.type is torch.Size else again(struct, items)
 
     return rebuilt(template, lambda leaf: leaf, made)
 

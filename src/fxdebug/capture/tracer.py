@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 
 from fxdebug.capture import sizes
 from fxdebug.capture.body import Body, Entry
-from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same, members_of, rebuilt, uids_in
+from fxdebug.capture.coding import ATOMS, Opaque, Struct, again, have_same_keys, is_same, members_of, rebuilt, uids_in
 from fxdebug.capture.context import context_now, in_context
 from fxdebug.capture.guide import Guide, NothingWritten
 from fxdebug.capture.metadata import METADATA, NUMEL, UNANSWERABLE
@@ -357,17 +357,15 @@ class ModuleTracer(fx.Tracer):
 
     def _matched_sizes(self, thing: Any, code: Any) -> Any:
         """A ``torch.Size`` or a tuple, whichever ran: what Python makes of a shape is not always another shape."""
-        if type(code) is not Struct or code.type is not torch.Size:
-            return self._matched(tuple(thing), code)
-        if len(thing) != len(code.items):
-            raise Mismatch("a shape of other length")
-        return Struct(torch.Size, None, [self._matched(x, y) for x, y in zip(thing, code.items)])
+        if type(code) is Struct and code.type is torch.Size:
+            return again(code, list(self._matched(tuple(thing), tuple(code.items))))
+        return self._matched(tuple(thing), code)
 
     def _matched_struct(self, thing: Any, code: Struct) -> Struct:
         members = members_of(thing)
         if members is None or members[0] != code.keys or len(members[1]) != len(code.items):
             raise Mismatch(f"a {code.type.__name__} with other fields")
-        return Struct(code.type, code.keys, [self._matched(x, y) for x, y in zip(members[1], code.items)])
+        return again(code, [self._matched(x, y) for x, y in zip(members[1], code.items)])
 
     def _matched_object(self, thing: Any, code: Opaque) -> Held | Attribute:
         if thing is code.thing:

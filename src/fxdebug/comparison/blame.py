@@ -20,7 +20,7 @@ class Blamer:
         self._judge = judge
         self._pairs = judge.pairs
         self._told: set[object] = set()
-        self.between = self._between = Between(judge, self._told)
+        self.between = Between(judge, self._told)
 
     def of(self, judged: Judged) -> Blame | None:
         """The finding behind a step that is beyond tolerance; ``None`` where the error was inherited."""
@@ -30,7 +30,7 @@ class Blamer:
         if not judged.bad:
             return None
         if family(judged.partner.name) != family(judged.step.name):
-            return self._between.ask(judged, judged.a, judged.b, through=True)
+            return self.between.ask(judged, judged.a, judged.b, through=True)
         if judged.adds:
             return self._itself(judged)
         if judged.worst is None or judged.error_in <= self._limit(*judged.worst):
@@ -39,10 +39,10 @@ class Blamer:
         if self._pairs.are(one.value, other.value):
             return self._on_the_way(judged, one, other)
         if judged.step.name in SUMS and self._judge.meter(one.value, other.value).what == "shape":
-            odd = self._between.among_peers(judged)  # which of what is added belongs to which is not known
+            odd = self.between.among_peers(judged)  # which of what is added belongs to which is not known
             if odd is not None:
                 return odd
-        return self._between.ask(judged, one.value, other.value)
+        return self.between.ask(judged, one.value, other.value)
 
     def _limit(self, one: Given, other: Given) -> float:
         return self._judge.meter.tolerance(one.value, other.value)
