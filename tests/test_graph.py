@@ -299,6 +299,24 @@ def inconsistencies(net: Network) -> list[str]:
 # Where there is less to see ----------------------------------------------------------------------
 
 
+def test_the_same_body_with_children_of_other_classes_names_those():
+    class Block(nn.Module):
+        def __init__(self, act):
+            super().__init__()
+            self.linear, self.act = nn.Linear(4, 4), act
+
+        def forward(self, x):
+            return self.act(self.linear(x))
+
+    model = nn.Sequential(Block(nn.ReLU()), Block(nn.GELU()), Block(nn.ReLU()))
+    first, second = fx_debug(model, torch.ones(1, 4)), fx_debug(model, torch.ones(1, 4))
+    for trace in (first, second):
+        graphs = [trace.find(str(i))[0].graph for i in range(3)]
+        assert [graph.ops[2].op for graph in graphs] == ["ReLU", "GELU", "ReLU"]
+        assert graphs[0] is graphs[2]
+    assert all(a is b for a, b in zip(first.graphs, second.graphs, strict=True))  # written once, for both runs
+
+
 def test_an_opaque_call_is_one_node_between_its_neighbours():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     with torch.no_grad():

@@ -18,6 +18,7 @@ from fxdebug.capture.coding import ATOMS, NUMPYS, Struct, again, rebuilt
 from fxdebug.capture.context import Context
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.sizes import Size
+from fxdebug.ops import Graph
 
 # Tensor methods that are written as operators.
 _OPERATORS: dict[Any, Callable[..., Any]] = {
@@ -30,12 +31,21 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def built_of(pattern: Pattern) -> Built:
+    """The graph of a pattern, made once for all runs in which it is met: nobody writes to it."""
+    built: Built | None = pattern.built
+    if built is None:
+        built = pattern.built = Built(pattern)
+    return built
+
+
 class Built:
     """A graph, what its ``get_attr`` and ``call_module`` targets are, and which pattern node each node is of."""
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
         self.graph = fx.Graph()
+        self.written: dict[tuple[str, ...], Graph] = {}  # as plain data, by the classes of the children it calls
         self.objects: dict[str, Any] = {}  # constants and unregistered modules, by target
         self.of_node: dict[fx.Node, int] = {}  # operation nodes → index in the pattern
         self.of_slot: dict[fx.Node, int] = {}  # placeholders → slot
@@ -49,6 +59,8 @@ class Built:
         self._results: list[fx.Node] = []
         self._blocks = Blocks(pattern.context)
         self._build()
+        self.nodes: tuple[fx.Node, ...] = tuple(self.graph.nodes)
+        self.calls: tuple[fx.Node, ...] = tuple([node for node in self.nodes if node.op == "call_module"])
 
     def _build(self) -> None:
         pattern = self.pattern

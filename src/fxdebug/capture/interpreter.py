@@ -27,11 +27,10 @@ from fxdebug.capture.values import Values
 from fxdebug.values import Group, Item, Thing, Value, plain
 
 
-class Joiner(fx.Interpreter):
+class Joiner:
     """Gives every node of a graph the value it had in one call."""
 
     def __init__(self, built: Built, body: Body, uids: Sequence[Uid | None], values: Values) -> None:
-        super().__init__(nn.Module(), graph=built.graph)
         self._built = built
         self._body = body
         self._uids = uids
@@ -41,13 +40,13 @@ class Joiner(fx.Interpreter):
     def results(self) -> dict[fx.Node, Item]:
         """Each node's value in this call."""
         self._found: dict[fx.Node, Item] = {}
-        for node in self._built.graph.nodes:
+        for node in self._built.nodes:
             if node.op != "output":
-                self._found[node] = self.run_node(node)
+                self._found[node] = self._answered(node)
         return self._found
 
-    def run_node(self, n: fx.Node) -> Any:
-        """Answer a node from the records."""
+    def _answered(self, n: fx.Node) -> Any:
+        """A node's value, from the records."""
         built = self._built
         index = built.of_node.get(n)
         if index is not None:

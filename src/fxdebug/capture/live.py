@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import nn
 from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.explain import Explained, Explainer
-from fxdebug.capture.fxgraph import Absent, Built
+from fxdebug.capture.fxgraph import Absent, Built, built_of
 from fxdebug.capture.hidden import hidden_input, set_by_a_caller
 from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
 from fxdebug.capture.runnable import GraphOfCall
@@ -38,7 +38,6 @@ class Live:
         self._values = values
         self._shift = shift
         self._explained: dict[int, Explained] = {}
-        self._built: dict[int, Built] = {}
         self._explanation: Explanation | None = None
 
     def explanation(self, count: int) -> Explanation:
@@ -46,7 +45,7 @@ class Live:
         if self._explanation is None:
             self._explain()
             graphs: list[Graph] = []
-            numbers: dict[int, int] = {}
+            numbers: dict[int, int] = {}  # by id: these graphs are kept
             made = [self._body(index - self._shift, graphs, numbers) for index in range(count)]
             self._explanation = Explanation(tuple(graphs), tuple(made))
         return self._explanation
@@ -64,7 +63,7 @@ class Live:
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
         hidden = hidden_input(body, outermost) or set_by_a_caller(body)
         try:
-            return GraphOfCall(self.built(explained), body.module, call.id, kinds, hidden)
+            return GraphOfCall(built_of(explained.pattern), body.module, call.id, kinds, hidden)
         except (AttributeError, KeyError, TypeError) as error:  # what it names was taken away or put elsewhere since
             changed = f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(f"the graph of {call.id} does not fit its module as it is now: {changed}") from None
@@ -73,14 +72,6 @@ class Live:
         """What became of a call, by its index in the trace."""
         self._explain()
         return self._explained.get(index - self._shift)
-
-    def built(self, explained: Explained) -> Built:
-        """The torch.fx graph of an explained call; calls that share a pattern share it."""
-        assert explained.pattern is not None
-        key = id(explained.pattern)
-        if key not in self._built:
-            self._built[key] = Built(explained.pattern)
-        return self._built[key]
 
     def _explain(self) -> None:
         if not self._explained and self._bodies.by_index:
@@ -98,14 +89,14 @@ class Live:
             return Body(OPAQUE, other if index < 0 else "no operation of it was noted")
         if explained.pattern is None:
             return Body(explained.status, explained.reason)
-        built = self.built(explained)
-        number = numbers.get(id(built))
-        if number is None:
-            number = numbers[id(built)] = len(graphs)
-            graphs.append(graph_of(built, explained.body.module))
+        built = built_of(explained.pattern)
+        graph = graph_of(built, explained.body.module)
+        number = numbers.setdefault(id(graph), len(graphs))
+        if number == len(graphs):
+            graphs.append(graph)
         joiner = Joiner(built, explained.body, explained.uids or (), self._values)
         results = joiner.results()
-        nodes = list(built.graph.nodes)
+        nodes = built.nodes
         lines = [self._line(explained, built, node) for node in nodes]
         guards = tuple(Guard(guard.what, guard.answer, guard.source) for guard in explained.pattern.guards)
         items = tuple([results.get(node) for node in nodes[:-1]])
@@ -114,7 +105,7 @@ class Live:
         return Body(explained.status, explained.reason, guards, number, (*items, returned), tuple(lines), calls, writes)
 
     def _calls_and_writes(
-        self, explained: Explained, built: Built, nodes: list[torch.fx.Node]
+        self, explained: Explained, built: Built, nodes: Sequence[torch.fx.Node]
     ) -> tuple[tuple[int, ...], tuple[tuple[int, Value], ...]]:
         calls: list[int] = []
         writes: list[tuple[int, Value]] = []
@@ -134,10 +125,23 @@ class Live:
         return None if line is None else line.text()
 
 
+MOST_WRITTEN = 64  # children of so many combinations of classes, where the same body calls others in each module
+
+
 def graph_of(built: Built, module: nn.Module) -> Graph:
-    """A torch.fx graph as plain data, with its code."""
+    """A torch.fx graph as plain data, with its code: one for all modules whose children have the same classes."""
+    children = tuple([_class_of_child(node, built, module) for node in built.calls])
+    graph = built.written.get(children)
+    if graph is None:
+        if len(built.written) >= MOST_WRITTEN:
+            built.written.clear()
+        graph = built.written[children] = _written(built, dict(zip(built.calls, children)))
+    return graph
+
+
+def _written(built: Built, children: Mapping[torch.fx.Node, str]) -> Graph:
     switches = _Switches(built)
-    ops = tuple([_op(node, built, module, switches) for node in built.graph.nodes])
+    ops = tuple([_op(node, built, children.get(node), switches) for node in built.nodes])
     try:
         code = built.graph.python_code("self").src.strip()
     except Exception as error:  # a target torch.fx has no name for: the graph stands without its text
@@ -157,11 +161,11 @@ class _Switches:
         return gradients, ", ".join(f"{device} {str(dtype)[6:]}" for device, dtype in autocast) if autocast else None
 
 
-def _op(node: torch.fx.Node, built: Built, module: nn.Module, switches: _Switches) -> Op:
+def _op(node: torch.fx.Node, built: Built, child: str | None, switches: _Switches) -> Op:
     grad, autocast = switches.of(node)
     args = tuple([operand(arg, built) for arg in node.args])
     kwargs: Mapping[str, Operand] = {name: operand(arg, built) for name, arg in node.kwargs.items()}
-    return Op(node.name, node.op, _short_name(node, built, module), _target(node), args, kwargs, grad, autocast)
+    return Op(node.name, node.op, child or _short_name(node), _target(node), args, kwargs, grad, autocast)
 
 
 def _registered(module: nn.Module, path: str) -> nn.Module | None:
@@ -174,12 +178,12 @@ def _registered(module: nn.Module, path: str) -> nn.Module | None:
     return module
 
 
-def _short_name(node: torch.fx.Node, built: Built, module: nn.Module) -> str:
-    if node.op == "call_module":
-        child = built.objects.get(str(node.target))
-        if child is None:
-            child = _registered(module, str(node.target))
-        return type_name(type(child))
+def _class_of_child(node: torch.fx.Node, built: Built, module: nn.Module) -> str:
+    child = built.objects.get(str(node.target))
+    return type_name(type(_registered(module, str(node.target)) if child is None else child))
+
+
+def _short_name(node: torch.fx.Node) -> str:
     if node.op == "call_function":
         function = getattr(node.target, "__wrapped__", node.target)
         if function is getattr and len(node.args) > 1:

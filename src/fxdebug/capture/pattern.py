@@ -97,6 +97,7 @@ class Pattern:
     made_in: int = 0  # the number of the run
     tried: int = 0  # on so many bodies of later runs
     only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
+    built: Any = None  # the torch.fx graph, once somebody has looked at it
 
     def fits(self, module: nn.Module) -> None:
         """It fitted this module. A hint, no more: ids are given out again."""

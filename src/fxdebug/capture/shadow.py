@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.frame import Frame
+from fxdebug.capture.fxgraph import built_of
 from fxdebug.capture.live import Live
 from fxdebug.capture.recording import Options
 from fxdebug.capture.run import run_once
@@ -269,7 +270,7 @@ def _by_node(trace: Trace, kept: _Kept, compared: _Compared) -> Errors:
         explained = live.explained(call.index)
         if explained is None or explained.pattern is None:
             continue
-        for node, position in live.built(explained).of_node.items():
+        for node, position in built_of(explained.pattern).of_node.items():
             error = compared.errors.get((index, position))
             if error is not None:
                 found.of_nodes[call.index, node.name] = error
