@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from fxdebug.errors import SaveError
 from fxdebug.store import writer
+from fxdebug.store.blanks import AHEAD, Blanks
 from fxdebug.store.json_tree import write_full
+from fxdebug.store.tensors import Files
 from fxdebug.store.writer import NAMES, Copies, Safetensors, Writer, write_one
+from fxdebug.values import Value
 
 
 @pytest.mark.parametrize("dtype", NAMES)
@@ -23,7 +28,8 @@ def test_a_file_of_one_tensor_is_byte_for_byte_that_of_safetensors(dtype: torch.
     for shape in ((), (3,), (0, 4), (2, 5, 7), (200, 200, 3)):
         tensor = torch.randint(0, 2, shape).to(torch.float32).to(dtype)
         save_file({"data": tensor}, tmp_path / "theirs")
-        write_one(tmp_path / "ours", tensor)
+        with io.FileIO(tmp_path / "ours", "w") as file:
+            write_one(file, tensor)
         assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
@@ -81,6 +87,36 @@ def test_after_an_error_nothing_more_is_written_and_nobody_waits() -> None:
     one.finish()
     assert done == [1]
     assert isinstance(one.error, OSError)
+
+
+def test_each_file_made_ahead_is_given_out_once_and_none_stays_open(tmp_path: Path) -> None:
+    one = Writer(budget=10)
+    blanks = Blanks(tmp_path, one)
+    taken: list[io.FileIO] = []
+    while len(taken) < 3 * AHEAD:  # more than are made in a row
+        file = blanks.take()
+        if file is None:
+            time.sleep(0.001)  # the thread that makes them is at it
+        else:
+            taken.append(file)
+    one.finish()
+    left = [*blanks._ready]
+    blanks.close()
+    assert len({file.name for file in taken}) == len(taken)
+    assert not any(file.closed for file in taken) and all(file.closed for file in left)
+    assert {str(path) for path in tmp_path.iterdir()} == {file.name for file in (*taken, *left)}
+    for file in taken:
+        file.close()
+
+
+def test_where_no_file_can_be_made_ahead_whoever_needs_one_hears_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    files = Files(folder)
+    value = Value(0, (2,), "float32", "cpu", "strided", (1,), 0, "Tensor", False)
+    files.keep(value, torch.ones(2))
+    with pytest.raises(SaveError, match=r"could not be written to .*gone.*No such file"):
+        files.finish()
+    assert isinstance(files._writer.error, FileNotFoundError)
 
 
 JSON = st.recursive(

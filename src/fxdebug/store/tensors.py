@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fxdebug.errors import LoadError, SaveError
+from fxdebug.store.blanks import Blanks
 from fxdebug.store.writer import STREAMED, Copies, Safetensors, Writer, bytes_of, write_one
 from fxdebug.values import Value
 
@@ -262,10 +264,11 @@ class Files:
         self._folder = folder
         self._writer = Writer(BUDGET)
         self._copies = Copies()
+        self._blanks = Blanks(folder, self._writer)
         self._names: dict[int, str] = {}  # of the files, by the number of the value
 
     def keep(self, value: Value, body: Tensor) -> None:
-        """Write the data under the value's number: now, to the system's memory; of large tensors a copy, soon.
+        """Write the data into a file of its own: now, to the system's memory; of large tensors a copy, soon.
 
         To hand a copy to a thread takes the model no less than to hand the data to the system, and leaves it less of
         the processor: the thread has to be given its turn each time it comes back from the system.
@@ -277,30 +280,39 @@ class Files:
             data = data.to("cpu", copy=True)  # a class that only stands for its data has no memory to write
         if data.is_quantized:
             data = data.dequantize()
-        name = f"v{value.number}.safetensors"
-        self._put(data, f"{self._folder}/{name}")
-        self._names[value.number] = name
-
-    def _put(self, data: Tensor, path: str) -> None:
-        if data.layout is not torch.strided or data.is_nested:
+        if data.layout is torch.strided and not data.is_nested:
+            self._put(value.number, data)
+        else:
             parts = {("data" + part): tensor for part, tensor in encoded(data).items()}
-            self._writer.put(0, save_file, parts, path)
-            return
+            self._writer.put(0, save_file, parts, self._path(value.number))
+
+    def _put(self, number: int, data: Tensor) -> None:
         data = data.resolve_conj().resolve_neg()
         if data.dtype in (torch.complex128, torch.complex32):
             data = torch.view_as_real(data)  # safetensors knows complex64 only
         if data.dtype is _FLOAT4:  # safetensors has a name for that one, which the reference uses
-            self._writer.put(0, save_file, {"data": data.contiguous().cpu().clone()}, path)
+            self._writer.put(0, save_file, {"data": data.contiguous().cpu().clone()}, self._path(number))
             return
         data = _carried(data)
         if data.nbytes <= AT_ONCE:
-            self._writer.at_once(write_one, path, data.contiguous().cpu())
+            self._writer.at_once(self._write_now, number, data.contiguous().cpu())
             return
         copy = self._copies.of(data)
-        self._writer.put(copy.nbytes, self._write, path, copy)
+        self._writer.put(copy.nbytes, self._write_soon, self._path(number), copy)
 
-    def _write(self, path: str, copy: Tensor) -> None:
-        write_one(path, copy)
+    def _path(self, number: int) -> str:
+        """Where a value goes that is not written into a file made ahead."""
+        name = self._names[number] = f"v{number}.safetensors"
+        return f"{self._folder}/{name}"
+
+    def _write_now(self, number: int, tensor: Tensor) -> None:
+        with self._blanks.take() or io.FileIO(self._path(number), "w") as file:
+            write_one(file, tensor)
+        self._names[number] = str(file.name).rpartition("/")[2]
+
+    def _write_soon(self, path: str, copy: Tensor) -> None:
+        with io.FileIO(path, "w") as file:
+            write_one(file, copy)
         size = copy.nbytes
         self._copies.back(copy)
         self._writer.release(size)
@@ -312,6 +324,7 @@ class Files:
     def finish(self) -> None:
         """Return when all is written. Raises what the disk raised."""
         self._writer.finish()
+        self._blanks.close()
         error = self._writer.error
         if error is not None:
             raise SaveError(f"the tensors could not be written to {self._folder}: {error}") from error

@@ -241,10 +241,9 @@ def _write(file: Any, data: memoryview | bytes) -> None:
         view = view[file.write(view) :]
 
 
-def write_one(path: str | Path, tensor: Tensor) -> None:
-    """A file with one tensor, ``data``: byte for byte as ``safetensors.torch.save_file`` writes it."""
+def write_one(file: io.FileIO, tensor: Tensor) -> None:
+    """Make an empty file one with a tensor, ``data``: byte for byte as ``safetensors.torch.save_file`` writes it."""
     head, body = _head_of_one(NAMES[tensor.dtype], tuple(tensor.shape), tensor.nbytes), bytes_of(tensor)
-    with io.FileIO(path, "w") as file:
-        _write(file, head + bytes(body) if len(body) < _SMALL else head)
-        if len(body) >= _SMALL:
-            _write(file, body)
+    _write(file, head + bytes(body) if len(body) < _SMALL else head)
+    if len(body) >= _SMALL:
+        _write(file, body)
