@@ -33,6 +33,31 @@ def test_a_file_of_one_tensor_is_byte_for_byte_that_of_safetensors(dtype: torch.
         assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
+@pytest.mark.parametrize("gathers", [True, False])
+@pytest.mark.parametrize("most", [1, 7, 10, 11, 100])
+def test_what_the_system_takes_in_pieces_is_written_whole(
+    gathers: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[bytes] = []
+
+    class File:
+        def fileno(self) -> int:
+            return 0
+
+        def write(self, view: memoryview) -> int:
+            return gather(0, [view])
+
+    def gather(number: int, views: list[memoryview]) -> int:
+        piece = b"".join(views)[:most]
+        taken.append(piece)
+        return len(piece)
+
+    monkeypatch.setattr(writer, "_gather", gather if gathers else None)
+    writer._write(File(), b"0123456", b"", memoryview(b"789"), b"abc")
+    assert b"".join(taken) == b"0123456789abc"
+    assert all(taken)
+
+
 @pytest.mark.parametrize("streamed", [1, 5_000, writer.STREAMED])
 def test_tensors_of_odd_sizes_are_read_back_from_a_file_that_was_written_as_they_came(
     streamed: int, tmp_path: Path

@@ -101,20 +101,22 @@ class Values:
     def glimpse(self, tensor: Tensor, quiet: bool) -> Seen | None:
         """The entry of a tensor, with its value now, if torch need be asked nothing; new ones where it is ``quiet``.
 
-        That is where nothing listens and no gradients are recorded. Otherwise ``None``: :meth:`see` it ``aside``.
+        That is where nothing listens and no gradients are recorded. Otherwise, and where its data is still to be
+        kept, ``None``: :meth:`see` it ``aside``.
         """
         sight = at_a_glance(tensor)
-        if sight is None or self._keeper is not None:
+        if sight is None:
             return None
         entry = self.by_id.get(id(tensor))
         if entry is None or entry() is not tensor:
-            if not quiet:
+            if not quiet or self._keeper is not None:
                 return None
             with self._lock:
                 entry = self.seen(tensor)  # another thread may have met it meanwhile
                 if entry is None:
                     entry = self._enter(tensor, sight, sight.version, self._new(tensor, sight, False, True), True)
-        if entry.skipped or not self._is_as_met(entry, tensor, sight):
+        is_kept = self._keeper is None or entry.value.number in self._kept
+        if entry.skipped or not is_kept or not self._is_as_met(entry, tensor, sight):
             return None
         entry.sight = sight
         return entry

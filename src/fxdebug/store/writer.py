@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import json
+import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -234,16 +235,20 @@ def _header(entries: list[str], room: int | None = None) -> bytes:
     return len(table).to_bytes(8, "little") + table
 
 
-def _write(file: Any, data: memoryview | bytes) -> None:
-    """An unbuffered file takes at most 2 GB at a time."""
-    view = memoryview(data)
-    while len(view):
-        view = view[file.write(view) :]
+_gather: Callable[[int, Any], int] | None = getattr(os, "writev", None)  # Windows has none
+
+
+def _write(file: Any, *parts: memoryview | bytes) -> None:
+    """Write these one after the other, in one piece where the system can. It takes at most 2 GB at a time."""
+    left = [memoryview(part) for part in parts if len(part)]
+    while left:
+        done = file.write(left[0]) if len(left) < 2 or _gather is None else _gather(file.fileno(), left)
+        while left and done >= len(left[0]):
+            done -= len(left.pop(0))
+        if left:
+            left[0] = left[0][done:]
 
 
 def write_one(file: io.FileIO, tensor: Tensor) -> None:
     """Make an empty file one with a tensor, ``data``: byte for byte as ``safetensors.torch.save_file`` writes it."""
-    head, body = _head_of_one(NAMES[tensor.dtype], tuple(tensor.shape), tensor.nbytes), bytes_of(tensor)
-    _write(file, head + bytes(body) if len(body) < _SMALL else head)
-    if len(body) >= _SMALL:
-        _write(file, body)
+    _write(file, _head_of_one(NAMES[tensor.dtype], tuple(tensor.shape), tensor.nbytes), bytes_of(tensor))
