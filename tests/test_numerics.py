@@ -581,6 +581,7 @@ CURED = {
     "the power": lambda x: torch.where(x >= 1, (x - 1) ** 0.5, 0.0),
     "the logarithm": lambda x: torch.where(x > 1, (x - 1).log(), 0.0),
     "nan_to_num": lambda x: (x * 9).acos().nan_to_num(),
+    "written over": lambda x: (y := (x - 1).sqrt(), y.__setitem__(y.isnan(), 0.0), y.exp())[2],
     "nanmean": lambda x: x.masked_fill(x > 1, math.nan).nanmean(),
 }
 
@@ -615,3 +616,45 @@ def test_what_is_not_put_right_stops_the_run_by_the_name_of_who_made_it(op, body
     with pytest.raises(fxdebug.NonFinite) as stopped:
         fx_debug(Runs(body), torch.tensor([0.0, 1.0, 2.0]), stop_on_nonfinite=True)
     assert stopped.value.op == op
+
+
+F = torch.nn.functional
+REASONS = {
+    "atanh": (torch.atanh, [0.5, 1.0], "atanh of 1 or -1 is infinite"),
+    "log1p": (torch.log1p, [0.5, -1.0], "log1p of -1 is infinite"),
+    "logit": (torch.logit, [0.5, 1.0], "logit of 0 or 1 is infinite"),
+    "logit of too much": (torch.logit, [0.5, 1.5], "logit of numbers outside 0 to 1 (it was given 0.5 to 1.5)"),
+    "lgamma": (torch.lgamma, [0.5, 0.0], "lgamma of 0 or a negative whole number is infinite"),
+    "remainder": (lambda x: x % 0, [1.0, 2.0], "the remainder of a division by 0"),
+    "layer_norm": (lambda x: F.layer_norm(x, (2,), eps=0.0), [3.0, 3.0], "a variance of 0, and an eps of 0"),
+    "normalize": (lambda x: F.normalize(x, dim=0, eps=0.0), [0.0, 0.0], "a norm of 0, and an eps of 0"),
+    "softmax": (lambda x: x.softmax(0).log(), [300.0, 0.0], "the logarithm of 0 (1 of 2 elements)"),
+    "sigmoid": (lambda x: (1 - x.sigmoid()).log(), [300.0, -300.0], "the logarithm of 0 (1 of 2 elements)"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_reason_is_true_and_the_same_while_the_model_runs_and_afterwards(name):
+    body, given, why = REASONS[name]
+    (finding,) = fx_debug(Runs(body), torch.tensor(given)).check()
+    assert finding.what.startswith(why)
+    with pytest.raises(fxdebug.NonFinite) as stopped:
+        fx_debug(Runs(body), torch.tensor(given), stop_on_nonfinite=True)
+    assert f": {finding.what}" in str(stopped.value).splitlines()[0] and stopped.value.kind == finding.kind
+
+
+@pytest.mark.parametrize("number", [0.0, math.inf, math.nan])
+def test_memory_that_was_written_in_part_is_told_of_alike_while_the_model_runs_and_afterwards(number):
+    def half_filled(x):
+        memory = torch.empty(4)  # filled with NaN: that is what deterministic algorithms begin with
+        memory[:2] = number
+        return memory * x
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        (finding,) = fx_debug(Runs(half_filled), torch.ones(())).check()
+        with pytest.raises(fxdebug.NonFinite) as stopped:
+            fx_debug(Runs(half_filled), torch.ones(()), stop_on_nonfinite=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert stopped.value.kind == finding.kind

@@ -8,9 +8,27 @@ arithmetic made is not, whatever becomes of it later: ``log(0)``, a division by 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from fxdebug.operations import (
+    ADDS,
+    ATTENTIONS,
+    CASTS,
+    DIVIDES,
+    EXPONENTIALS,
+    KEEP_SIGNS,
+    LOGS,
+    OF_ZERO,
+    ONE_BY_ONE,
+    PRODUCTS,
+    PUTS,
+    SCALES,
+    SOFTMAXES,
+    UNFILLED,
+    VIEWS,
+    WRITES,
+)
 from fxdebug.values import Stats, Value
 
 NAN, INF, MEANT, UNINITIALISED = "nan", "inf", "meant", "uninitialised"
@@ -36,61 +54,6 @@ TINY = {
 MASK_FROM = -1e3
 # Lowest numbers count as masks together with the scores that were added to them: T5 adds up to thousands.
 LOWEST = 0.95
-
-UNFILLED = frozenset(
-    "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize resize_as".split()
-)
-VIEWS = frozenset(
-    "view view_as reshape reshape_as transpose permute swapaxes swapdims movedim moveaxis getitem select narrow "
-    "chunk split tensor_split unbind iter expand expand_as unsqueeze squeeze flatten unflatten contiguous clone "
-    "detach alias T mT H t to type float half bfloat16 double cpu cuda broadcast_to broadcast_tensors as_strided "
-    "unfold diagonal requires_grad data getattr repeat tile hsplit vsplit dsplit view_as_real view_as_complex "
-    "real imag positive".split()
-)
-WRITES = frozenset(
-    "setitem copy fill zero index_copy index_put index_fill masked_fill masked_scatter scatter set normal uniform "
-    "random bernoulli exponential slice_scatter select_scatter fill_diagonal".split()
-)
-# In place, these leave nothing of what was there.
-OVERWRITES = frozenset("fill copy zero normal uniform random bernoulli exponential log_normal cauchy geometric".split())
-# Operations whose results are random numbers, here or in place.
-DRAWS = frozenset(
-    "rand randn rand_like randn_like randint bernoulli multinomial normal uniform exponential cauchy geometric "
-    "log_normal kaiming_uniform kaiming_normal xavier_uniform xavier_normal trunc_normal dropout1d alpha_dropout "
-    "feature_dropout gumbel_softmax rrelu poisson".split()
-)
-# Operations that put something else where a NaN or an infinity was.
-CURES = frozenset("where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split())
-TAKES_OUT = frozenset("item tolist".split())  # as numbers of Python
-CASTS = frozenset("to type float half bfloat16 double type_as".split())
-SOFTMAXES = frozenset("softmax log_softmax _softmax softmin special_softmax sparse_softmax".split())
-ATTENTIONS = frozenset(
-    "scaled_dot_product_attention multi_head_attention_forward MultiheadAttention TransformerEncoderLayer "
-    "TransformerEncoder TransformerDecoderLayer TransformerDecoder flex_attention".split()
-)
-_ADDS = frozenset("add radd iadd sub rsub isub subtract addmm baddbmm".split())
-DIVIDES = frozenset(
-    "div divide truediv rtruediv itruediv floordiv floor_divide true_divide rdiv remainder fmod".split()
-)
-_LOGS = frozenset("log log2 log10".split())
-OF_ZERO = _LOGS | DIVIDES | {"reciprocal", "rsqrt"}  # often taken everywhere, and chosen from with ``where``
-_EXPONENTIALS = frozenset("exp exp2 expm1 sinh cosh".split())
-_PRODUCTS = frozenset("mul rmul imul multiply matmul mm bmm baddbmm addmm linear einsum dot mv conv1d conv2d".split())
-
-
-# What they make of -Inf is not +Inf.
-_KEEP_SIGNS = _EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
-# An infinity in what they make was in its place before, or they made it.
-_ONE_BY_ONE = (
-    _ADDS - {"addmm", "baddbmm"}
-    | DIVIDES
-    | _EXPONENTIALS
-    | CASTS
-    | frozenset("mul rmul imul multiply pow rpow ipow float_power square".split())
-)
-# They put the numbers in their arguments somewhere as they are.
-_PUTS = CURES | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())
-_SCALES = frozenset("mul rmul imul multiply div divide truediv add radd iadd".split())  # up to 65536 in float16, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +114,17 @@ def zero_or_one(value: Value) -> bool:
 
 
 def judge(
-    op: str, literals: Sequence[float], given: Sequence[Value], made: Sequence[Value], *, operands: int | None = None
+    op: str,
+    literals: Sequence[float],
+    given: Sequence[Value],
+    made: Sequence[Value],
+    probabilities: Container[int] = (),
 ) -> Verdict | None:
     """What one operation did to give the values ``made``; ``None`` if it only passed on what it was ``given``.
 
     ``op`` is its name without underscores around it, ``literals`` the numbers written among its arguments,
-    ``operands`` how many tensors it has (``given``, if that is all). Values without statistics say nothing.
+    ``probabilities`` the numbers of values that are some (see :func:`is_probability`): those are no masks. Values
+    without statistics say nothing.
     """
     bad = [value for value in made if broken(value)]
     if not bad:
@@ -172,7 +140,15 @@ def judge(
         return Verdict(NAN, _why_nan(op, literals, given, bad[0]))
     if any(map(broken, given)):
         return _more_infinite(op, literals, given, bad)
-    return _infinite(op, literals, given, bad[0])
+    verdict = _infinite(op, literals, given, bad[0])
+    if verdict.kind == MEANT and op in LOGS and any(value.number in probabilities for value in given):
+        return Verdict(INF, _why_inf(op, literals, given, bad[0]))
+    return verdict
+
+
+def unwritten(op: str, literals: Iterable[float], given: Iterable[Value]) -> bool:
+    """Did an operation write finite numbers to memory that began as nothing, so that what is not finite was there?"""
+    return op in WRITES and not any(map(broken, given)) and all(map(math.isfinite, literals))
 
 
 def described(value: Value) -> str:
@@ -195,7 +171,7 @@ def _number(number: float) -> str:
 
 def _more_infinite(op: str, literals: Sequence[float], given: Sequence[Value], bad: Sequence[Value]) -> Verdict | None:
     """Infinities beside those that were given: of a sign that these do not lead to, or more than there were."""
-    if op in _KEEP_SIGNS and _count(bad, "posinf") and not _count(given, "posinf"):
+    if op in KEEP_SIGNS and _count(bad, "posinf") and not _count(given, "posinf"):
         if op in ("add", "radd", "iadd"):
             return Verdict(INF, f"the sum is beyond the largest {bad[0].dtype}, {_largest(bad[0])}")
         return _infinite(op, literals, given, bad[0])
@@ -203,7 +179,7 @@ def _more_infinite(op: str, literals: Sequence[float], given: Sequence[Value], b
         first, other = ([value] for value in given)
         if _count(bad, "posinf") and not _count(first, "posinf") and not _count(other, "neginf"):
             return _infinite(op, literals, given, bad[0])
-    is_each_by_itself = op in _ONE_BY_ONE and all(
+    is_each_by_itself = op in ONE_BY_ONE and all(
         value.numel == bad[0].numel for value in given if broken(value)
     )  # one that is broadcast counts more than once
     if is_each_by_itself and _infinities(bad) > _infinities(given):
@@ -226,16 +202,23 @@ def _infinite(op: str, literals: Sequence[float], given: Sequence[Value], made: 
     if any(map(math.isinf, literals)):
         return Verdict(MEANT, "an infinity is written there as a number")
     beyond = [n for n in literals if n < -largest or (isinstance(n, float) and n > largest)]
-    if beyond and (op in _PUTS or not made.stats.posinf) and (op not in _SCALES or max(beyond) < 0):
+    if beyond and (op in PUTS or not made.stats.posinf) and (op not in SCALES or max(beyond) < 0):
         return Verdict(MEANT, f"a number that {made.dtype} does not have is written there")
     if not made.stats.posinf:
         if any(map(masking, given)):
             return Verdict(MEANT, "a mask as low as it goes")
-        if op in _LOGS and any(map(zero_or_one, given)):
+        if op in LOGS and any(map(zero_or_one, given)):
             return Verdict(MEANT, "the logarithm of a mask of zeros and ones")
-        if op in _PRODUCTS and any(map(zero_or_one, given)) and any(number < MASK_FROM for number in literals):
+        if op in PRODUCTS and any(map(zero_or_one, given)) and any(number < MASK_FROM for number in literals):
             return Verdict(MEANT, "a mask times a number as low as it goes")
     return Verdict(INF, _why_inf(op, literals, given, made))
+
+
+# op → where it is infinite
+_POLES = {
+    **dict.fromkeys(("atanh", "arctanh", "erfinv"), "1 or -1"), "logit": "0 or 1", "log1p": "-1",
+    **dict.fromkeys(("lgamma", "digamma", "polygamma"), "0 or a negative whole number"),
+}  # fmt: skip
 
 
 def _why_inf(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> str:
@@ -243,8 +226,10 @@ def _why_inf(op: str, literals: Sequence[float], given: Sequence[Value], made: V
     largest = _largest(made)
     if not given:
         return "it is made of data with infinities in it"
-    if op in _LOGS or op == "log1p":
+    if op in LOGS:
         return f"the logarithm of {_zeros(first)}"
+    if op in _POLES:
+        return f"{op} of {_POLES[op]} is infinite"
     if op in ("reciprocal", "rsqrt") and first is not None and first.zeros:
         return f"{op} of {_zeros(first)}"
     if op in DIVIDES:
@@ -256,7 +241,7 @@ def _why_inf(op: str, literals: Sequence[float], given: Sequence[Value], made: V
         return f"the quotient is beyond the largest {made.dtype}, {largest}"
     if op in ("pow", "rpow", "ipow") and first is not None and first.zeros and any(n < 0 for n in literals):
         return f"a negative power of {_zeros(first)}"
-    if op in _EXPONENTIALS and first is not None:
+    if op in EXPONENTIALS and first is not None:
         return f"{op} of up to {_short(first.max)} is beyond the largest {made.dtype}, {largest}"
     if op in CASTS and given[0].dtype != made.dtype:
         reach = first.absmax if first is not None else None
@@ -270,26 +255,17 @@ def _why_inf(op: str, literals: Sequence[float], given: Sequence[Value], made: V
 
 # NaN ---------------------------------------------------------------------------------------------
 
-# op → (which numbers it is not defined for, are there any?)
-_DOMAINS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys((*_LOGS, "sqrt", "rsqrt"), ("negative numbers", "below 0")),
-    **dict.fromkeys(("acos", "arccos", "asin", "arcsin", "atanh", "arctanh"), ("numbers beyond ±1", "beyond 1")),
-    **dict.fromkeys(("acosh", "arccosh"), ("numbers below 1", "below 1")),
-    "log1p": ("numbers below -1", "below -1"),
-}
+# op → which numbers it is not defined for
+_DOMAINS = {
+    **dict.fromkeys((*LOGS, "sqrt", "rsqrt"), "negative numbers"),
+    **dict.fromkeys("acos arccos asin arcsin atanh arctanh erfinv".split(), "numbers beyond ±1"),
+    **dict.fromkeys(("acosh", "arccosh"), "numbers below 1"),
+    "log1p": "numbers below -1", "logit": "numbers outside 0 to 1",
+}  # fmt: skip
 
 
 # Taken of everything, also where that is not defined or too large, to be chosen from with ``where``.
-CHOSEN_FROM = OF_ZERO | frozenset(_DOMAINS) | _EXPONENTIALS | frozenset("pow rpow ipow float_power".split())
-
-
-def only_the_shape(op: str) -> bool:
-    """Does an operation use nothing of a tensor but its shape and kind?
-
-    >>> only_the_shape("zeros_like"), only_the_shape("new_full"), only_the_shape("neg")
-    (True, True, False)
-    """
-    return op.endswith("_like") or op.startswith("new_")
+CHOSEN_FROM = OF_ZERO | frozenset(_DOMAINS) | EXPONENTIALS | frozenset("pow rpow ipow float_power".split())
 
 
 def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> str:
@@ -306,7 +282,9 @@ def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: V
     if infinite:
         return _of_infinities(op, infinite)
     if op in _DOMAINS and first is not None:
-        return f"{op} of {_DOMAINS[op][0]} (it was given {_range(first)})"
+        return f"{op} of {_DOMAINS[op]} (it was given {_range(first)})"
+    if op in ("remainder", "fmod"):
+        return "the remainder of a division by 0"
     if op in DIVIDES:
         return "0 divided by 0" if _count(given, "zeros") else "a quotient of numbers that is not defined"
     if op in ("pow", "rpow", "ipow", "float_power") and first is not None:
@@ -317,8 +295,8 @@ def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: V
         return f"the {op} of no elements"
     if op in ("cross_entropy", "nll_loss", "kl_div"):
         return "its mean is over nothing: every target seems to be ignored"
-    if op in ("batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm", "normalize"):
-        return _of_norm(op, given, made)
+    if op in _NORMS:
+        return _of_norm(op, literals, given, made)
     if op in VIEWS:
         return "its memory was written to unnoticed, through .data, numpy or another library"
     reach = max((value.stats.absmax for value in given if value.stats and value.stats.absmax is not None), default=0.0)
@@ -327,23 +305,29 @@ def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: V
     return "it made NaN of finite numbers"
 
 
-def _of_norm(op: str, given: Sequence[Value], made: Value) -> str:
+_NORMS = frozenset("batch_norm instance_norm layer_norm group_norm rms_norm normalize cosine_similarity".split())
+
+
+def _of_norm(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> str:
     first = given[0].stats
     negative = [v for v in given[1:] if v.stats is not None and isinstance(v.stats.min, float) and v.stats.min < 0]
     if op in ("batch_norm", "instance_norm") and len(given) > 2 and negative:
         return "it takes the root of a variance; a running variance below 0 has none"
     reach = None if first is None else first.absmax
+    if 0 in literals and reach is not None and reach * reach < LARGEST.get(made.dtype, math.inf):
+        what = "norm" if op in ("rms_norm", "normalize", "cosine_similarity") else "variance"
+        return f"a {what} of 0, and an eps of 0: 0 divided by 0"
     return f"its mean and variance of numbers up to {_short(reach)} are beyond {made.dtype} or not defined"
 
 
 def _of_infinities(op: str, infinite: Sequence[Value]) -> str:
     if op in SOFTMAXES:
         return "softmax over a row with +Inf in it: Inf - Inf is NaN"
-    if op in _ADDS or op in ("sum", "mean", "cumsum", "logsumexp", "std", "var"):
+    if op in ADDS or op in ("sum", "mean", "cumsum", "logsumexp", "std", "var"):
         return f"Inf - Inf ({counted(infinite[0].stats)} were given)"
     if op in DIVIDES:
         return f"Inf divided by Inf, or a remainder of Inf ({counted(infinite[0].stats)} were given)"
-    if op in _PRODUCTS:
+    if op in PRODUCTS:
         return f"0 times Inf, or Inf - Inf in a sum of products ({counted(infinite[0].stats)} were given)"
     return f"{op} of infinities is NaN ({counted(infinite[0].stats)} were given)"
 

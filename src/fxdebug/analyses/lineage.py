@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from fxdebug.graph import Edge, Network, Node
-from fxdebug.nonfinite import OVERWRITES, TAKES_OUT, only_the_shape
+from fxdebug.operations import OVERWRITES, TAKES_OUT, only_the_shape
 from fxdebug.trace import Call
 from fxdebug.values import Group, Value
 
@@ -141,7 +141,7 @@ class Lineage:
             for value, bits in given:
                 inherited |= bits if self._bad(value) else 0
             if not bad:
-                self._absorbed(node, inherited)
+                self._absorbed(node, made, inherited)
                 continue
             for value in bad:
                 inherited |= self._values.get(value.number, 0)
@@ -191,8 +191,8 @@ class Lineage:
             bits |= self._nodes.get(self._net.call_id(sibling), 0)
         return bits
 
-    def _absorbed(self, node: Node, bits: int) -> None:
-        if bits and is_operation(self._net, node) and not _only_asks(node):
+    def _absorbed(self, node: Node, made: list[Value], bits: int) -> None:
+        if bits and is_operation(self._net, node) and not _only_asks(node, made):
             for origin in self.of(bits):
                 origin.absorbed.append(node)
 
@@ -227,11 +227,11 @@ def is_output(node: Node) -> bool:
     return call.parent is None or (call.path == "" and call.parent.parent is None and call.parent.method != "forward")
 
 
-def _only_asks(node: Node) -> bool:
+def _only_asks(node: Node, made: list[Value]) -> bool:
     """Does it only ask (for a size, for NaN, whether one is larger), so that nothing of the value is in its result?"""
     if only_the_shape(node.op):
         return True
-    return node.op not in TAKES_OUT and all(value.dtype == "bool" for value in node.values)
+    return node.op not in TAKES_OUT and all(value.dtype == "bool" for value in made)
 
 
 def literals_of(node: Node) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from fxdebug.analyses import ranges
@@ -17,22 +16,8 @@ from fxdebug.analyses.lineage import (
     literals_of,
 )
 from fxdebug.graph import Node
-from fxdebug.nonfinite import (
-    CURES,
-    INF,
-    MEANT,
-    NAN,
-    UNFILLED,
-    UNINITIALISED,
-    VIEWS,
-    WRITES,
-    Verdict,
-    broken,
-    counted,
-    judge,
-    masking,
-    only_the_shape,
-)
+from fxdebug.nonfinite import INF, MEANT, NAN, UNINITIALISED, Verdict, broken, counted, judge, masking, unwritten
+from fxdebug.operations import CURES, UNFILLED, VIEWS, WRITES, is_probability, only_the_shape
 from fxdebug.ops import Ref
 from fxdebug.query import network
 from fxdebug.trace import Trace
@@ -89,6 +74,10 @@ class NonFinites:
         self._read: dict[int, Node] = {}  # origin of memory that was never written to → who first computed with it
         unfilled = [node for node in self._net.nodes.values() if node.op in UNFILLED]
         self._unfilled = {value.storage for node in unfilled for value in node.values}  # memory that began as nothing
+        self._probabilities: set[int] = set()
+        for node in self._net.nodes.values():
+            if is_probability(node.op, (value for value, _ in results.given(node)), self._probabilities):
+                self._probabilities.update(value.number for value in node.values)
         self._meant = 0  # the origins that are no fault, as bits
         self._known: list[Verdict] = []
         self._at: list[Node] = []
@@ -130,9 +119,9 @@ class NonFinites:
         if inherited & ~self._meant:
             return None  # it only passes on what another one made
         values = tuple(dict.fromkeys(value for value, _ in given))
-        verdict = judge(node.op, literals_of(node), values, bad)
-        written = verdict is not None and node.op in WRITES and bad[0].storage in self._unfilled
-        if written and not any(map(broken, values)) and all(map(math.isfinite, literals_of(node))):
+        literals = literals_of(node)
+        verdict = judge(node.op, literals, values, bad, self._probabilities)
+        if verdict is not None and bad[0].storage in self._unfilled and unwritten(node.op, literals, values):
             return Verdict(UNINITIALISED, "the rest of its memory was never written to")
         return verdict
 

@@ -10,7 +10,8 @@ from fxdebug.analyses.findings import ERROR, WARNING, Finding
 from fxdebug.analyses.lineage import is_operation, is_output
 from fxdebug.analyses.twin import Row, Shadow
 from fxdebug.graph import Network, Node
-from fxdebug.nonfinite import DRAWS, EPS, UNFILLED
+from fxdebug.nonfinite import EPS
+from fxdebug.operations import DRAWS, UNFILLED
 from fxdebug.query import network
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Value

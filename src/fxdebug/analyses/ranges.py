@@ -9,7 +9,8 @@ from dataclasses import replace
 from fxdebug.analyses.findings import ADVICE, WARNING, Finding
 from fxdebug.analyses.lineage import OPERATIONS, Given, Lineage, Results, literals_of
 from fxdebug.graph import Node
-from fxdebug.nonfinite import CASTS, EPS, LARGEST, SOFTMAXES, TINY, UNFILLED, VIEWS, WRITES, broken, masking
+from fxdebug.nonfinite import EPS, LARGEST, TINY, broken, masking
+from fxdebug.operations import CASTS, SOFTMAXES, UNFILLED, VIEWS, WRITES
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 

@@ -10,23 +10,18 @@ from fxdebug.capture.frame import Frame
 from fxdebug.errors import NonFinite
 from fxdebug.nonfinite import (
     CHOSEN_FROM,
-    CURES,
     MEANT,
     NAN,
-    OVERWRITES,
-    SOFTMAXES,
-    TAKES_OUT,
     UNINITIALISED,
-    VIEWS,
-    WRITES,
     Verdict,
     broken,
     counted,
     described,
     judge,
     masking,
-    only_the_shape,
+    unwritten,
 )
+from fxdebug.operations import CURES, OVERWRITES, SOFTMAXES, TAKES_OUT, VIEWS, WRITES, is_probability, only_the_shape
 from fxdebug.values import Value
 
 _ADVICE = (
@@ -84,6 +79,7 @@ class StopOnNonFinite:
         self._memory: dict[int, _Culprit | None] = {}  # storage → the same of what is in it
         self._pending: dict[int, _Culprit] = {}  # number of a value → what will be told if it is used
         self._unfilled: set[int] = set()
+        self._probabilities: set[int] = set()
 
     def begins(self, frames: list[Frame]) -> None:
         """A recording begins."""
@@ -98,6 +94,8 @@ class StopOnNonFinite:
             given = given[1:]  # of what was there nothing is left
         if op.startswith(("empty", "new_empty", "resize")):
             self._unfilled.update(value.storage for value in entry.values if value.storage is not None)
+        if is_probability(op, given, self._probabilities):
+            self._probabilities.update(value.number for value in entry.values)
         made = [*entry.values, *(value for _, value in entry.writes)]
         bad = [value for value in made if broken(value)]
         pending = next((found for value in given if (found := self._held(value)) is not None), None)
@@ -112,14 +110,14 @@ class StopOnNonFinite:
             if op not in VIEWS:
                 self._stop(self._arrived(body, entry, op, outside[0]))
             return None
-        verdict = judge(op, _literals(entry), given, bad)
+        literals = _literals(entry)
+        verdict = judge(op, literals, given, bad, self._probabilities)
         if verdict is None or verdict.kind == MEANT:
             return self._keep(bad, None)
         culprit = self._culprit(body, entry, op, verdict, given, bad[0])
-        unwritten = op in WRITES and bad[0].storage in self._unfilled and not any(map(broken, given))
-        if verdict.kind == UNINITIALISED or unwritten:
+        if verdict.kind == UNINITIALISED or (bad[0].storage in self._unfilled and unwritten(op, literals, given)):
             return self._keep(bad, culprit._replace(kind=UNINITIALISED))
-        written = verdict.kind == NAN and any(map(math.isnan, _literals(entry)))
+        written = verdict.kind == NAN and any(map(math.isnan, literals))
         if op in CHOSEN_FROM or written or (op in SOFTMAXES and any(map(broken, given))):
             return self._keep(bad, culprit)
         return self._stop(culprit)
