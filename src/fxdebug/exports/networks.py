@@ -20,8 +20,20 @@ def _graph(trace: Trace, depth: int | None, ops: bool) -> nx.MultiDiGraph:
 
 
 def write_graphml(trace: Trace, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
-    """GraphML; characters that XML cannot hold (in a module's name, say) become ``\ufffd``."""
-    graph = nx.relabel_nodes(_graph(trace, depth, ops), lambda id: _xml(id))
+    """GraphML; characters that XML cannot hold (in a module's name, say) become ``\ufffd``.
+
+    Ids that would be one id then are told apart by ``~`` at the end.
+    """
+    graph = _graph(trace, depth, ops)
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for id in sorted(graph, key=lambda id: _xml(id) != id):  # those that stay as they are come first
+        name = _xml(id)
+        while name in taken:
+            name += "~"
+        names[id] = name
+        taken.add(name)
+    graph = nx.relabel_nodes(graph, names)
     for _, data in graph.nodes(data=True):
         data.update({key: _xml(text) for key, text in data.items() if isinstance(text, str)})
     nx.write_graphml(graph, path)

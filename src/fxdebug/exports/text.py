@@ -20,9 +20,10 @@ from fxdebug.trace import Trace
 from fxdebug.values import Stats, Value, shape_text
 
 WIDE = 110  # columns from which inputs are shown too
-NAME = 24  # columns for the names of calls: where there are fewer, others make room
+NAME, SHORT_NAME = 24, 16  # columns for the names of calls: where there are fewer, others make room
 
-_SPARE = ("in", "dtype", "std", "min")  # in this order
+# In this order, until there are so many for the names.
+_SPARE = {**dict.fromkeys(("in", "dtype", "std", "min"), NAME), **dict.fromkeys(("max", "out", "mean"), SHORT_NAME)}
 
 _NUMBER = re.compile(r"\d+")
 _SHORT = {
@@ -92,13 +93,16 @@ def _table(trace: Trace, root: Row, width: int) -> Table:
 def _shown(names: list[str], sizes: list[int], width: int) -> tuple[list[int], int]:
     """Which columns there is room for, and the room for the names: columns go before a number is cut."""
     shown = list(range(len(names)))
-    for spare in (None, *_SPARE):
+
+    def room() -> int:
+        return width - sum(sizes[i] + 1 for i in shown if i)
+
+    for spare, needed in _SPARE.items():
+        if room() >= min(needed, sizes[0]):
+            break
         if spare in names:
             shown.remove(names.index(spare))
-        room = width - sum(sizes[i] + 1 for i in shown if i)
-        if room >= min(NAME, sizes[0]):
-            break
-    return shown, max(room, 16)
+    return shown, max(room(), SHORT_NAME)
 
 
 def _lines(root: Row) -> Iterator[tuple[Row, str]]:
