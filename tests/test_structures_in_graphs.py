@@ -47,6 +47,26 @@ class Halved(ModelOutput):
         self.y = self.y / 2
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    p: Tensor
+    q: Tensor
+
+
+class HasDict:
+    pass
+
+
+@dataclasses.dataclass(slots=True)
+class Both(HasDict):
+    p: Tensor
+    q: int
+
+    def __post_init__(self) -> None:
+        self.q += 1
+        self.r = self.p * 2
+
+
 def numbers_of(x: Tensor, shape: Any) -> Tensor:
     """A tensor of a ``torch.Size``, and one of the numbers in a tuple, are not the same to ``new``."""
     return x * x.new(shape).fill_(1.0).sum()
@@ -69,6 +89,10 @@ BODIES = {
     "a named tuple that computes": Does(lambda x: Normal(x.exp())),
     "an output that computes": Does(lambda x: Halved(y=x * 2)),
     "a child's output that computes": Does(lambda inner, x: inner(x).y + 1, Does(lambda x: Halved(y=x * 2))),
+    "slots": Does(lambda inner, x: inner(Slots(x + 1, x)).q * 2, Does(lambda held: Slots(held.p * held.q, held.p))),
+    "slots, returned": Does(lambda x: Slots(x + 1, x * 2)),
+    "slots and attributes": Does(lambda inner, x: inner(x).r + inner(x).q, Does(lambda x: Both(x + 1, 4))),
+    "slots and attributes, returned": Does(lambda x: Both(x + 1, 4)),
     "an ordered dict": Does(lambda inner, x: {k: v + 1 for k, v in inner(x).items()}, Does(ordered)),
     "an ordered dict, returned": Does(ordered),
     "an integer of numpy's": Does(lambda x: x[:, : np.int64(2)] * np.prod([2, 2])),
@@ -83,6 +107,9 @@ def parts(thing: Any) -> Any:
         return thing.tolist()
     if isinstance(thing, dict):
         return type(thing), {key: parts(item) for key, item in thing.items()}
+    if isinstance(thing, (Slots, Both)):
+        names = ["p", "q", *getattr(thing, "__dict__", ())]
+        return type(thing), [(name, parts(getattr(thing, name))) for name in names]
     return (type(thing), list(map(parts, thing))) if isinstance(thing, (tuple, list)) else (type(thing), thing)
 
 

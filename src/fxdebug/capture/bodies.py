@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.attributes import members_in
 from fxdebug.capture.body import Body, unnoted
 from fxdebug.capture.coding import Opaque
 from fxdebug.capture.context import Context
@@ -21,7 +22,6 @@ from fxdebug.capture.describe import PLAIN
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.metadata import called
 from fxdebug.capture.modes import makes_no_difference, put_on, take_off
-from fxdebug.capture.reach import attributes_of
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
@@ -193,7 +193,7 @@ def _containers(things: list[Any]) -> list[tuple[Any, list[int]]]:
 
 def _is_filled(thing: Any) -> bool:
     kind = type(thing)
-    return kind in _FILLED or (hasattr(kind, "__dataclass_fields__") and attributes_of(thing) is not None)
+    return kind in _FILLED or (hasattr(kind, "__dataclass_fields__") and members_in(thing) is not None)
 
 
 def _items(container: Any) -> list[int]:
@@ -204,7 +204,7 @@ def _items(container: Any) -> list[int]:
 def _inside(container: Any) -> Iterable[Any]:
     if type(container) is dict:
         return container.values()
-    return container if type(container) in _FILLED else (attributes_of(container) or {}).values()
+    return container if type(container) in _FILLED else (members_in(container) or {}).values()
 
 
 _FILLED = (list, dict, tuple)

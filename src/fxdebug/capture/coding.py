@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fxdebug.capture.attributes import members_in, slots_of
 from fxdebug.capture.seen import Uid
 
 # Numbers of numpy's own: they cannot be changed either. What they are called in code, torch.fx does not know.
@@ -82,7 +83,12 @@ class Struct:
             for key, item in members.items():
                 base.__setitem__(made, key, item)
             made.__dict__.update(dict.fromkeys([field.name for field in dataclasses.fields(kind)]))
-        made.__dict__.update(members)
+        in_slots = slots_of(kind)
+        for name, item in members.items():
+            if name in in_slots:  # also of a frozen one
+                object.__setattr__(made, name, item)
+            else:
+                made.__dict__[name] = item
         return made
 
 
@@ -102,8 +108,8 @@ def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
         return None
     if issubclass(kind, dict):  # ModelOutput: a dataclass whose items are its members that are not None
         return tuple(thing.keys()), [thing[key] for key in thing]
-    attributes = getattr(thing, "__dict__", None)
-    return None if attributes is None else (tuple(attributes), list(attributes.values()))
+    members = members_in(thing)
+    return None if members is None else (tuple(members), list(members.values()))
 
 
 def uids_in(code: Any) -> Iterator[Uid]:

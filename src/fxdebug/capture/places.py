@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from fxdebug.capture.reach import MISSING, Reach, contents_of, slot_of, slots_of
+from fxdebug.capture.attributes import MISSING, slot_of, slots_of
+from fxdebug.capture.reach import Reach, contents_of
 
 
 def places_of(found: Reach) -> list[Place]:

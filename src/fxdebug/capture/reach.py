@@ -13,7 +13,6 @@ import contextvars
 import functools
 import gc
 import sys
-import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -26,10 +25,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
+from fxdebug.capture.attributes import MISSING, MOST_ITEMS, attributes_of, items_of, slot_of, slots_of
 from fxdebug.capture.libraries import is_library, is_of_python, is_ours
 
 MOST = 50_000  # things looked at
-MOST_ITEMS = 5_000  # of one container
 
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None), range, torch.dtype, torch.device, torch.Size))
 _BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType)
@@ -324,18 +323,6 @@ _LONGEST_NAME = 100
 _HEAP_TYPE = 1 << 9  # of a class that Python code made
 
 
-def items_of(container: Any) -> list[Any]:
-    """What a container of Python's own kinds, or of a class made from one, holds: the class is not asked."""
-    kind = type(container)
-    if issubclass(kind, dict):
-        return list(islice(dict.values(container), MOST_ITEMS))
-    base: Any = next((base for base in _ITERATED if issubclass(kind, base)), None)
-    return [] if base is None else list(islice(base.__iter__(container), MOST_ITEMS))
-
-
-_ITERATED = (list, tuple, set, frozenset, deque)
-
-
 def remembered_by(cache: Any) -> Iterator[tuple[Any, Any]]:
     """The arguments (one object, or a tuple) and the result of each call that a ``functools.lru_cache`` keeps."""
     held = gc.get_referents(cache)
@@ -350,50 +337,9 @@ def remembered_by(cache: Any) -> Iterator[tuple[Any, Any]]:
                 yield thing, next(things)
 
 
-def attributes_of(thing: Any) -> dict[str, Any] | None:
-    """An object's ``__dict__``, without asking the object; of a ``threading.local`` that of this thread."""
-    kind = type(thing)
-    ask: Any = threading.local if issubclass(kind, threading.local) else object
-    try:
-        own = ask.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        return None
-    return own if type(own) is dict else None
-
-
-def slot_of(thing: Any, name: str) -> Any:
-    """What an object keeps in a slot, ``MISSING`` if nothing."""
-    try:
-        return object.__getattribute__(thing, name)
-    except AttributeError:
-        return MISSING
-
-
-MISSING = object()
-
-
 def contents_of(cell: types.CellType) -> tuple[Any, ...]:
     """What a variable that functions close over holds; nothing if it was not assigned yet."""
     try:
         return (cell.cell_contents,)
     except ValueError:
         return ()
-
-
-@functools.cache
-def slots_of(kind: type) -> tuple[str, ...]:
-    """The names of what an object of this class keeps in slots, outside its ``__dict__``: not C's own members."""
-    return tuple(
-        [
-            name
-            for base in kind.__mro__
-            if "__slots__" in base.__dict__
-            for name, held in base.__dict__.items()
-            if type(held) is _Slot
-        ]
-        if kind.__module__ not in sys.stdlib_module_names
-        else []
-    )
-
-
-_Slot = types.MemberDescriptorType

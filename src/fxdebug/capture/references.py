@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fxdebug.capture.reach import Reach, attributes_of, items_of
+from fxdebug.capture.attributes import items_of, members_in
+from fxdebug.capture.reach import Reach
 
 
 def references_to(tensor: Tensor) -> int:
@@ -79,5 +80,5 @@ class References:
                 continue
             self._seen.add(id(thing))
             pending.extend(items_of(thing))
-            pending.extend((attributes_of(thing) or {}).values())
+            pending.extend((members_in(thing) or {}).values())
         return counts
