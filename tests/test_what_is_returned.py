@@ -41,6 +41,10 @@ OTHERS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Tensor], Any], str]] 
     "one more": (lambda y: (y,), lambda y: (y, y), "extra"),
     "another shape": (lambda y: y, lambda y: y[None], "shape"),
     "another name": (lambda y: {"logits": y}, lambda y: {"loss": y}, "missing"),
+    "a tensor for None": (lambda y: (y, None), lambda y: (y, y * 2), "extra"),
+    "another number": (lambda y: (y, 3), lambda y: (y, 4), "values"),
+    "another fraction": (lambda y: {"y": y, "rate": 0.5}, lambda y: {"y": y, "rate": 0.4}, "values"),
+    "another text": (lambda y: (y, "mean"), lambda y: (y, "sum"), "values"),
     "another constant": (lambda y: (y, CONSTANT), lambda y: (y, OTHER), "values"),
 }
 
@@ -65,3 +69,36 @@ def test_another_result_is_a_finding_about_the_model(name: str, values: str, tmp
 def test_the_same_result_is_none(name: str, values: str) -> None:
     for end in OTHERS[name][:2]:
         assert fxdebug.compare(returned(end, values), returned(end, values)).equal
+
+
+def test_a_number_that_is_computed_is_a_finding_about_who_computed_it() -> None:
+    for end, other, op in (
+        (lambda y: y.mean().item(), lambda y: y.sum().item(), "sum"),
+        (lambda y: y.mean(-1).tolist(), lambda y: y.amax(-1).tolist(), "amax"),
+    ):
+        for values in ("stats", "tensors"):
+            comparison = fxdebug.compare(returned(end, values), returned(other, values))
+            assert not comparison.equal and comparison.findings[0].op == op
+            assert fxdebug.compare(returned(end, values), returned(end, values)).equal
+
+
+def test_a_module_that_one_run_calls_and_the_other_does_not_leaves_them_runs_of_one_model() -> None:
+    class Two(nn.Module):
+        def __init__(self, both: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second, self.both = nn.Linear(8, 8), nn.Linear(8, 8), both
+
+        def forward(self, x: Tensor) -> Any:
+            y = self.first(x)
+            return y, self.second(y) if self.both else None
+
+    one, both = (fx_debug(Two(flag), torch.ones(2, 8)) for flag in (False, True))
+    assert [finding.kind for finding in fxdebug.compare(one, both).findings] == ["extra"]
+    assert [finding.kind for finding in fxdebug.compare(both, one).findings] == ["missing"]
+
+
+def test_what_rounding_makes_of_a_number_is_no_difference() -> None:
+    a = returned(lambda y: (y, y.double().mean().item()), "stats")
+    b = returned(lambda y: (y, y.float().mean().item()), "stats")
+    assert fxdebug.compare(a, b).equal

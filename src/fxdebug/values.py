@@ -248,12 +248,26 @@ def leaves(item: Item, slot: str = "") -> Iterator[tuple[str, Value]]:
     >>> [slot for slot, _ in leaves(Group("mapping", "dict", (v, Group("sequence", "list", (v,))), ("a", "b")))]
     ['a', 'b[0]']
     """
+    return ((place, leaf) for place, leaf in _places(item, slot, objects=True) if isinstance(leaf, Value))
+
+
+def numbers(item: Item) -> dict[str, float | str]:
+    """Every number (``True`` and ``False``, too) and text by the slot it stands in; not those in objects.
+
+    >>> numbers(Group("mapping", "dict", (0.5, None, Group("sequence", "list", (3, True))), ("loss", "y", "n")))
+    {'loss': 0.5, 'n[0]': 3, 'n[1]': True}
+    """
+    found = _places(item, "", objects=False)
+    return {place: leaf for place, leaf in found if isinstance(leaf, (int, float, str))}
+
+
+def _places(item: Item, slot: str, objects: bool) -> Iterator[tuple[str, Item]]:
     pending: list[tuple[str, Item]] = [(slot, item)]  # a stack: containers may be nested deeper than Python may call
     while pending:
         slot, item = pending.pop()
-        if isinstance(item, Value):
+        if not isinstance(item, Group):
             yield slot, item
-        elif isinstance(item, Group):
+        elif objects or item.kind != "object":
             keys = item.keys if item.keys is not None else range(len(item.items))
             inside = [(_slot(slot, key), child) for key, child in zip(keys, item.items)]
             pending.extend(reversed(inside))

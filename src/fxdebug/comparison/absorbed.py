@@ -7,7 +7,9 @@ from fxdebug.comparison.by_flow import normed
 from fxdebug.comparison.closeness import EPS, eps_of, like_a_mask
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.replaced import replacements
+from fxdebug.comparison.returned import other_numbers
 from fxdebug.comparison.steps import Run, Step
+from fxdebug.operations import TAKES_OUT
 from fxdebug.trace import Call
 
 FEW = 64
@@ -71,9 +73,12 @@ def _reaches(judge: Judge, run: Run, starts: list[Step], error: float) -> bool:
     """Along values that differ or have no partner, to something that the model returned?"""
     returned = {run.root(value).number for value in run.trace.root.outputs or ()}
     returned |= {run.root(old).number for old, _ in replacements(run.trace)}  # it got as far as it could
+    as_numbers = any(True for _ in other_numbers(judge))
     pending, seen = list(starts), {step.index for step in starts}
     while pending:
         step = pending.pop()
+        if as_numbers and step.op in TAKES_OUT:
+            return True
         for value in (*step.outputs, *step.passed):
             root = run.root(value).number
             if root in returned:

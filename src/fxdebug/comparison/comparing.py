@@ -78,7 +78,8 @@ def compare(
             kept.append(blame)
     counted += [rows.finding(blame) for blame in _surer(kept)]
     if not counted:
-        counted = [rows.finding(blame) for blame in outputs.unexplained() if not ignored(blame.call.path, globs)]
+        last = (*outputs.unexplained(), *outputs.numbers())
+        counted = [rows.finding(blame) for blame in last if not ignored(blame.call.path, globs)]
     counted += handed(judge, counted, globs)
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)

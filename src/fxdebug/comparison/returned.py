@@ -12,7 +12,8 @@ from fxdebug.comparison.closeness import EPS, eps_of
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.steps import Step
-from fxdebug.values import Outputs, Value, shape_text
+from fxdebug.trace import Trace
+from fxdebug.values import Outputs, Value, numbers, shape_text
 
 UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers as much by rounding
 MOVED = 4  # times the error of what a view was made of: elements stand in other places
@@ -26,8 +27,8 @@ class Returned:
         self._pairs = judge.pairs
         self._between = between
         self._a, self._b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
-        paths = [{call.path for call in run.trace.calls} for run in (self._pairs.a, self._pairs.b)]
-        self._is_one_model = self._pairs.a.trace.model == self._pairs.b.trace.model and paths[0] == paths[1]
+        one, other = self._pairs.a.trace, self._pairs.b.trace
+        self._is_one_model = one.model == other.model and _modules(one) == _modules(other)
 
     def blames(self) -> Iterator[Blame]:
         """What is wrong with what is returned: another value, another shape, one less, one more."""
@@ -66,8 +67,8 @@ class Returned:
             before = self._judge.judged.get(self._maker(other).index)
             if before is None or measures.basis == STATISTICS or measures.what:
                 return None
-            if measures.error <= MOVED * before.error:
-                return None
+            if measures.error <= MOVED * before.error or (before.bad and before.measures.basis == STATISTICS):
+                return None  # statistics are a lower bound: what was made may be as far apart
             return self._blame("values", "its elements stand in other places than they do in a", one, other, measures)
         if other.number not in self._pairs.b.made and one.number not in self._pairs.a.made:
             if other.name is not None or other.number in {value.number for value in self._pairs.b.trace.root.inputs}:
@@ -92,6 +93,16 @@ class Returned:
         found = blame(self._judge, kind, self._pairs.b.trace.root, None, because, judged, absorbable=False)
         return replace(found, measures=measures, a=None, b=None)
 
+    def numbers(self) -> Iterator[Blame]:
+        """Numbers and texts that are returned beside tensors, and are others: the first of them."""
+        if self._a is None or self._b is None or not self._pairs.b.steps:
+            return
+        for slot, one, other in other_numbers(self._judge):
+            value = next(iter(self._pairs.b.steps[-1].results), None) or self._pairs.b.trace.values[0]
+            because = f"{one!r} is returned in a, {other!r} in b" + (f" ({slot})" if slot else "")
+            yield self._blame("values", because, value, value, Measures(_apart(one, other), what="number"))
+            return
+
     def unexplained(self) -> Iterator[Blame]:
         """The models return other values, and no pair of steps says why: the first that is far from its partner."""
         a, b = self._a, self._b
@@ -108,6 +119,34 @@ class Returned:
             because = "what it was given differs already, and nothing that could be paired says since when"
             found = blame(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
             yield replace(found, sure=0.3)
+
+
+def other_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
+    """Numbers and texts that both models return in one place, and that are others than rounding explains."""
+    a, b = (run.trace.root.outputs for run in (judge.pairs.a, judge.pairs.b))
+    if a is None or b is None:
+        return
+    others = numbers(b.item)
+    limit = UNEXPLAINED * judge.clean
+    for slot, one in numbers(a.item).items():
+        if slot not in others:
+            continue
+        if _apart(one, others[slot]) > limit:
+            yield slot, one, others[slot]
+
+
+def _apart(one: float | str, other: float | str) -> float:
+    """How far apart two numbers are, of the larger one's size: infinitely, where they are no fractions."""
+    if one == other or (one != one and other != other):
+        return 0.0
+    if type(one) is not float or type(other) is not float or not math.isfinite(one - other):
+        return math.inf
+    return abs(one - other) / max(abs(one), abs(other))
+
+
+def _modules(trace: Trace) -> object:
+    """What a model is made of: its modules, or, where they were not noted, those that were called."""
+    return trace.modules or {call.path for call in trace.calls}
 
 
 def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
