@@ -290,3 +290,67 @@ def test_where_the_module_raises_its_graph_does_not_compute_something(change: An
     change(model)
     with pytest.raises(fxdebug.UsageError, match="it cannot be checked for these inputs"):
         made(x)
+
+
+class Arranged(nn.Module):
+    """Python decides by how its input lies in memory."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.is_contiguous() else x * 3 if x.stride(0) else x * 4
+
+
+def activation() -> torch.Tensor:
+    return torch.randn(3, 8, requires_grad=True) * 2
+
+
+def lazy() -> torch.Tensor:
+    return torch.complex(torch.randn(3, 8), torch.randn(3, 8)).conj()
+
+
+LYING = {
+    "an activation": activation,
+    "its slice": lambda: activation()[:, :4],
+    "its chunk": lambda: activation().chunk(2, -1)[1],
+    "one row of it, several times": lambda: activation()[:1].expand(3, -1),
+    "negated": lambda: lazy().imag,
+    "conjugated": lazy,
+    "conjugated, every other row": lambda: torch.cat([lazy(), lazy()])[::2],
+    "the imaginary part of an activation": lambda: torch.view_as_complex(activation().view(3, 4, 2)).conj().imag,
+}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", LYING)
+def test_a_graph_is_not_run_on_what_lies_otherwise_in_memory_where_that_decides(name: str, grad: bool) -> None:
+    with torch.set_grad_enabled(grad):
+        for model in (Arranged(), Layer()):
+            x = torch.randn(3, 3 if isinstance(model, Layer) else 8)
+            made = fx_debug(model, x).root.fx
+            other = LYING[name]()
+            if isinstance(model, Layer):
+                if other.is_complex():
+                    continue
+                other = other[:, :3]
+            try:
+                found = made(other)
+            except fxdebug.UsageError:
+                assert isinstance(model, Arranged) and not other.is_contiguous()  # the other asks for nothing
+                continue
+            assert torch.equal(found, model(other))
+
+
+class ReadsMemory(nn.Module):
+    """C code reads, on one of two branches, numbers that fake tensors do not have."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 3:
+            return x * 2
+        return torch.tensor([x[0, 0], x[1, 1]]) if x.shape[0] == 4 else x.clone().apply_(lambda number: number * 3)
+
+
+@pytest.mark.parametrize("rows", [4, 5])
+def test_to_check_other_inputs_ends_no_process(rows: int) -> None:
+    made = fx_debug(ReadsMemory(), torch.randn(3, 4)).root.fx
+    for x in (torch.randn(rows, 4), torch.complex(torch.randn(rows, 4), torch.randn(rows, 4)).conj().imag):
+        with pytest.raises(fxdebug.UsageError):
+            made(x)

@@ -211,6 +211,8 @@ class _Faked(_Instead):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in LAYOUT and args and id(args[0]) not in self._originals and not self.is_foreign(args[0]):
             raise Mismatch("it asks how a result lies in memory, which fake tensors do not tell")
+        if func in _READING and any(type(arg) in (list, tuple) or func in _IN_PLACE for arg in args):
+            raise Mismatch("it reads numbers out of memory, and fake tensors have none")
         return super().__torch_function__(func, types, args, kwargs)
 
     def __enter__(self) -> Any:
@@ -220,6 +222,23 @@ class _Faked(_Instead):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._mode.__exit__(*error)
+
+
+# C code that takes the memory of its arguments for granted: without it, the process ends.
+_IN_PLACE = frozenset((Tensor.apply_, Tensor.map_, Tensor.map2_))  # type: ignore[attr-defined]
+_READING = _IN_PLACE | {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
+
+
+class _Result(torch.autograd.Function):
+    """Makes a copy what the original was: the result of an operation, to gradients."""
+
+    @staticmethod
+    def forward(context: Any, leaf: Tensor, copies: list[Tensor]) -> Tensor:
+        return copies[0]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return None, None
 
 
 class _Copied(_Instead):
@@ -232,7 +251,9 @@ class _Copied(_Instead):
 
     def make(self, tensor: Tensor) -> Tensor:
         if tensor.requires_grad and not tensor.is_leaf:
-            return tensor.clone()
+            leaf = torch.empty(0, requires_grad=True)
+            with torch.enable_grad():
+                return _Result.apply(leaf, [self._copied(tensor.detach())])  # type: ignore[no-any-return]
         made = self._copied(tensor.detach()).requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
             made.grad = self._copied(tensor.grad)
@@ -241,8 +262,12 @@ class _Copied(_Instead):
     def _copied(self, tensor: Tensor) -> Tensor:
         """A copy in a copy of its memory, as its strides have it: what shares the one shares the other."""
         is_plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
-        if type(tensor) not in PLAIN or not is_plain or tensor.is_conj() or tensor.is_neg():
+        if type(tensor) not in PLAIN or not is_plain:
             return tensor.clone()
+        if tensor.is_conj():  # or negated: to be carried out when it is read
+            return self._copied(tensor.conj()).conj()
+        if tensor.is_neg():
+            return torch._neg_view(self._copied(torch._neg_view(tensor)))
         memory = tensor.untyped_storage()
         if memory._cdata not in self._memories:
             self._memories[memory._cdata] = memory, memory.clone()
