@@ -308,7 +308,22 @@ def test_a_buffer_that_is_assigned_anew() -> None:
             return self.l(x)
 
     status, words, line = saw(Counts)
-    assert (status, words, line) == ("recorded", OTHER_TENSOR.format("add"), "self.calls = self.calls + 1")
+    replaced = "since it ran, calls was replaced by another tensor, in add"
+    assert (status, words, line) == ("recorded", replaced, "self.calls = self.calls + 1")
+
+
+def test_a_call_that_raises_and_is_caught_is_why_its_caller_is_not_explained() -> None:
+    class Tries(Layer):
+        def setup(self) -> None:
+            self.wrong = nn.Linear(5, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                return self.wrong(x)
+            except RuntimeError:
+                return self.l(x)
+
+    assert saw(Tries) == ("recorded", "a call in it raised RuntimeError", "")
 
 
 def test_a_buffer_that_is_written_to_is_written_to_once() -> None:

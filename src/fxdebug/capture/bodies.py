@@ -102,6 +102,8 @@ class Bodies:
                 output = forward(*args, **kwargs)
         except BaseException as error:
             body.hazard = f"it raised {type(error).__name__}"
+            if parent is not None:  # it may go on: what it called then is on no tape
+                parent.hazard = parent.hazard or f"a call in it raised {type(error).__name__}"
             raise
         finally:
             while stack and stack.pop() is not body:

@@ -389,12 +389,12 @@ class ModuleTracer(fx.Tracer):
         if entry is None or type(code) is not Uid or entry.uid != code:
             if type(code) is Uid and (self.values.objects[code].detail or "").startswith("inside"):
                 raise Mismatch("it computes inside torch.vmap or another transform of torch.func")
-            raise Mismatch(_NEVER_MET)
+            name = None if entry is None else self._names.get(id(tensor)) or object_name(self.body.module, tensor)
+            raise Mismatch(_NEVER_MET if name is None else f"since it ran, {name} was replaced by another tensor")
         self._real[entry.uid] = tensor
         return self._attribute(tensor)
 
     def _attribute(self, tensor: Tensor) -> Attribute:
         name = self._names.get(id(tensor))
-        if name is None:
-            self.pattern.reusable = False
+        self.pattern.reusable &= name is not None
         return Attribute(name, None if name is not None else tensor)
