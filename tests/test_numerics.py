@@ -628,6 +628,13 @@ REASONS = {
     "remainder": (lambda x: x % 0, [1.0, 2.0], "the remainder of a division by 0"),
     "layer_norm": (lambda x: F.layer_norm(x, (2,), eps=0.0), [3.0, 3.0], "a variance of 0, and an eps of 0"),
     "normalize": (lambda x: F.normalize(x, dim=0, eps=0.0), [0.0, 0.0], "a norm of 0, and an eps of 0"),
+    "addcdiv": (lambda x: torch.addcdiv(x, x, x - 3), [3.0, 4.0], "a division by 0 (1 of 2 elements)"),
+    "a mask times infinity": (lambda x: (x > 0).float() * -math.inf, [1.0, -1.0], "0 times the infinity that is"),
+    "ctc_loss": (
+        lambda x: F.ctc_loss(x.expand(2, 2).log()[:, None], torch.ones(1, 2, dtype=torch.long), [2], [2]),
+        [0.5, 0.5],
+        "a target that does not fit into its input",
+    ),
     "softmax": (lambda x: x.softmax(0).log(), [300.0, 0.0], "the logarithm of 0 (1 of 2 elements)"),
     "sigmoid": (lambda x: (1 - x.sigmoid()).log(), [300.0, -300.0], "the logarithm of 0 (1 of 2 elements)"),
 }
@@ -641,6 +648,13 @@ def test_the_reason_is_true_and_the_same_while_the_model_runs_and_afterwards(nam
     with pytest.raises(fxdebug.NonFinite) as stopped:
         fx_debug(Runs(body), torch.tensor(given), stop_on_nonfinite=True)
     assert f": {finding.what}" in str(stopped.value).splitlines()[0] and stopped.value.kind == finding.kind
+
+
+def test_what_lay_where_a_result_is_put_says_nothing_of_it():
+    zeros = torch.zeros(4)
+    for place in (torch.ones(4), torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.full((4,), math.nan)):
+        (finding,) = fx_debug(Runs(lambda x, place=place: torch.div(x, zeros, out=place)), torch.ones(4)).check()
+        assert finding.what.startswith("a division by 0 (4 of 4 elements)")
 
 
 @pytest.mark.parametrize("number", [0.0, math.inf, math.nan])

@@ -232,7 +232,11 @@ def _why_inf(op: str, literals: Sequence[float], given: Sequence[Value], made: V
         return f"{op} of {_POLES[op]} is infinite"
     if op in ("reciprocal", "rsqrt") and first is not None and first.zeros:
         return f"{op} of {_zeros(first)}"
-    if op in DIVIDES:
+    if op == "ctc_loss":
+        return (
+            "a target that does not fit into its input (a label twice in a row takes a blank between) has no alignment"
+        )
+    if op in DIVIDES or op == "addcdiv":
         divisor = given[0] if op in ("rtruediv", "rdiv") else given[-1] if len(given) > 1 else None
         if divisor is None and 0 in literals:
             return "a division by 0"
@@ -281,6 +285,8 @@ def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: V
         return "it was given a mask that seems to leave rows with nothing to attend to"
     if infinite:
         return _of_infinities(op, infinite)
+    if op in PRODUCTS and any(map(math.isinf, literals)):
+        return "0 times the infinity that is written there"
     if op in _DOMAINS and first is not None:
         return f"{op} of {_DOMAINS[op]} (it was given {_range(first)})"
     if op in ("remainder", "fmod"):

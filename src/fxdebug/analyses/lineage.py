@@ -76,6 +76,8 @@ class Results:
             edges = [edge for edge in edges if edge.argument == "result"]
         if node.op in OVERWRITES and node.target.endswith("_"):
             edges = [edge for edge in edges if edge.argument != "args[0]"]
+        if node.step is not None and "out" in node.step.kwargs:  # it is given the place, not what lies there
+            edges = [edge for edge in edges if edge.argument.partition("[")[0] != "out"]
         now: dict[str, list[tuple[Value, str]]] = {}  # argument → what its memory held by then
         for edge in edges:
             if edge.kind == "memory":
