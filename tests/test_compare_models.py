@@ -371,3 +371,31 @@ def test_memory_that_a_call_writes_into_stays_that_of_its_caller():
     assert told(compare_models(one, other, torch.ones(2, D))) == []
     other.first.weight[0, 0] += 1
     assert told(compare_models(one, other, torch.ones(2, D))) == [("first", "linear", "weights")]
+
+
+class Mlp(nn.Module):
+    """Two layers, and what stands between them."""
+
+    def __init__(self, between: Any, end: Any = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down, self.between, self.end = nn.Linear(D, 2 * D), nn.Linear(2 * D, D), between, end
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.down(self.between(self.up(x)))
+        return x if self.end is None else self.end(x)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (Mlp(F.silu), Mlp(F.gelu), ("", "gelu", "values")),
+        (Mlp(F.silu), Mlp(lambda x: x.abs_()), ("", "abs", "values")),
+        (Mlp(F.silu, lambda x: x[:, 0]), Mlp(F.silu, lambda x: x[:, -1]), ("", "getitem", "constant")),
+        (Mlp(lambda x: x * 2), Mlp(lambda x: x * 3), ("", "mul", "constant")),
+    ],
+)
+def test_an_operation_between_calls_is_named_and_not_the_call_that_is_given_its_result(one, other, expected):
+    x = torch.randn(2, D)
+    assert told(compare_models(one, other, x)) == [expected]
+    assert told(compare_models(one, copy.deepcopy(one), x)) == []

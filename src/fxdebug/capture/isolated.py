@@ -123,8 +123,8 @@ class Rails:
     def _tensor(self, value: Value, like: Tensor) -> Tensor:
         if type(like) not in (Tensor, nn.Parameter) or tuple(like.shape) != value.shape:
             return like
-        with aside():  # neither the tape nor autograd takes notice
-            found: Tensor = self._trace.tensor(value).to(device=like.device, dtype=like.dtype)
+        with aside():  # neither the tape nor autograd takes notice; in memory of torch's own, which has versions
+            found: Tensor = self._trace.tensor(value).to(device=like.device, dtype=like.dtype, copy=True)
         return found
 
 

@@ -29,9 +29,9 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
     itself = blame.b is not None and blame.position == blame.b.index
     if blame.b is not None and blame.b.weights and blame.sure == 1.0 and itself:
         return False
-    if not blame.proven and _outputs_agree(judge, _judged_by(judge, blame)):
+    run, whose = judge.pairs.b, _judged_by(judge, blame)
+    if not blame.proven and _outputs_agree(judge, whose) and not any(_is_replaced(call) for call in whose.walk()):
         return True
-    run = judge.pairs.b
     at = run.steps[blame.position] if blame.position < len(run.steps) else None
     starts = [step for step in (at, blame.b) if step is not None]
     return not _reaches(judge, run, starts, blame.measures.error)
@@ -46,6 +46,11 @@ def _folded(judge: Judge, blame: Blame) -> bool:
         return False
     a, b = (end.outputs[0] for end in ends)
     return comparable(a, b) and judge.meter(a, b).error <= judge.clean
+
+
+def _is_replaced(call: Call) -> bool:
+    """Was something put in the place of what it was given or returned? Then what its caller returns tells nothing."""
+    return call.parent is not None and (call.given is not None or call.returned is not None)
 
 
 def _judged_by(judge: Judge, blame: Blame) -> Call:
