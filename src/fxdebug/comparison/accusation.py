@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fxdebug.comparison.closeness import EPS
+from fxdebug.comparison.constants import other_constants
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.measures import Measures
-from fxdebug.comparison.opnames import settings
+from fxdebug.comparison.opnames import canonical
 from fxdebug.comparison.steps import Step
 from fxdebug.trace import Call
 from fxdebug.values import Value
@@ -85,18 +86,5 @@ def listed(names: Iterable[object]) -> str:
 
 
 def other_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
-    """The constants that only one of two steps has, as they are written there."""
-    one, other = settings(a.constants), settings(b.constants)
-    gone = [text for text in a.constants if settings([text]) - other]
-    new = [text for text in b.constants if settings([text]) - one]
-    if not gone and not new and a.name == b.name == "permute" and a.constants != b.constants:
-        return list(a.constants), list(b.constants)
-    if not gone and not new:  # switches, where both have the same ones
-        named = [{text.partition("=")[0]: text for text in step.constants if "=" in text} for step in (a, b)]
-        turned = [key for key, text in named[0].items() if key in named[1] and {text, named[1][key]} == _switch(key)]
-        return [named[0][key] for key in turned], [named[1][key] for key in turned]
-    return gone, new
-
-
-def _switch(name: str) -> set[str]:
-    return {f"{name}=True", f"{name}=False"}
+    """The constants in which two steps differ, as they are written there."""
+    return other_constants(canonical(b.op), a.constants, b.constants)

@@ -7,7 +7,7 @@ from fxdebug.comparison.between import Between
 from fxdebug.comparison.closeness import EPS, error_between, visible
 from fxdebug.comparison.disorder import accused, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
-from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, family, role
+from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, canonical, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
 from fxdebug.values import Value, shape_text
@@ -95,7 +95,7 @@ class Blamer:
             return masked
         elif not self._by_path(judged) and (found := crossed(self._judge, judged)) is not None:
             return accused(self._judge, judged, found)
-        elif (gone or new) and partner.name == step.name:
+        elif (gone or new) and canonical(step.op) in (canonical(partner.op), partner.name):
             kind = "constant"
             because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
         elif judged.measures.what == "nonfinite":

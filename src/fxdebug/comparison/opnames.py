@@ -163,9 +163,12 @@ def called(type: str) -> str:
     return _CALLED.get(plain, type)
 
 
+_FAMILIES = {"relu": "clamp"}  # at zero, from below
+
+
 def family(name: str) -> str:
     """A coarser name: what may stand for what in another implementation (``linear`` for ``addmm``)."""
-    return "product" if name in _PRODUCTS else name
+    return "product" if name in _PRODUCTS else _FAMILIES.get(name, name)
 
 
 def settings(constants: Iterable[str]) -> Counter[str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fxdebug import query
 from fxdebug.comparison.closeness import same_numbers
+from fxdebug.comparison.constants import zero_below
 from fxdebug.comparison.glue import glue
 from fxdebug.comparison.opnames import (
     ADDING,
@@ -23,7 +24,6 @@ from fxdebug.comparison.opnames import (
     canonical,
     convolved,
     family,
-    settings,
     shorter,
 )
 from fxdebug.graph import Node
@@ -157,8 +157,8 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
                 step.constants = tuple(_constants(node.step, results[index]))
                 if canonical(node.op) in CONVOLUTIONS:
                     step.constants = convolved(step.constants)
-                if name in ("clamp", "clamp_min") and settings(step.constants) in (settings(["0"]), settings([])):
-                    step.name, step.constants = "relu", ()
+                if name in ("clamp", "clamp_min") and len(inputs) == 1 and zero_below(step.constants):
+                    step.name = "relu"
                 if name != canonical(node.op) and _same_places(inputs, made):
                     step.constants = ()  # how a kernel of one place moves
                 if name == "scaled_dot_product_attention" and inputs:
