@@ -80,3 +80,61 @@ def test_a_clamp_at_zero_is_a_relu_from_below_and_none_from_above():
         assert first(Only(torch.relu), Only(clamped), table()) is None
     found = first(Only(torch.relu), Only(lambda x: x.clamp(max=0)), table())
     assert (found.op, found.because) == ("clamp", "relu in a, clamp in b")
+
+
+# Where it shows only later ---------------------------------------------------------------------------
+
+
+class Picking(nn.Module):
+    """Two projections and what picks between them."""
+
+    def __init__(self, pick: Forward) -> None:
+        super().__init__()
+        self.one, self.two, self.pick = nn.Linear(8, 8), nn.Linear(8, 8), pick
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.pick(self.one(x)))
+
+
+class Renamed(nn.Module):
+    """The same, whose modules have other names."""
+
+    def __init__(self, model: Picking, pick: Forward) -> None:
+        super().__init__()
+        self.first, self.last, self.choose = model.one, model.two, pick
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.choose(self.first(x)))
+
+
+PICKS: dict[str, tuple[Forward, Forward, str]] = {
+    "topk": (lambda y: y.topk(8)[0], lambda y: y.topk(8, largest=False)[0], "largest=True in a, largest=False in b"),
+    "sort": (lambda y: y.sort(-1)[0], lambda y: y.sort(descending=True)[0],
+             "descending=False in a, descending=True in b"),
+    "argsort": (lambda y: y.gather(-1, y.argsort(-1)), lambda y: y.gather(-1, y.argsort(-1, True)),
+                "descending=False in a, descending=True in b"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", ["stats", "tensors"])
+@pytest.mark.parametrize("named", ["alike", "otherwise"])
+@pytest.mark.parametrize("op", PICKS)
+def test_what_picks_otherwise_is_named_and_no_projection_beside_it(op, named, values):
+    right, wrong, because = PICKS[op]
+    torch.manual_seed(0)
+    a = Picking(right)
+    b: nn.Module = Renamed(a, wrong)
+    if named == "alike":
+        b = Picking(wrong)
+        b.load_state_dict(a.state_dict())
+    found = first(a, b, table(), values)
+    assert (found.path, found.op, found.kind, found.because) == ("", op, "constant", because)
+
+
+@pytest.mark.parametrize("op", ["topk", "sort"])
+def test_a_projection_before_what_picks_otherwise_is_not_named(op):
+    torch.manual_seed(0)
+    linear = nn.Linear(8, 8)
+    a, b = (nn.Sequential(linear, Only(lambda y, pick=pick: pick(y)[:, :3])) for pick in PICKS[op][:2])
+    found = first(a, b, table(), "stats")
+    assert (found.path, found.op, found.kind, found.because) == ("1", op, "constant", PICKS[op][2])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fxdebug.comparison.accusation import Blame, blame, listed, other_settings
 from fxdebug.comparison.closeness import EPS
 from fxdebug.comparison.judge import Judge, Judged
-from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PIECES, REORDERING, TRANSPARENT, TURNING
+from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, REORDERING, TRANSPARENT, TURNING
 from fxdebug.comparison.steps import Step
 
 FARTHEST = 300  # steps that are looked at
@@ -37,9 +37,9 @@ def crossed(judge: Judge, judged: Judged) -> Disorder | None:
 
 
 def resettled(judge: Judge, judged: Judged) -> Disorder | None:
-    """A step on the way to this one, in the same place of the same code, that has other constants."""
+    """A step on the way to this one that has other constants: in the same place of the same code, or one that picks."""
     for step, partner, how in _before(judge, judged):
-        same = how in ("path", "mapping") and step.name == partner.name
+        same = step.name == partner.name and (how in ("path", "mapping") or step.name in PICKING)
         if not same or (step.name in TRANSPARENT and step.name not in TURNING):
             continue
         gone, new = other_settings(partner, step)
