@@ -138,3 +138,23 @@ def test_a_projection_before_what_picks_otherwise_is_not_named(op):
     a, b = (nn.Sequential(linear, Only(lambda y, pick=pick: pick(y)[:, :3])) for pick in PICKS[op][:2])
     found = first(a, b, table(), "stats")
     assert (found.path, found.op, found.kind, found.because) == ("1", op, "constant", PICKS[op][2])
+
+
+# What a run writes, and what is used again --------------------------------------------------------------
+
+
+def normed() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()).eval()
+
+
+@pytest.mark.parametrize("values", ["stats", "tensors"])
+def test_a_norm_left_in_training_is_named_for_that_and_not_for_the_statistics_it_wrote(values):
+    a, b = normed(), normed()
+    b[1].train()
+    found = first(a, b, table(), values)
+    because = "training=False in a, training=True in b"
+    assert (found.path, found.op, found.kind, found.because) == ("1", "batch_norm", "constant", because)
+    a[1].running_mean.fill_(3.0)  # before the runs
+    found = first(a, b, table(), values)
+    assert (found.kind, found.because) == ("weights", "1.running_mean differs from 1.running_mean")

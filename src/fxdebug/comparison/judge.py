@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fxdebug import query
 from fxdebug.comparison.by_flow import facing
-from fxdebug.comparison.closeness import EPS, distinctive, eps_of, masked, size_of, spread, tolerance_of
+from fxdebug.comparison.closeness import EPS, distinctive, eps_of, error_between, masked, size_of, spread, tolerance_of
 from fxdebug.comparison.measures import Measures, Meter
 from fxdebug.comparison.opnames import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.comparison.pairs import Pairs
@@ -107,6 +108,9 @@ class Judge:
         error_in, worst, weights, exact = 0.0, None, None, True
         for one, other in sides:
             error = self.between(one, other)
+            if one.weight and other.weight:
+                before = self._before(step, partner, one.value, other.value)
+                error = error if before is None else before
             if one.weight and other.weight and self._others(one.value, other.value, error):
                 weights = weights or (one, other)
             elif error > error_in:
@@ -144,6 +148,20 @@ class Judge:
         if a.stats is not None and b.stats is not None and not copied(a.stats, b.stats, kinds):
             return True
         return self.meter(a, b).basis == "tensors" and error > rounded(kinds)[0]
+
+    def _before(self, step: Step, partner: Step, a: Value, b: Value) -> float | None:
+        """The error of two weights as they were before the runs, where the steps write into them; else ``None``.
+
+        A norm does so in training: what is seen of its statistics is as it left them.
+        """
+        sides = (self.pairs.a.trace, partner, a), (self.pairs.b.trace, step, b)
+        if not any(side.node.id in query.network(trace).writers for trace, side, _ in sides):
+            return None
+        found = [next((p for p in trace.parameters if value.name in p.names), None) for trace, _, value in sides]
+        if not any(parameter is not None and parameter.changed for parameter in found):
+            return None
+        one, other = (None if parameter is None else parameter.before for parameter in found)
+        return error_between(one, other) or 0.0
 
     def _only_looked_up(self, step: Step, partner: Step) -> bool:
         """Is what came out, on both sides, some of the numbers of weights, which nothing was done to but rounding?"""
