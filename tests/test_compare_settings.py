@@ -158,3 +158,28 @@ def test_a_norm_left_in_training_is_named_for_that_and_not_for_the_statistics_it
     a[1].running_mean.fill_(3.0)  # before the runs
     found = first(a, b, table(), values)
     assert (found.kind, found.because) == ("weights", "1.running_mean differs from 1.running_mean")
+
+
+class Turned(nn.Module):
+    """Two values turned by angles, as rotary positions are."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.angles = nn.Linear(8, 8)
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        angles = self.angles(x)
+        cos, sin = angles.cos() * self.scale, angles.sin() * self.scale
+        return x * cos + x.flip(-1) * sin, x.exp() * cos + x.exp().flip(-1) * sin
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.1), (1.1, 1.0)])
+def test_a_scale_that_is_one_on_one_side_is_named_once_and_has_its_counterpart(scales):
+    torch.manual_seed(0)
+    a, b = (Turned(scale) for scale in scales)
+    b.angles = a.angles
+    with torch.no_grad():
+        found = fxdebug.compare(fx_debug(a, table()), fx_debug(b, table())).findings
+    because = "{} in a, {} in b".format(*scales)
+    assert [(row.op, row.kind, row.because) for row in found] == [("mul", "constant", because)] * 2

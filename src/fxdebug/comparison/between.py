@@ -122,6 +122,9 @@ class Between:
         crossed = self._crossed(judged, a, b, one, other)
         if crossed is not None:
             return crossed
+        beside = [*(s.index for _, s in new), *(self.judge.pairs.steps_of_a.get(s.index) for _, s in gone)]
+        if bool(gone) != bool(new) and all(map(self.judge.bad, beside)):
+            return None  # each has its counterpart, and is a finding of its own
         if gone and not new:
             return self._missing(judged, a, b, gone, other)
         if new and not gone:

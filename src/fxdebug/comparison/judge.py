@@ -103,6 +103,11 @@ class Judge:
         measures, maker, a, b = max(measured, key=lambda found: found[0].error)
         return self._weigh(step, maker, measures, a, b)
 
+    def bad(self, index: int | None) -> bool:
+        """Is a step of b already known to add error, held against its own counterpart?"""
+        judged = None if index is None else self.judged.get(index)
+        return judged is not None and judged.adds and self.pairs.of_step(judged.step) is judged.partner
+
     def _weigh(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> Judged:
         sides = facing(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
         error_in, worst, weights, exact = 0.0, None, None, True
