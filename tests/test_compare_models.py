@@ -399,3 +399,25 @@ def test_an_operation_between_calls_is_named_and_not_the_call_that_is_given_its_
     x = torch.randn(2, D)
     assert told(compare_models(one, other, x)) == [expected]
     assert told(compare_models(one, copy.deepcopy(one), x)) == []
+
+
+def test_layers_that_torch_runs_fused_stay_fused_and_are_judged():
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            layer = nn.TransformerEncoderLayer(D, 2, 2 * D, batch_first=True)
+            self.embed, self.encoder = nn.Linear(D, D), nn.TransformerEncoder(layer, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.encoder(self.embed(x)) * 2
+
+    one, x = Encoder().eval(), torch.randn(2, 5, D)
+    found = compare_models(one, copy.deepcopy(one), x)
+    assert told(found) == []
+    assert [call.path for call in found.a.calls] == [call.path for call in found.b.calls]  # none of what is fused
+    other = copy.deepcopy(one)
+    with torch.no_grad():
+        other.encoder.layers[1].linear1.weight *= 1.5
+        other.embed.bias += 1
+    assert [finding.path for finding in compare_models(one, other, x).findings] == ["embed", "encoder.layers.1"]

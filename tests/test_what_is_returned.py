@@ -102,3 +102,20 @@ def test_what_rounding_makes_of_a_number_is_no_difference() -> None:
     a = returned(lambda y: (y, y.double().mean().item()), "stats")
     b = returned(lambda y: (y, y.float().mean().item()), "stats")
     assert fxdebug.compare(a, b).equal
+
+
+def test_a_model_that_is_asked_for_less_may_return_less() -> None:
+    class Asked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor, both: bool = True) -> Any:
+            y = self.layer(x)
+            return (y, y * 2) if both else (y,)
+
+    model, x = Asked(), torch.ones(2, 8)
+    for one, other in (((x, True), (x, False)), ({"x": x, "both": True}, {"x": x, "both": False}), (x, (x, False))):
+        assert fxdebug.compare(fx_debug(model, one), fx_debug(model, other)).equal
+        assert fxdebug.compare(fx_debug(model, other), fx_debug(model, one)).equal

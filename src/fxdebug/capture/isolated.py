@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.aside import aside
+from fxdebug.capture.modes import makes_no_difference
 from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.trace import Call
@@ -38,9 +39,10 @@ class Rails:
         self._model, self._trace = model, pairs.a.trace
         self._into: dict[tuple[str, int], Plan] = {}
         self._out: dict[tuple[str, int], Plan] = {}
+        self._hooked = _hookable(model)
         written, meter = _written(pairs), Meter(pairs.a.trace, pairs.b.trace)
         for call in pairs.b.trace.calls:
-            partner = pairs.of_call(call)
+            partner = pairs.of_call(call) if call.path in self._hooked else None
             if partner is not None and call.parent_index is not None and call.error is None:
                 key = (call.path, call.number)
                 own = written.get(call.index, set())
@@ -57,11 +59,10 @@ class Rails:
 
     def __enter__(self) -> Rails:
         try:
-            for path, module in self._model.named_modules():
-                if path:
-                    before, after = self._hooks(path)
-                    self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-                    self._handles.append(module.register_forward_hook(after, with_kwargs=True))
+            for path, module in self._hooked.items():
+                before, after = self._hooks(path)
+                self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+                self._handles.append(module.register_forward_hook(after, with_kwargs=True))
         except BaseException:
             self.__exit__()
             raise
@@ -126,6 +127,22 @@ class Rails:
         with aside():  # neither the tape nor autograd takes notice; in memory of torch's own, which has versions
             found: Tensor = self._trace.tensor(value).to(device=like.device, dtype=like.dtype, copy=True)
         return found
+
+
+def _hookable(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules below a model by their paths, without those whose hooks would make it run in another way.
+
+    ``nn.TransformerEncoder`` runs its layers fused, if neither they nor anything in them has a hook.
+    """
+    named = dict(model.named_modules())
+    fused = [path for path, module in named.items() if not makes_no_difference(module)]
+    return {
+        path: module
+        for path, module in named.items()
+        if path
+        and not (path in fused and isinstance(module, nn.TransformerEncoderLayer))
+        and not any(path.startswith(f"{whole}." if whole else "") for whole in fused)
+    }
 
 
 # What goes where -----------------------------------------------------------------------------------

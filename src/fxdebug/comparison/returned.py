@@ -13,7 +13,7 @@ from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.steps import Step
 from fxdebug.trace import Trace
-from fxdebug.values import Outputs, Value, numbers, shape_text
+from fxdebug.values import Group, Outputs, Value, numbers, shape_text
 
 UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers as much by rounding
 MOVED = 4  # times the error of what a view was made of: elements stand in other places
@@ -28,7 +28,8 @@ class Returned:
         self._between = between
         self._a, self._b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
         one, other = self._pairs.a.trace, self._pairs.b.trace
-        self._is_one_model = one.model == other.model and _modules(one) == _modules(other)
+        is_one_model = one.model == other.model and _modules(one) == _modules(other)
+        self._is_one_model = is_one_model and _told(one) == _told(other)
 
     def blames(self) -> Iterator[Blame]:
         """What is wrong with what is returned: another value, another shape, one less, one more."""
@@ -147,6 +148,13 @@ def _apart(one: float | str, other: float | str) -> float:
 def _modules(trace: Trace) -> object:
     """What a model is made of: its modules, or, where they were not noted, those that were called."""
     return trace.modules or {call.path for call in trace.calls}
+
+
+def _told(trace: Trace) -> dict[str, float | str]:
+    """The numbers and texts that a model was given: ``use_cache=False`` asks it for less."""
+    given = trace.root.inputs
+    named = Group("mapping", "dict", tuple(given.kwargs.values()), tuple(given.kwargs))
+    return numbers(Group("sequence", "tuple", (*given.args, named)))
 
 
 def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
