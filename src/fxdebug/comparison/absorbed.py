@@ -7,7 +7,7 @@ from fxdebug.comparison.by_flow import normed
 from fxdebug.comparison.closeness import EPS, eps_of, like_a_mask
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.replaced import replacements
-from fxdebug.comparison.returned import other_numbers
+from fxdebug.comparison.returned import other_numbers, returned
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.operations import TAKES_OUT
 from fxdebug.trace import Call
@@ -29,6 +29,8 @@ def is_absorbed(judge: Judge, blame: Blame) -> bool:
     itself = blame.b is not None and blame.position == blame.b.index
     if blame.b is not None and blame.b.weights and blame.sure == 1.0 and itself:
         return False
+    if blame.kind in ("extra", "missing") and _return_the_same(judge):
+        return True
     run, whose = judge.pairs.b, _judged_by(judge, blame)
     if not blame.proven and _outputs_agree(judge, whose) and not any(_is_replaced(call) for call in whose.walk()):
         return True
@@ -46,6 +48,18 @@ def _folded(judge: Judge, blame: Blame) -> bool:
         return False
     a, b = (end.outputs[0] for end in ends)
     return comparable(a, b) and judge.meter(a, b).error <= judge.clean
+
+
+def _return_the_same(judge: Judge) -> bool:
+    """Do two implementations return the same in each place? Then a step of one has its counterpart, only not found."""
+    one, other = judge.pairs.a.trace, judge.pairs.b.trace
+    a, b = one.root.outputs, other.root.outputs
+    if a is None or b is None or one.model == other.model or other.settings.get("isolated"):
+        return False
+    sides = returned(a, b)
+    if not sides or len(sides) != max(len(a), len(b)) or not all(comparable(x, y) for x, y in sides):
+        return False
+    return all(judge.meter(x, y).error <= judge.clean for x, y in sides)
 
 
 def _is_replaced(call: Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,6 +147,7 @@ class Comparison:
     def worst(self) -> Row | None:
         """The pair that is furthest apart, of those that are no finding: the largest rounding of equal runs."""
         known = [row for row in self.rows if row.measured and row.kind is None and row.verdict != "ignored"]
+        known = [row for row in known if math.isfinite(row.error)]  # other shapes: that is no distance
         return max(known, key=lambda row: row.error, default=None)
 
     def chain(self, finding: Row | None = None) -> tuple[Row, ...]:
