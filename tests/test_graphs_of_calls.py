@@ -14,6 +14,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
+from fxdebug.capture import faked
 from fxdebug.capture.traits import traits_of
 
 
@@ -354,3 +355,14 @@ def test_to_check_other_inputs_ends_no_process(rows: int) -> None:
     for x in (torch.randn(rows, 4), torch.complex(torch.randn(rows, 4), torch.randn(rows, 4)).conj().imag):
         with pytest.raises(fxdebug.UsageError):
             made(x)
+
+
+def test_a_tensor_made_of_plain_numbers_is_checked_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scales(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.tensor([1.0, 2.0, 3.0])
+
+    made = fx_debug(Scales(), torch.randn(2, 3)).root.fx
+    monkeypatch.setattr(faked, "_Copied", None)  # what would run on copies
+    x = torch.randn(5, 3)
+    assert torch.equal(made(x), Scales()(x))

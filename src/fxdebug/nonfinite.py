@@ -140,10 +140,7 @@ def judge(
         return Verdict(NAN, _why_nan(op, literals, given, bad[0]))
     if any(map(broken, given)):
         return _more_infinite(op, literals, given, bad)
-    verdict = _infinite(op, literals, given, bad[0])
-    if verdict.kind == MEANT and op in LOGS and any(value.number in probabilities for value in given):
-        return Verdict(INF, _why_inf(op, literals, given, bad[0]))
-    return verdict
+    return _infinite(op, literals, given, bad[0], probabilities)
 
 
 def unwritten(op: str, literals: Iterable[float], given: Iterable[Value]) -> bool:
@@ -195,7 +192,9 @@ def _count(values: Iterable[Value], name: str) -> int:
     return sum(getattr(value.stats, name) for value in values if value.stats)
 
 
-def _infinite(op: str, literals: Sequence[float], given: Sequence[Value], made: Value) -> Verdict:
+def _infinite(
+    op: str, literals: Sequence[float], given: Sequence[Value], made: Value, probabilities: Container[int] = ()
+) -> Verdict:
     """Infinities out of finite numbers."""
     assert made.stats is not None
     largest = LARGEST.get(made.dtype, math.inf)
@@ -207,7 +206,7 @@ def _infinite(op: str, literals: Sequence[float], given: Sequence[Value], made: 
     if not made.stats.posinf:
         if any(map(masking, given)):
             return Verdict(MEANT, "a mask as low as it goes")
-        if op in LOGS and any(map(zero_or_one, given)):
+        if op in LOGS and any(zero_or_one(value) and value.number not in probabilities for value in given):
             return Verdict(MEANT, "the logarithm of a mask of zeros and ones")
         if op in PRODUCTS and any(map(zero_or_one, given)) and any(number < MASK_FROM for number in literals):
             return Verdict(MEANT, "a mask times a number as low as it goes")

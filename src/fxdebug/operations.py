@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Set
 
 from fxdebug.values import Value
 
@@ -72,10 +72,13 @@ def only_the_shape(op: str) -> bool:
     return op.endswith("_like") or op.startswith("new_")
 
 
-def is_probability(op: str, given: Iterable[Value], known: Container[int]) -> bool:
+_PASS_ON = VIEWS | {"rsub", "sub"}  # p, and 1 - p
+
+
+def is_probability(op: str, given: Iterable[Value], known: Set[int]) -> bool:
     """Does an operation make numbers from 0 to 1 that reach both ends by rounding, or pass on some that are ``known``?
 
-    >>> is_probability("softmax", (), ()), is_probability("ge", (), ())
+    >>> is_probability("softmax", (), set()), is_probability("ge", (), set())
     (True, False)
     """
-    return op in SQUASHES or (op in VIEWS | {"rsub", "sub"} and any(value.number in known for value in given))
+    return op in SQUASHES or (bool(known) and op in _PASS_ON and any(value.number in known for value in given))

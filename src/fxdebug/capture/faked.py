@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fxdebug.capture import wrap
 from fxdebug.capture.aside import aside
@@ -211,7 +211,7 @@ class _Faked(_Instead):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in LAYOUT and args and id(args[0]) not in self._originals and not self.is_foreign(args[0]):
             raise Mismatch("it asks how a result lies in memory, which fake tensors do not tell")
-        if func in _READING and any(type(arg) in (list, tuple) or func in _IN_PLACE for arg in args):
+        if func in _READING or (func in _MAKING and _has_tensors_inside((*args, *(kwargs or {}).values()))):
             raise Mismatch("it reads numbers out of memory, and fake tensors have none")
         return super().__torch_function__(func, types, args, kwargs)
 
@@ -225,8 +225,13 @@ class _Faked(_Instead):
 
 
 # C code that takes the memory of its arguments for granted: without it, the process ends.
-_IN_PLACE = frozenset((Tensor.apply_, Tensor.map_, Tensor.map2_))  # type: ignore[attr-defined]
-_READING = _IN_PLACE | {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
+_READING = frozenset((Tensor.apply_, Tensor.map_, Tensor.map2_))  # type: ignore[attr-defined]
+_MAKING = frozenset((torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor))  # of tensors in lists, they do
+
+
+def _has_tensors_inside(args: Sequence[Any]) -> bool:
+    lists = [arg for arg in args if type(arg) in (list, tuple)]
+    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(lists))
 
 
 class _Result(torch.autograd.Function):

@@ -101,8 +101,7 @@ class Values:
     def glimpse(self, tensor: Tensor, quiet: bool) -> Seen | None:
         """The entry of a tensor, with its value now, if torch need be asked nothing; new ones where it is ``quiet``.
 
-        That is where nothing listens and no gradients are recorded. Otherwise, and where its data is still to be
-        kept, ``None``: :meth:`see` it ``aside``.
+        That is where nothing listens and no gradients are recorded. Else, or of data to keep, ``None``: :meth:`see` it
         """
         sight = at_a_glance(tensor)
         if sight is None:

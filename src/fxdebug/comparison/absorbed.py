@@ -90,8 +90,8 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
 
 def _reaches(judge: Judge, run: Run, starts: list[Step], error: float) -> bool:
     """Along values that differ or have no partner, to something that the model returned?"""
-    returned = {run.root(value).number for value in run.trace.root.outputs or ()}
-    returned |= {run.root(old).number for old, _ in replacements(run.trace)}  # it got as far as it could
+    ends = {run.root(value).number for value in run.trace.root.outputs or ()}
+    ends |= {run.root(old).number for old, _ in replacements(run.trace)}  # it got as far as it could
     as_numbers = any(True for _ in other_numbers(judge))
     pending, seen = list(starts), {step.index for step in starts}
     while pending:
@@ -100,7 +100,7 @@ def _reaches(judge: Judge, run: Run, starts: list[Step], error: float) -> bool:
             return True
         for value in (*step.outputs, *step.passed):
             root = run.root(value).number
-            if root in returned:
+            if root in ends:
                 return True
             for user in _in_turn(judge, run, root, error):
                 if user.index in seen:

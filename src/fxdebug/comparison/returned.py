@@ -26,8 +26,8 @@ class Returned:
         self._judge = judge
         self._pairs = judge.pairs
         self._between = between
-        self._a, self._b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
         one, other = self._pairs.a.trace, self._pairs.b.trace
+        self._a, self._b = one.root.outputs, other.root.outputs
         is_one_model = one.model == other.model and _modules(one) == _modules(other)
         self._is_one_model = is_one_model and _told(one) == _told(other)
 
@@ -130,9 +130,7 @@ def other_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]
     others = numbers(b.item)
     limit = UNEXPLAINED * judge.clean
     for slot, one in numbers(a.item).items():
-        if slot not in others:
-            continue
-        if _apart(one, others[slot]) > limit:
+        if slot in others and _apart(one, others[slot]) > limit:
             yield slot, one, others[slot]
 
 
