@@ -33,14 +33,14 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "zoo"), str(HERE)]
+sys.path[:0] = [str(TESTS), str(HERE)]
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
 
 import bench_compare_told as told  # noqa: E402
-import zoo  # noqa: E402
+from zoo import zoo  # noqa: E402
 from bench_compare_told import Checked  # noqa: E402
 from running import each, put_between  # noqa: E402
 
@@ -128,15 +128,15 @@ def _tasks(part: str) -> list[tuple[str, str]]:
 def _numbers() -> Any:
     """The cases of ``fxdebug.check``, where there are any."""
     with contextlib.suppress(ModuleNotFoundError):
-        import numerics_cases
+        from support import numerics_cases
 
         return numerics_cases
     return None
 
 
 def _healthy() -> list[str]:
-    """Zoo models without NaN, infinity and advice of their own; tests/test_numerics.py has the others."""
-    from test_numerics import ADVISED, NOT_HEALTHY
+    """Zoo models without NaN, infinity and advice of their own; tests/support/healthy.py has the others."""
+    from support.healthy import ADVISED, NOT_HEALTHY
 
     return [name for name in _zoo() if name not in {*NOT_HEALTHY, *ADVISED} and not name.startswith("scale/")]
 

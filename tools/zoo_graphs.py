@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from other_inputs import Others
+from support.other_inputs import Others
 from rich.console import Console
 from rich.table import Table
-from trust import DEFAULT, GRAD, NO_CACHE, Trust
+from support.trust import DEFAULT, GRAD, NO_CACHE, Trust
 
 REASONS_SHOWN = 40
 

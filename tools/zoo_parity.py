@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from digits import Digits
-from parity import KNOWN, Report
+from support.digits import Digits
+from support.parity import KNOWN, Report
 from rich.console import Console
 from rich.table import Table
 

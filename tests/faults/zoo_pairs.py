@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from same import difference
+from support.same import difference
 
 import fxdebug
 from fxdebug import Trace

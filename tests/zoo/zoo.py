@@ -1647,7 +1647,7 @@ def _accelerate_entries():
 
 def _transformers_entries():
     try:
-        import zoo_hf
+        from zoo import zoo_hf
 
         yield from zoo_hf.transformers_entries()
     except ImportError:

@@ -1,0 +1,665 @@
+"""What is wrong with the numbers of a run: producers of NaN, the edges of dtypes, lost digits, and no false alarm."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+import subprocess
+import sys
+import warnings
+
+from support import numerics_cases
+import pytest
+import torch
+from support.healthy import ADVISED, NOT_HEALTHY
+from zoo import zoo
+from zoo import zoo_sample
+from support.mask_cases import MASKS, masked_model
+from support.numerics_cases import CASES, bert, false_alarms, gpt2, misses, mlp, planted
+from torch import nn
+
+import fxdebug
+from fxdebug import fx_debug
+from fxdebug.apps import cli
+from fxdebug.nonfinite import EPS, LARGEST, TINY, judge, masking
+from fxdebug.stats import measure
+from fxdebug.values import Value
+
+class Body(nn.Module):
+    """A module whose forward is a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def kinds(trace):
+    return [(finding.kind, finding.severity, finding.op) for finding in trace.check()]
+
+
+def tensors_of(output):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+
+
+def value_of(tensor):
+    return Value(0, tuple(tensor.shape), str(tensor.dtype)[6:], "cpu", stats=measure(tensor))
+
+
+# Planted producers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_planted_producer_is_the_one_that_is_named(case):
+    assert misses(case, fx_debug(*case.build())) is None
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_run_that_is_to_stop_does_so_at_the_planted_producer(case):
+    model, inputs = case.build()
+    with pytest.raises(fxdebug.NonFinite) as caught:
+        fx_debug(model, inputs, stop_on_nonfinite=True)
+    error = caught.value
+    first = "layers.0" if case.kind == "input" else case.path  # an input is told of where it is first used
+    assert error.kind == case.kind and fnmatch.fnmatchcase(error.path, first)
+    if case.kind not in ("weight", "input"):
+        assert error.op == case.op
+    assert fxdebug.last_failed().error.type == "NonFinite"
+
+
+def test_there_are_enough_producers_of_different_kinds():
+    tables = [*numerics_cases._IN_MODELS, *numerics_cases._IN_HALF]
+    assert len(tables) + 3 >= 25 and len({op for _, _, op, _, _ in tables}) >= 15
+
+
+def test_a_finding_says_what_happened_with_which_numbers_and_how_far_it_goes():
+    trace = fx_debug(*planted("mlp", numerics_cases.log_of_negative)())
+    (found,) = trace.check()
+    assert (found.kind, found.severity, found.path, found.call, found.op) == (
+        "nan", "error", "layers.1", "layers.1#0", "log",
+    )  # fmt: skip
+    assert found.node == "layers.1#0/log" and trace.node(found.node).op == "log"
+    assert "numerics_cases.py:" in found.source
+    assert "log of negative numbers" in found.what and "32 NaN of 32" in found.what
+    assert found.value.stats.nan == 32 and found.inputs[0].stats.max < -1
+    later = [node for node in trace.downstream(found.node) if node.kind in ("call_function", "call_method")]
+    assert found.reached == len(later) and found.output and found.absorbed == ()
+
+
+def test_every_independent_producer_is_named_and_those_that_pass_it_on_are_not():
+    def two(x):
+        return (torch.log(-x.abs() - 1) + torch.sqrt(-x.abs() - 1)) * 2 + x
+
+    trace = fx_debug(Body(two), torch.ones(3))
+    assert kinds(trace) == [("nan", "error", "log"), ("nan", "error", "sqrt")]
+    assert [finding.reached for finding in trace.check()] == [3, 3]
+
+
+def test_nan_of_an_infinity_that_is_a_fault_is_not_a_second_fault():
+    assert kinds(fx_debug(Body(lambda x: torch.log(x) - torch.log(x * 2)), torch.zeros(3))) == [
+        ("inf", "error", "log"), ("inf", "error", "log"),
+    ]  # fmt: skip
+
+
+def test_a_fault_that_never_reaches_the_output_is_a_warning():
+    assert kinds(fx_debug(Body(lambda x: torch.exp(torch.log(x))), torch.zeros(3))) == [("inf", "warning", "log")]
+
+
+def test_one_that_is_put_right_at_once_is_advice():
+    trace = fx_debug(Body(lambda x: torch.where(x > 0, 1 / x, 0.0)), torch.zeros(3))
+    assert [finding.severity for finding in trace.check()] == ["advice"] and trace.check().healthy
+
+
+def test_memory_that_is_filled_before_it_is_read_is_no_fault():
+    def filled(x):
+        with numerics_cases.filled_with_nan():
+            memory = torch.empty(2, 3)
+        memory[0], memory[1] = x, 2 * x
+        return memory.sum()
+
+    trace = fx_debug(Body(filled), torch.ones(3))
+    assert trace.ops("empty")[0].stats.nan == 6  # it held NaN, or this tests nothing
+    assert kinds(trace) == []
+
+
+def test_a_weight_that_was_not_measured_is_named_as_a_possibility():
+    model = nn.Linear(4, 4)
+    with torch.no_grad():
+        model.weight[0, 0] = torch.nan
+    (found,) = fx_debug(model, torch.ones(1, 4), weights=False).check()
+    assert (found.kind, found.op) in {("weight", "weight"), ("nan", "linear")}
+    assert "weight" in found.what
+
+
+# No false alarm ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=lambda dtype: str(dtype)[6:])
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
+def test_a_mask_is_no_fault(mask, dtype):
+    model, inputs = masked_model(mask, dtype)
+    assert false_alarms(fx_debug(model, inputs, stop_on_nonfinite=True)) == []
+    assert false_alarms(fx_debug(model, inputs, graph=False)) == []
+
+
+def test_healthy_models_have_no_findings(request):
+    alarms = {}
+    for name, build in zoo_sample.entries(request.config.getoption("--whole-zoo")):
+        if name in NOT_HEALTHY or name in ADVISED or name.startswith("scale/"):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = false_alarms(fx_debug(*build()))
+        if found:
+            alarms[name] = found
+    assert alarms == {}
+
+
+def test_zoo_models_that_are_not_healthy_are_told_apart():
+    builds = dict(zoo.zoo())
+    found = {name: fx_debug(*builds[name]()).check() for name in (*NOT_HEALTHY, *ADVISED)}
+    assert {name: sorted((f.kind, f.op) for f in found[name] if f.severity == "error") for name in NOT_HEALTHY} == (
+        {name: sorted(expected) for name, expected in NOT_HEALTHY.items()}
+    )
+    assert {name: [f.kind for f in found[name]] for name in ADVISED} == ADVISED
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_padded_batches_of_transformers_have_no_findings(attention):
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    llama = LlamaConfig(
+        vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        attn_implementation=attention,
+    )  # fmt: skip
+    gpt = GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, attn_implementation=attention)
+    ids = torch.tensor([[0, 0, 5, 7], [3, 9, 2, 4]])  # padded on the left: the first rows see nothing
+    for model in (LlamaForCausalLM(llama), GPT2LMHeadModel(gpt)):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            given = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+            trace = fx_debug(model.eval().to(dtype), given, stop_on_nonfinite=True)
+            assert false_alarms(trace) == [], (type(model).__name__, dtype)
+
+
+def test_filters_of_logits_while_generating_are_no_fault():
+    model, inputs = gpt2()
+    options = {"max_new_tokens": 3, "do_sample": True, "top_k": 5, "top_p": 0.8, "pad_token_id": 0, "eos_token_id": 1}
+    options |= {"suppress_tokens": [3], "repetition_penalty": 1.2, "bad_words_ids": [[4]]}
+    torch.manual_seed(0)
+    trace = fx_debug(model.generate, inputs, options, stop_on_nonfinite=True)
+    assert len(trace.find(type="GPT2LMHeadModel")) > 1 and false_alarms(trace) == []
+
+
+# Overflow, underflow, cancellation ---------------------------------------------------------------
+
+
+def test_the_limits_are_those_of_torch():
+    for name in LARGEST:
+        info = torch.finfo(getattr(torch, name))
+        assert (LARGEST[name], EPS[name], TINY[name]) == (info.max, info.eps, info.tiny), name
+
+
+def test_a_product_that_vanishes_in_float16_is_reported():
+    trace = fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4, dtype=torch.float16))
+    assert kinds(trace) == [("underflow", "warning", "mul")]
+    assert kinds(fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4))) == []
+
+
+def test_zeros_that_were_there_before_did_not_vanish():
+    x = torch.tensor([0.0, 0.0, 0.5, 2.0], dtype=torch.float16)
+    assert kinds(fx_debug(Body(lambda x: (x * x).div(2) * (x > 1)), x)) == []
+
+
+def test_a_cast_that_loses_everything_is_reported():
+    assert kinds(fx_debug(Body(lambda x: x.half() + 1), torch.full((4,), 1e-9))) == [("underflow", "warning", "half")]
+
+
+def test_what_comes_close_to_the_largest_float16_is_reported_where_it_begins():
+    x = torch.full((4,), 100.0, dtype=torch.float16)
+    assert kinds(fx_debug(Body(lambda x: (x * 300) + 1), x)) == [("headroom", "warning", "mul")]
+    assert kinds(fx_debug(Body(lambda x: x * 100), x)) == []
+
+
+def test_what_would_overflow_in_float16_is_advice_told_once_for_the_run():
+    found = fx_debug(Body(lambda x: (x * 1e5 + 1).sqrt() + (x * 1e6).sqrt()), torch.ones(4)).check()
+    assert [(f.kind, f.severity, f.op) for f in found] == [("float16", "advice", "mul")] and found.healthy
+    assert found[0].value.stats.absmax == 1e6 and len(found[0].others) == 1
+
+
+def test_cancellation_is_flagged_at_the_subtraction():
+    x = torch.linspace(-1, 1, 101)
+    assert kinds(fx_debug(Body(lambda x: (x + 1e4) - 1e4), x)) == [("cancellation", "warning", "sub")]
+
+    def variance(x):
+        shifted = x + 3000
+        return (shifted * shifted).mean() - shifted.mean() ** 2
+
+    assert ("cancellation", "warning", "sub") in kinds(fx_debug(Body(variance), x))
+
+
+def test_differences_of_whole_numbers_and_of_equals_are_exact():
+    assert kinds(fx_debug(Body(lambda x: (x + 1000) - 999), torch.arange(4.0))) == []
+    assert kinds(fx_debug(Body(lambda x: x * 1.1 - x * 1.1), torch.rand(4))) == []
+    assert kinds(fx_debug(Body(lambda x: x - x.mean()), torch.randn(64) + 3)) == []
+
+
+def test_numbers_below_the_smallest_normal_one_are_counted_where_tensors_were_kept(tmp_path):
+    model = nn.Sequential(nn.Identity())
+    x = torch.full((8,), 1e-6, dtype=torch.float16)
+    assert kinds(fx_debug(model, x)) == []
+    trace = fx_debug(model, x, values="tensors", save=tmp_path)
+    assert {kind for kind, _, _ in kinds(trace)} == {"subnormal"}
+    assert fxdebug.check(tmp_path, tensors=False) == ()
+
+
+# Judging -----------------------------------------------------------------------------------------
+
+
+def test_masks_are_told_from_numbers_that_are_merely_large():
+    lowest = torch.finfo(torch.float32).min
+    masks = [[0, lowest], [0.0, -1e9, -1e9], [0, -torch.inf], [1.5, -3.0, lowest], [0, -1e4, 0]]
+    others = [[0.0, -3.0], [-5000.0, -7000.0], [1e9, 0], [6e4, -6e4], [torch.inf, 0], [torch.nan, -1e9], [-torch.inf]]
+    assert [masking(value_of(torch.tensor(numbers))) for numbers in masks] == [True] * len(masks)
+    assert [masking(value_of(torch.tensor(numbers))) for numbers in others] == [False] * len(others)
+
+
+def test_an_overflow_of_a_mask_is_meant_and_one_of_scores_is_not():
+    lowest = torch.tensor([0.0, torch.finfo(torch.float16).min], dtype=torch.float16)
+    mask, scores = value_of(lowest), value_of(torch.tensor([-6e4, 1.0], dtype=torch.float16))
+    made = value_of(torch.tensor([0.0, -torch.inf], dtype=torch.float16))
+    assert judge("add", (), [mask, mask], [made]).kind == "meant"
+    assert judge("add", (), [scores, scores], [made]).kind == "inf"
+
+
+# Partial traces, no graphs, the shell ---------------------------------------------------------------
+
+
+def test_a_run_that_crashed_later_is_checked_until_then():
+    def crash(x):
+        return torch.log(x) @ torch.ones(7, 7)
+
+    with pytest.raises(RuntimeError):
+        fx_debug(Body(crash), torch.full((2, 3), -1.0))
+    found = fxdebug.last_failed().check()
+    assert [(f.kind, f.severity, f.op) for f in found] == [("nan", "error", "log")]
+    assert "raised RuntimeError" in str(found)
+
+
+@pytest.mark.parametrize("host", ["mlp", "gpt2", "bert"])
+def test_without_graphs_the_call_is_named_and_that_is_said(host):
+    model, inputs = planted(host, numerics_cases.log_of_negative)()
+    found = fx_debug(model, inputs, graph=False).check()
+    assert [(f.kind, f.path, f.op) for f in found] == [("nan", numerics_cases.HOSTS[host][1], "Planted")]
+    assert "calls are named, not operations" in found.checked.notes[0]
+
+
+def test_a_producer_in_recorded_and_in_opaque_code_is_named():
+    class Custom(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return torch.log(-x.abs() - 1)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    trace = fx_debug(nn.Sequential(nn.Linear(3, 3), Body(Custom.apply)), torch.ones(2, 3))
+    assert [(f.path, f.kind) for f in trace.check()] == [("1", "nan")]
+    traced = torch.jit.trace(Body(torch.log), torch.ones(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        opaque = fx_debug(nn.Sequential(nn.Identity(), traced), -torch.ones(3))
+    assert opaque.calls[-1].status == "opaque" and [(f.path, f.kind) for f in opaque.check()] == [("1", "nan")]
+
+
+def test_one_producer_in_every_step_of_a_generation_is_one_finding():
+    model, inputs = planted("gpt2", numerics_cases.log_of_negative)()
+    found = fx_debug(model.generate, inputs, {"max_new_tokens": 3, "pad_token_id": 0, "eos_token_id": 1}).check()
+    assert [(f.path, f.op, len(f.others)) for f in found] == [("transformer.h.1.mlp", "log", 2)]
+
+
+def test_a_saved_run_is_checked_without_torch(tmp_path):
+    trace = fx_debug(*planted("mlp", numerics_cases.zero_by_zero)(), save=tmp_path)
+    source = "import sys, fxdebug\nprint(fxdebug.check(sys.argv[1]))\nprint('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", source, tmp_path], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"{trace.check()}\nFalse\n"
+    assert fxdebug.check(str(tmp_path)) == trace.check()
+
+
+def test_the_command_prints_findings_worst_first_and_its_status_tells(tmp_path, capsys):
+    broken, well, advised = tmp_path / "broken", tmp_path / "well", tmp_path / "advised"
+    trace = fx_debug(*planted("gpt2", numerics_cases.log_of_zero)(), save=broken)
+    fx_debug(*mlp(), save=well)
+    fx_debug(Body(lambda x: x * 1e6), torch.ones(2), save=advised)
+    assert [cli.main(["check", str(path)]) for path in (broken, well, advised, tmp_path / "none")] == [1, 0, 0, 2]
+    out = capsys.readouterr().out
+    assert out.startswith("error: transformer.h.1.mlp#0/log  numerics_cases.py:")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert cli.main(["check", str(broken), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads(json.dumps(trace.check().as_json())) and not told["healthy"]
+    assert told["findings"][0]["op"] == "log" and told["findings"][0]["value"]["neginf"] == 96
+
+
+# Stopping ----------------------------------------------------------------------------------------
+
+
+def test_a_stopped_run_is_saved_and_leaves_nothing_on_the_model(tmp_path):
+    model, inputs = planted("gpt2", numerics_cases.exp_overflows)()
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    with pytest.raises(fxdebug.NonFinite) as caught:
+        fx_debug(model, inputs, stop_on_nonfinite=True, save=tmp_path)
+    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
+    error = caught.value
+    assert (error.kind, error.path, error.call, error.op) == (
+        "inf", "transformer.h.1.mlp", "transformer.h.1.mlp#0", "exp",
+    )  # fmt: skip
+    told = str(error)
+    assert "numerics_cases.py:" in told and "beyond the largest float32" in told and "last_failed" in told
+    assert "given float32[1, 6, 16]" in told and "+Inf" in told
+    loaded = fxdebug.load(tmp_path)
+    assert loaded.error.type == "NonFinite" and not loaded.find("transformer.h.2.ln_1")
+    assert loaded.check()[0].op == "exp"
+
+
+def test_without_graphs_a_run_stops_at_the_call():
+    for host, (_, place) in numerics_cases.HOSTS.items():
+        model, inputs = planted(host, numerics_cases.log_of_negative)()
+        with pytest.raises(fxdebug.NonFinite) as caught:
+            fx_debug(model, inputs, stop_on_nonfinite=True, graph=False)
+        assert (caught.value.path, caught.value.op) == (place, "Planted")
+        assert fxdebug.last_failed().find(place)[0].error.here
+
+
+def test_a_model_that_catches_it_is_stopped_all_the_same():
+    def stubborn(x):
+        try:
+            return torch.sqrt(x)
+        except Exception:
+            return x
+
+    with pytest.raises(fxdebug.NonFinite):
+        fx_debug(Body(stubborn), -torch.ones(2), stop_on_nonfinite=True)
+
+
+def test_a_run_with_nothing_to_stop_for_gives_the_same_result_and_trace():
+    for build in (mlp, gpt2, bert):
+        model, inputs = build()
+        plain, watched = fx_debug(model, inputs), fx_debug(model, inputs, stop_on_nonfinite=True)
+        assert [call.id for call in plain.calls] == [call.id for call in watched.calls]
+        assert [(v.label, v.stats.max, v.stats.zeros) for v in plain.values if v.stats] == [
+            (v.label, v.stats.max, v.stats.zeros) for v in watched.values if v.stats
+        ]  # means are summed in another order where tensors are measured one by one
+        assert [(call.status, call.code) for call in plain.calls] == [(c.status, c.code) for c in watched.calls]
+        assert all(map(torch.equal, tensors_of(plain.output), tensors_of(watched.output)))
+
+
+def test_healthy_models_are_not_stopped():
+    for name, build in zoo_sample.entries(False):
+        if name.split("/")[0] in ("flow", "tensors", "modes") and name not in NOT_HEALTHY:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fx_debug(*build(), stop_on_nonfinite=True)
+
+
+# The twin ----------------------------------------------------------------------------------------
+
+
+def test_the_twin_finds_cancellation_at_the_subtraction():
+    shadow = fxdebug.shadow(Body(lambda x: ((x + 1e4) - 1e4) * 2), torch.linspace(-1, 1, 101))
+    assert [(f.kind, f.op) for f in shadow.findings] == [("cancellation", "sub")]
+    assert shadow.worst.op == "sub" and shadow.worst.inherited < 1e-7 < 1e-5 < shadow.worst.error
+    assert shadow.worst.ratio < 1e-4 and shadow.error > 1e-5
+    assert "sub" in str(shadow) and "cancel" in str(shadow)
+
+
+def test_the_twin_finds_a_variance_of_squares_less_the_square_of_the_mean():
+    def norm(x):
+        variance = (x * x).mean(-1, keepdim=True) - x.mean(-1, keepdim=True) ** 2
+        return (x - x.mean(-1, keepdim=True)) / (variance + 1e-5).sqrt()
+
+    torch.manual_seed(0)
+    shadow = fxdebug.shadow(Body(norm), torch.randn(4, 64) + 500)
+    assert [(f.kind, f.op) for f in shadow.findings] == [("cancellation", "sub")]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=lambda dtype: str(dtype)[6:])
+def test_healthy_models_lose_no_digits(dtype):
+    for build in (mlp, gpt2, bert):
+        model, inputs = build()
+        inputs = inputs.to(dtype) if isinstance(inputs, torch.Tensor) else inputs
+        shadow = fxdebug.shadow(model.to(dtype), inputs)
+        assert shadow.findings == () and shadow.notes == ()
+        assert shadow.error < 4 * torch.finfo(dtype).eps and len(shadow.rows) > 10
+
+
+def test_the_twin_leaves_model_inputs_and_process_alone():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.runs = nn.BatchNorm1d(4), 0
+
+        def forward(self, x):
+            self.runs += 1
+            return self.norm(x.add_(1))
+
+    model, x = Counting().train(), torch.randn(3, 4)
+    state, given, draws = {k: v.clone() for k, v in model.state_dict().items()}, x.clone(), torch.get_rng_state()
+    fxdebug.shadow(model, x)
+    assert model.runs == 0 and torch.equal(x, given) and torch.equal(torch.get_rng_state(), draws)
+    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_a_twin_that_goes_another_way_is_said_so():
+    def branching(x):
+        return x * 3 if bool((x + 1e8 - 1e8).sum() == 0) else torch.relu(x)
+
+    shadow = fxdebug.shadow(Body(branching), torch.full((4,), 0.25))
+    assert any("a branch on a value" in note for note in shadow.notes)
+
+
+def test_a_twin_that_cannot_run_is_a_clear_error():
+    outside = nn.Linear(3, 3)
+    with pytest.raises(fxdebug.UsageError, match="the float64 twin of Body cannot run"):
+        fxdebug.shadow(Body(lambda x: outside(x)), torch.ones(2, 3))
+
+
+def test_what_vmap_hides_is_put_down_to_the_operation_inside():
+    def hidden(x):
+        return torch.vmap(lambda row: torch.log(row - 9))(x) + 1
+
+    assert kinds(fx_debug(Body(hidden), torch.ones(2, 3))) == [("nan", "error", "log")]
+
+
+def test_a_mask_with_a_bias_in_it_may_be_an_input():
+    bias = torch.randn(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf)
+    trace = fx_debug(Body(lambda x, mask: (x + mask).softmax(-1)), (torch.randn(3, 3), bias), stop_on_nonfinite=True)
+    assert trace.check().healthy
+
+
+def test_a_mean_loss_over_nothing_and_a_mean_of_nothing_are_explained():
+    from torch.nn import functional
+
+    ignored = torch.full((3,), -100)
+    (loss,) = fx_debug(Body(functional.cross_entropy), (torch.randn(3, 5), ignored)).check()
+    (mean,) = fx_debug(Body(lambda x: x[x > 100].mean()), torch.ones(3)).check()
+    assert "every target seems to be ignored" in loss.what and "the mean of no elements" in mean.what
+
+
+def test_a_weight_inside_a_fused_layer_is_named():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    with torch.no_grad():
+        layer.linear1.weight[0, 0] = torch.nan
+        (found,) = fx_debug(nn.Sequential(layer), torch.randn(2, 4, 8)).check()
+    assert (found.kind, found.path) == ("weight", "0") and "linear1.weight" in found.what
+
+
+class Then(nn.Module):
+    """What is done to scores of which some are masked."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def forward(self, x):
+        return self.then(x.masked_fill(torch.tensor([True, False, False, False]), -math.inf))
+
+
+OVERFLOWS = {
+    "exp": lambda y: y.exp(),
+    "mul": lambda y: y * 1e38,
+    "half": lambda y: (y * 1e4).half(),
+    "div": lambda y: y / torch.zeros(4),
+    "sub": lambda y: y * 3e36 - (y * -3e36),
+}
+
+
+@pytest.mark.parametrize("op", OVERFLOWS)
+def test_an_overflow_beside_a_mask_is_found(op):
+    found = fx_debug(Then(OVERFLOWS[op]), torch.tensor([1.0, 100.0, 2.0, 3.0])).check()
+    assert [(finding.kind, finding.op) for finding in found if finding.severity == "error"] == [("inf", op)]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda y: y.softmax(-1),
+        lambda y: y * 2,
+        lambda y: -y,
+        lambda y: (y / 2).exp() * 0.5,
+        lambda y: y.half().softmax(-1),
+        lambda y: (y.repeat(3) + y.masked_fill(y < 2.5, -math.inf).repeat(3)).softmax(-1),
+        lambda y: (y + torch.finfo(torch.float32).min).softmax(-1),
+        lambda y: (y[:, None] + y).exp(),
+    ],
+)
+def test_a_mask_that_is_worked_with_is_no_fault(then):
+    assert fx_debug(Then(then), torch.tensor([1.0, 10.0, 2.0, 3.0])).check().healthy
+
+
+@pytest.mark.parametrize("scale", [65536.0, 1e5, 65536])
+@pytest.mark.parametrize("x", [[1.0, 2.0], [-1.0, 0.5], [-2.0, -3.0]])
+def test_a_scale_that_float16_does_not_have_is_no_mask(scale, x):
+    class Scales(nn.Module):
+        def forward(self, x):
+            return x.half() * scale
+
+    found = fx_debug(Scales(), torch.tensor(x)).check()
+    assert [(finding.kind, finding.op) for finding in found] == [("inf", "mul")]
+
+
+def test_a_twin_that_has_numbers_where_the_run_has_none_differs_infinitely():
+    class Squares(nn.Module):
+        def forward(self, x):
+            return (x * x).sum()
+
+    shadow = fxdebug.shadow(Squares(), torch.tensor([300.0, 2.0]).half())
+    assert shadow.error == math.inf
+    assert [finding.op for finding in shadow.findings] == ["mul"]
+
+
+CURED = {
+    "zeros like it": lambda x: (y := x / x, torch.where(x == 0, torch.zeros_like(y), y))[1],
+    "a new zero": lambda x: (y := x / x, torch.where(x == 0, y.new_zeros(()), y))[1],
+    "sevens like it": lambda x: (y := x / x, torch.where(x == 0, torch.full_like(y, 7), y))[1],
+    "the root": lambda x: torch.where(x >= 1, (x - 1).sqrt(), 0.0),
+    "the power": lambda x: torch.where(x >= 1, (x - 1) ** 0.5, 0.0),
+    "the logarithm": lambda x: torch.where(x > 1, (x - 1).log(), 0.0),
+    "nan_to_num": lambda x: (x * 9).acos().nan_to_num(),
+    "written over": lambda x: (y := (x - 1).sqrt(), y.__setitem__(y.isnan(), 0.0), y.exp())[2],
+    "nanmean": lambda x: x.masked_fill(x > 1, math.nan).nanmean(),
+}
+
+
+class Runs(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x):
+        return self.body(x)
+
+
+@pytest.mark.parametrize("name", CURED)
+def test_what_is_put_right_at_once_is_advice_and_stops_no_run(name):
+    x = torch.tensor([0.0, 1.0, 2.0])
+    found = fx_debug(Runs(CURED[name]), x).check()
+    assert found.healthy and [finding.severity for finding in found] == ["advice"]
+    fx_debug(Runs(CURED[name]), x, stop_on_nonfinite=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "body"),
+    [
+        ("sqrt", lambda x: (x - 1).sqrt() * 2),
+        ("log", lambda x: (x - 1).log()),
+        ("exp", lambda x: (x * 1000).exp() + 1),
+        ("masked_fill", lambda x: x.masked_fill(x > 1, math.nan).mean()),
+    ],
+)
+def test_what_is_not_put_right_stops_the_run_by_the_name_of_who_made_it(op, body):
+    with pytest.raises(fxdebug.NonFinite) as stopped:
+        fx_debug(Runs(body), torch.tensor([0.0, 1.0, 2.0]), stop_on_nonfinite=True)
+    assert stopped.value.op == op
+
+
+F = torch.nn.functional
+REASONS = {
+    "atanh": (torch.atanh, [0.5, 1.0], "atanh of 1 or -1 is infinite"),
+    "log1p": (torch.log1p, [0.5, -1.0], "log1p of -1 is infinite"),
+    "logit": (torch.logit, [0.5, 1.0], "logit of 0 or 1 is infinite"),
+    "logit of too much": (torch.logit, [0.5, 1.5], "logit of numbers outside 0 to 1 (it was given 0.5 to 1.5)"),
+    "lgamma": (torch.lgamma, [0.5, 0.0], "lgamma of 0 or a negative whole number is infinite"),
+    "remainder": (lambda x: x % 0, [1.0, 2.0], "the remainder of a division by 0"),
+    "layer_norm": (lambda x: F.layer_norm(x, (2,), eps=0.0), [3.0, 3.0], "a variance of 0, and an eps of 0"),
+    "normalize": (lambda x: F.normalize(x, dim=0, eps=0.0), [0.0, 0.0], "a norm of 0, and an eps of 0"),
+    "addcdiv": (lambda x: torch.addcdiv(x, x, x - 3), [3.0, 4.0], "a division by 0 (1 of 2 elements)"),
+    "a mask times infinity": (lambda x: (x > 0).float() * -math.inf, [1.0, -1.0], "0 times the infinity that is"),
+    "ctc_loss": (
+        lambda x: F.ctc_loss(x.expand(2, 2).log()[:, None], torch.ones(1, 2, dtype=torch.long), [2], [2]),
+        [0.5, 0.5],
+        "a target that does not fit into its input",
+    ),
+    "softmax": (lambda x: x.softmax(0).log(), [300.0, 0.0], "the logarithm of 0 (1 of 2 elements)"),
+    "sigmoid": (lambda x: (1 - x.sigmoid()).log(), [300.0, -300.0], "the logarithm of 0 (1 of 2 elements)"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_reason_is_true_and_the_same_while_the_model_runs_and_afterwards(name):
+    body, given, why = REASONS[name]
+    (finding,) = fx_debug(Runs(body), torch.tensor(given)).check()
+    assert finding.what.startswith(why)
+    with pytest.raises(fxdebug.NonFinite) as stopped:
+        fx_debug(Runs(body), torch.tensor(given), stop_on_nonfinite=True)
+    assert f": {finding.what}" in str(stopped.value).splitlines()[0] and stopped.value.kind == finding.kind
+
+
+def test_what_lay_where_a_result_is_put_says_nothing_of_it():
+    zeros = torch.zeros(4)
+    for place in (torch.ones(4), torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.full((4,), math.nan)):
+        (finding,) = fx_debug(Runs(lambda x, place=place: torch.div(x, zeros, out=place)), torch.ones(4)).check()
+        assert finding.what.startswith("a division by 0 (4 of 4 elements)")
+
+
+@pytest.mark.parametrize("number", [0.0, math.inf, math.nan])
+def test_memory_that_was_written_in_part_is_told_of_alike_while_the_model_runs_and_afterwards(number):
+    def half_filled(x):
+        memory = torch.empty(4)  # filled with NaN: that is what deterministic algorithms begin with
+        memory[:2] = number
+        return memory * x
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        (finding,) = fx_debug(Runs(half_filled), torch.ones(())).check()
+        with pytest.raises(fxdebug.NonFinite) as stopped:
+            fx_debug(Runs(half_filled), torch.ones(()), stop_on_nonfinite=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert stopped.value.kind == finding.kind

@@ -1,0 +1,410 @@
+"""The command ``fxdebug``: what it prints, its exit status, and what it says when it cannot work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from support.trees import ones
+
+import fxdebug
+from fxdebug import fx_debug
+from fxdebug.apps import cli
+
+MODEL = """
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import nn
+
+
+@dataclasses.dataclass
+class Result:
+    value: torch.Tensor
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)])
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return Result(self.head(self.layers(x)))
+
+    def encode(self, x):
+        return self.layers(x)
+
+
+def build():
+    torch.manual_seed(0)
+    return Net(), torch.ones(1, 4)
+
+
+def broken():
+    net, x = build()
+    net.head = nn.Linear(3, 2)
+    return net, x
+
+
+def forgetful():
+    return build()[0]
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A saved run."""
+    folder = tmp_path_factory.mktemp("saved")
+    torch.manual_seed(0)
+    fx_debug(nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)], nn.LogSoftmax(-1)), ones(), save=folder)
+    return str(folder)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file with a model; what the command adds to the process is taken out again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "net", None)
+    monkeypatch.delitem(sys.modules, "net")
+    (tmp_path / "net.py").write_text(MODEL)
+    return "net.py"
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "fxdebug", *arguments],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=False, encoding="utf-8",
+    )  # fmt: skip
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, what was printed, and what was said about errors."""
+    status = cli.main(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+# Help --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", *(entry.function.__name__ for entry in cli.COMMANDS)])
+def test_every_command_has_help_that_fits_into_80_columns(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*name.split(), "--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert max(map(len, text.splitlines())) <= 80
+    for entry in cli.COMMANDS:
+        if not name:
+            assert entry.function.__name__ in text
+        elif entry.function.__name__ == name:
+            assert all(flag in text for flags, _ in entry.arguments for flag in flags if flag.startswith("-"))
+
+
+def test_help_and_looking_at_runs_load_no_torch(run):
+    script = (
+        "import sys; from fxdebug.apps import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "slow = [name for name in ('torch', 'numpy', 'rich', 'networkx') if name in sys.modules]\n"
+        f"cli.main(['show', {run!r}]); cli.main(['find', {run!r}, '--ops'])\n"
+        "print(slow, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "[] False", done.stderr
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"fxdebug {fxdebug.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["draw"], ["show"], ["show", "a", "--depht", "2"]])
+def test_an_unknown_command_or_option_is_exit_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: fxdebug")
+
+
+# show --------------------------------------------------------------------------------------------
+
+
+def test_show_draws_the_tree_in_80_columns(run, capsys):
+    status, out, err = told(capsys, "show", run)
+    assert (status, err) == (0, "")
+    assert out == f"{fxdebug.load(run)}\n"
+    assert "0 … 4 ×5 Linear" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_show_shows_every_layer_fewer_levels_or_more_columns(run, capsys):
+    assert [line.split()[1] for line in told(capsys, "show", run, "--all")[1].splitlines()[3:]] == list("012345")
+    assert len(told(capsys, "show", run, "--depth", "0")[1].splitlines()) == 3
+    assert " in " in told(capsys, "show", run, "--width", "120")[1].splitlines()[1]
+
+
+def test_show_of_something_else_says_what_it_is_not(tmp_path, capsys):
+    for path, message in (
+        (tmp_path / "nowhere", f"{tmp_path / 'nowhere'} does not exist"),
+        (tmp_path, f"{tmp_path} holds no trace.json: it is not a run saved by fxdebug"),
+    ):
+        assert told(capsys, "show", str(path)) == (2, "", f"fxdebug: {message}\n")
+
+
+def test_what_is_shown_can_be_cut_off_by_the_reader(run):
+    script = f"{sys.executable} -m fxdebug show {run} --all --width 200 | head -c 1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("S", "")
+
+
+def test_a_terminal_without_our_letters_gets_question_marks(run):
+    done = command("show", run, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "0 ? 4 ?5 Linear" in done.stdout
+
+
+# find: what it finds is in test_queries.py --------------------------------------------------------
+
+
+def test_find_leaves_columns_out_where_there_are_few(run, capsys, monkeypatch):
+    whole = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[0].split()
+    monkeypatch.setenv("COLUMNS", "45")
+    few = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[0].split()
+    monkeypatch.delenv("COLUMNS")
+    piped = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[0].split()
+    assert whole == piped and whole[-2:] == ["verified", next(word for word in whole if ".py:" in word)]
+    assert few == [word for word in whole if word != "verified" and ".py:" not in word]
+
+
+# compare: what it finds is in test_compare.py ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    """Three saved runs: the reference, the same again, and one with two wrong epsilons."""
+    folder = tmp_path_factory.mktemp("runs")
+    ramp = torch.arange(8.0).view(2, 4)
+    for name, eps in (("a", 1e-5), ("same", 1e-5), ("b", 0.5)):
+        model = nn.Sequential(nn.LayerNorm(4, eps=eps), nn.ReLU(), nn.LayerNorm(4, eps=eps))
+        fx_debug(model, ramp, save=folder / name)
+    return str(folder / "a"), str(folder / "same"), str(folder / "b")
+
+
+def test_compare_prints_the_screen_and_exits_with_1_where_runs_differ(runs, capsys):
+    a, same, b = runs
+    assert told(capsys, "compare", a, b) == (1, f"{fxdebug.compare(a, b)}\n", "")
+    assert told(capsys, "compare", a, same) == (0, f"{fxdebug.compare(a, same)}\n", "")
+    assert max(map(len, told(capsys, "compare", a, b, "--width", "50")[1].splitlines())) <= 50
+
+
+def test_compare_takes_a_tolerance_what_to_ignore_and_a_mapping(runs, tmp_path, capsys):
+    a, _, b = runs
+    assert told(capsys, "compare", a, b, "--tolerance", "0.9")[0] == 0
+    assert told(capsys, "compare", a, b, "--ignore", "0", "--ignore", "2")[0] == 0
+    assert "what was returned differs by" in told(capsys, "compare", a, b, "--ignore", "0", "--ignore", "2")[1]
+    assert told(capsys, "compare", a, b, "--ignore", "2")[1].startswith("different: first at 0, ")
+    assert told(capsys, "compare", a, b, "--map", "0=0", "--map", "2=2")[0] == 1
+    (tmp_path / "names.json").write_text('{"0": "0"}')
+    assert told(capsys, "compare", a, b, "--map", str(tmp_path / "names.json"))[0] == 1
+
+
+def test_compare_also_writes_a_file(runs, tmp_path, capsys):
+    a, _, b = runs
+    status, out, _ = told(capsys, "compare", a, b, "--all", "-o", str(tmp_path / "d.json"))
+    assert (status, out.splitlines()[-1]) == (1, f"wrote {tmp_path / 'd.json'}")
+    assert json.loads((tmp_path / "d.json").read_text())["equal"] is False
+
+
+def test_compare_that_cannot_be_made_exits_with_2(runs, tmp_path, capsys):
+    a, _, b = runs
+    nowhere = tmp_path / "nowhere"
+    for arguments, message in (
+        ((a, str(nowhere)), f"{nowhere} does not exist"),
+        ((a, b, "--map", "x", "--map", "0=0"), "--map x: give one file, or any number of A=B such as"),
+        ((a, b, "--map", str(nowhere)), f"cannot read the mapping {nowhere}"),
+        ((a, b, "--map", "9=9"), "mapping '9': no module of a has such a path."),
+        ((a, b, "-o", str(tmp_path / "x.docx")), "nothing exports to '.docx': use .svg, "),
+    ):
+        status, _, err = told(capsys, "compare", *arguments)
+        assert status == 2 and err.startswith(f"fxdebug: {message}"), err
+    for name in ("one", "other"):
+        with torch.device("meta"):
+            fx_debug(nn.Linear(4, 4), ones(), save=tmp_path / name)
+    status, out, err = told(capsys, "compare", str(tmp_path / "one"), str(tmp_path / "other"))
+    assert (status, err) == (2, "") and out.startswith("nothing to compare: ")
+
+
+def test_compare_loads_torch_only_where_tensors_were_kept(runs):
+    script = f"import sys; from fxdebug.apps import cli; cli.main(['compare', {runs[0]!r}, {runs[2]!r}]); "
+    script += "print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+# graph -------------------------------------------------------------------------------------------
+
+
+def test_graph_draws_a_picture_by_its_suffix(run, tmp_path, capsys):
+    assert told(capsys, "graph", run, "-o", str(tmp_path / "g.png"), "--rankdir", "LR", "--all", "--color", "std") == (
+        0, f"wrote {tmp_path / 'g.png'}\n", "",
+    )  # fmt: skip
+    with Image.open(tmp_path / "g.png") as image:
+        assert image.width > 2 * image.height
+
+
+def test_graph_writes_svg_where_one_is_unless_told_otherwise(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert told(capsys, "graph", run)[:2] == (0, "wrote graph.svg\n")
+    assert (tmp_path / "graph.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_graph_passes_depth_and_everything_on(run, tmp_path, capsys):
+    sizes = []
+    for options in (["--depth", "0"], [], ["--all"], ["--everything"]):
+        assert told(capsys, "graph", run, "-o", str(tmp_path / "g.dot"), *options)[0] == 0
+        nodes = re.findall(r"^\t+n\d+ \[", (tmp_path / "g.dot").read_text(encoding="utf-8"), re.MULTILINE)
+        sizes.append(len(nodes))
+    assert sizes == [3, 4, 8, 6]
+    assert told(capsys, "graph", run, "-o", str(tmp_path / "g.json"), "--depth", "1")[0] == 0
+    assert len(json.loads((tmp_path / "g.json").read_text())["nodes"]) == 9
+
+
+def test_graph_says_what_it_cannot_do(run, tmp_path, capsys):
+    status, out, err = told(capsys, "graph", run, "-o", str(tmp_path / "g.bmp"))
+    assert (status, out) == (2, "") and err.startswith("fxdebug: nothing exports to '.bmp': use .dot, .gv, .svg")
+    assert told(capsys, "graph", run, "-o", str(tmp_path / "g.json"), "--color", "std")[2] == (
+        "fxdebug: .json has no option 'color'; it has depth, ops\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+# run ---------------------------------------------------------------------------------------------
+
+
+def test_run_traces_the_model_of_a_file_and_saves_it(model, tmp_path, capsys):
+    status, out, err = told(capsys, "run", f"{model}:build", "--save", "runs/net", "--values", "tensors")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0].startswith("Net  8 calls · ")
+    assert out.splitlines()[-1] == "saved to runs/net; look again with: fxdebug show runs/net"
+    trace = fxdebug.load(tmp_path / "runs" / "net")
+    assert trace.tensor(trace.root.outputs["value"]).shape == (1, 2)
+    assert trace.find("head")[0].source == "net.py:22"
+    assert not trace.settings["grad"]
+
+
+def test_run_calls_another_method_with_gradients(model, capsys):
+    status, out, _ = told(capsys, "run", f"{model}:build", "--method", "encode", "--grad", "--depth", "0")
+    assert status == 0 and out.splitlines()[0].startswith("Net  encode · 7 calls")
+    assert told(capsys, "run", f"{model}:build", "--method", "decode")[2] == "fxdebug: Net has no method 'decode'\n"
+
+
+def test_run_of_a_model_that_raises_draws_what_ran_and_ends_with_its_exception(model):
+    done = command("run", f"{model}:broken", "--save", "failed")
+    assert done.returncode == 1
+    assert "raised in head (net.py:22): RuntimeError: mat1 and mat2 shapes" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+    assert "fxdebug: " not in done.stderr
+    assert fxdebug.load("failed").error.type == "RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ([], "give FILE.py:factory, or --hf with a folder or name"),
+        (["net.py"], "'net.py' is not FILE.py:factory"),
+        (["nat.py:build"], "there is no file nat.py"),
+        (["net.py:bild"], "net.py defines no function 'bild'; it defines Result, Net, build, broken, forgetful"),
+        (["net.py:forgetful"], "forgetful() must return (model, inputs), not Net"),
+        (["net.py:build", "--hf", "there"], "give either net.py:build or --hf there: one model is run at a time"),
+        (
+            ["net.py:build", "--text", "a"],
+            "--text is for --hf: the inputs of a model in a file are what its function returns",
+        ),
+    ],
+)
+def test_run_says_what_it_needs(model, capsys, target, message):
+    assert told(capsys, "run", *target) == (2, "", f"fxdebug: {message}\n")
+
+
+# run --hf ----------------------------------------------------------------------------------------
+
+
+def checkpoint(folder: Path, model: str, config: object, **special: str) -> str:
+    """A small model with random weights and a tokenizer, in the folder transformers would load it from."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    torch.manual_seed(0)
+    getattr(transformers, model)(config).save_pretrained(folder)
+    words = ["[UNK]", "[PAD]", "a", "man", "plays", "music", "."]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **special).save_pretrained(
+        folder
+    )
+    return str(folder)
+
+
+def test_run_traces_a_transformers_model_on_text(tmp_path, capsys):
+    from transformers import BertConfig
+
+    config = BertConfig(
+        vocab_size=7, hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16, num_labels=2
+    )
+    folder = checkpoint(tmp_path / "bert", "BertForSequenceClassification", config, pad_token="[PAD]")
+    capsys.readouterr()
+    texts = ["--text", "a man plays music .", "--text", "music"]
+    status, out, _ = told(capsys, "run", "--hf", folder, *texts, "--save", str(tmp_path / "run"))
+    assert status == 0
+    assert out.splitlines()[0].startswith("BertForSequenceClassification  ")
+    assert any("layer.0 … layer.2 ×3" in line for line in out.splitlines())
+    trace = fxdebug.load(tmp_path / "run")
+    assert {slot: value.shape for slot, value in trace.root.inputs.named()} == {
+        "input_ids": (2, 5), "attention_mask": (2, 5),
+    }  # fmt: skip
+    assert trace.root.outputs["logits"].shape == (2, 2)
+
+
+def test_run_gives_a_decoder_the_token_it_begins_with(tmp_path, capsys):
+    from transformers import T5Config
+
+    config = T5Config(
+        vocab_size=7, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=1, eos_token_id=2,
+        pad_token_id=1,
+    )  # fmt: skip
+    folder = checkpoint(tmp_path / "t5", "T5ForConditionalGeneration", config, model_input_names="input_ids")
+    status, out, err = told(capsys, "run", "--hf", folder, "--text", "a man", "--depth", "1")
+    assert status == 0, err
+    assert "1×1×7" in out and "decoder" in out
+    assert told(capsys, "run", "--hf", folder, "--text", "a", "--text", "a man")[2] == (
+        f"fxdebug: the tokenizer of {folder!r} has no padding token: give one --text at a time\n"
+    )
+
+
+def test_run_of_a_folder_without_a_model_says_so(tmp_path, capsys):
+    status, out, err = told(capsys, "run", "--hf", str(tmp_path))
+    assert (status, out) == (2, "")
+    assert err.startswith(f"fxdebug: no model can be loaded from {str(tmp_path)!r}: ")
+
+
+def test_run_without_transformers_names_the_extra(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert told(capsys, "run", "--hf", str(tmp_path)) == (
+        2, "", "fxdebug: loading a transformers model needs the package 'transformers': "
+        "pip install 'fxdebug[transformers]'\n",
+    )  # fmt: skip

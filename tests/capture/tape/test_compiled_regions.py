@@ -1,0 +1,299 @@
+"""Code that ``torch.compile``, scripting and tracing made: it runs as it would, and is one operation or one call.
+
+What a program compiles for the first time while it is traced runs in a process of its own: dynamo is not loaded yet.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.reasons import reason_of
+from torch import nn
+from support.watched import watched
+
+import fxdebug
+from fxdebug.trace import Trace
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.jit's and the compiler's own
+
+
+class Sub(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.l(x)) * 2
+
+
+class Base(nn.Module):
+    def __init__(self, backend: str) -> None:
+        super().__init__()
+        self.backend = backend
+        self.l = nn.Linear(8, 8)
+        self.sub = Sub()
+        self.setup()
+
+    def setup(self) -> None:
+        pass
+
+
+class Function(Base):
+    """A function that is compiled in forward and calls a module."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        twice = torch.compile(lambda v: self.l(v).relu() * 2, backend=self.backend)
+        return twice(x + 1) - 1
+
+
+class KeptFunction(Base):
+    """A function that was compiled before, called with keywords, and writes to what it is given."""
+
+    def setup(self) -> None:
+        def scale(v: torch.Tensor, *, by: float) -> dict[str, torch.Tensor]:
+            v.mul_(by)
+            return {"scaled": v, "sum": v.sum()}
+
+        self.scale = torch.compile(scale, backend=self.backend)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.l(x)
+        return self.scale(y, by=3.0)["sum"] + y
+
+
+class ModuleInForward(Base):
+    """A module that is compiled when it is needed first."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if "c" not in self.__dict__:
+            self.__dict__["c"] = torch.compile(self.sub, backend=self.backend)
+        return self.__dict__["c"](x + 1) - 1
+
+
+class InPlaceInForward(Base):
+    """``module.compile()`` in forward."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sub.compile(backend=self.backend)
+        return self.sub(x + 1) - 1
+
+
+class Module(Base):
+    """A module that was compiled before."""
+
+    def setup(self) -> None:
+        self.c = torch.compile(self.sub, backend=self.backend)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(x + 1) - 1
+
+
+class InPlace(Base):
+    """``module.compile()`` before."""
+
+    def setup(self) -> None:
+        self.sub.compile(backend=self.backend)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sub(x + 1) - 1
+
+
+class Broken(Base):
+    """A graph break: in the middle a module runs that is not to be compiled."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        @torch.compiler.disable
+        def plain(v: torch.Tensor) -> torch.Tensor:
+            return self.sub(v) * 2
+
+        def whole(v: torch.Tensor) -> torch.Tensor:
+            return plain(v + 1).relu()
+
+        return torch.compile(whole, backend=self.backend)(x + 1) - 1
+
+
+class Branch(Base):
+    """A branch on a value inside compiled code, and nothing beside it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        @torch.compile(backend=self.backend)
+        def chosen(v: torch.Tensor) -> torch.Tensor:
+            return v * 2 if v.sum() > 0 else self.sub(v)
+
+        return chosen(x)
+
+
+class Raises(Base):
+    """Compiled code that raises: what follows is noted again."""
+
+    def setup(self) -> None:
+        def wrong(v: torch.Tensor) -> torch.Tensor:
+            return v.view(5, 5)
+
+        self.wrong = torch.compile(wrong, backend=self.backend)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.l(x)
+        try:
+            return self.wrong(y)
+        except Exception:
+            return y * 2
+
+
+MADE = "it runs code that torch.compile made"
+WHOLE = "torch.compile runs it as one piece"
+WITHIN = "inside code that torch.compile made"
+# (status, reason without its line) by call; the backend "eager" compiles nothing, so modules compiled before are open
+EXPECTED: dict[str, dict[str, tuple[str, str]]] = {
+    "Function": {"#0": ("recorded", MADE)},
+    "KeptFunction": {"#0": ("recorded", MADE), "l#0": ("verified", "")},
+    "ModuleInForward": {"#0": ("verified", ""), "c#0": ("opaque", WHOLE)},
+    "InPlaceInForward": {"#0": ("recorded", MADE)},
+    "Module": {"#0": ("verified", ""), "c#0": ("opaque", WHOLE)},
+    "Module eager": {
+        "#0": ("verified", ""),
+        "c#0": ("verified", ""),
+        "sub#0": ("verified", ""),
+        "sub.l#0": ("verified", ""),
+    },
+    "InPlace": {"#0": ("verified", ""), "sub#0": ("opaque", WHOLE)},
+    "InPlace eager": {"#0": ("verified", ""), "sub#0": ("verified", ""), "sub.l#0": ("verified", "")},
+    "Broken": {"#0": ("recorded", MADE), "sub#0": ("opaque", WITHIN), "sub.l#0": ("opaque", WITHIN)},
+    "Branch": {"#0": ("opaque", WHOLE)},
+    "Raises": {"#0": ("recorded", MADE), "l#0": ("verified", "")},
+}
+KINDS = [name for name in EXPECTED if " " not in name]
+
+
+def compared(kind: str, backend: str) -> Trace:
+    """Trace twice, run untraced twice, before and after; all five give the same bits."""
+    torch.manual_seed(0)
+    model, x = globals()[kind](backend), torch.randn(3, 8)
+    trace = fxdebug.fx_debug(model, x)
+    told = {call.id: (call.status, call.reason.partition(" (")[0]) for call in trace.calls}
+    assert told == EXPECTED.get(f"{kind} {backend}", EXPECTED[kind]), told
+    assert not trace.notes, trace.notes
+    again = fxdebug.fx_debug(model, x)
+    assert again.root.status == trace.root.status
+    torch.manual_seed(0)
+    fresh = globals()[kind](backend)
+    x = torch.randn(3, 8)
+    for other in (again.output, fresh(x), fresh(x), model(x)):
+        assert torch.equal(trace.output, other)
+        assert trace.output.requires_grad == other.requires_grad
+    assert torch._C._len_torch_function_stack() == 0
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*((kind, "aot_eager") for kind in KINDS), ("Module", "eager"), ("InPlace", "eager")]
+)
+def test_compiled_code(kind: str, backend: str) -> None:
+    torch._dynamo.reset()
+    compared(kind, backend)
+
+
+@pytest.mark.parametrize("kind", ["Function"])
+def test_code_that_is_compiled_for_the_first_time_while_it_is_traced(kind: str) -> None:
+    """In a fresh process, as dynamo is not loaded when the run begins."""
+    code = (
+        "import sys, torch, warnings; warnings.simplefilter('ignore'); torch.set_num_threads(1);"
+        "import test_compiled as t;"
+        "assert 'torch._dynamo' not in sys.modules; before = list(sys.meta_path);"
+        f"t.compared({kind!r}, 'aot_eager');"
+        "assert 'torch._dynamo' in sys.modules; assert sys.meta_path == before;"
+        "assert sys.modules['torch._dynamo.eval_frame']._maybe_set_eval_frame.__module__ != 'fxdebug.capture.bodies'"
+    ).replace("test_compiled", Path(__file__).stem)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_compiled_code_is_one_operation_with_what_went_in_and_out() -> None:
+    torch._dynamo.reset()
+    model = KeptFunction("aot_eager")
+    trace = fxdebug.fx_debug(model, torch.ones(2, 8))
+    assert trace.root.graph is not None
+    ops = [(op.kind, op.op) for op in trace.root.graph.ops]
+    assert ops == [
+        ("placeholder", "placeholder"), ("call_module", "Linear"), ("call_function", "scale"),
+        ("call_function", "getitem"), ("call_function", "getitem"), ("call_method", "add"), ("output", "output"),
+    ]  # fmt: skip
+    assert trace.root.body is not None
+    assert len(trace.root.body.writes) == 1  # it wrote to what it was given
+    with pytest.raises(fxdebug.UsageError, match=MADE):
+        _ = trace.root.fx
+
+
+@pytest.mark.parametrize("kind", [KeptFunction, Module, InPlace])
+def test_how_often_something_is_compiled_is_not_changed_by_tracing(kind: Any) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    def compiled(traced: bool) -> int:
+        torch._dynamo.reset()
+        counter = CompileCounter()
+        model = kind(counter)
+        for _ in range(3):
+            out = fxdebug.fx_debug(model, torch.ones(2, 8)) if traced else model(torch.ones(2, 8))
+            assert not traced or out.root.status
+        return int(counter.frame_count)
+
+    assert compiled(True) == compiled(False) == 1
+
+
+# TorchScript ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(3, 8))])
+def test_a_scripted_or_traced_module_is_one_opaque_call(make: Any) -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sub = make(Sub())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.sub(x) + 1
+
+    def build() -> Any:
+        return Outer(), torch.randn(3, 8)
+
+    seen = watched(build)
+    assert seen.root.status == "verified"
+    assert seen.not_verified() == {
+        "sub#0": f"opaque: {type(seen.model.sub).__name__} runs fused or compiled code that watching would switch off"
+    }
+
+
+def test_a_traced_module_with_submodules_does_not_keep_the_parameters_of_the_others_from_being_told() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Linear(8, 8, bias=False)
+            self.traced = torch.jit.trace(nn.Sequential(nn.Linear(8, 8, bias=False)), torch.ones(3, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.traced(self.own(x))
+
+    trace = fxdebug.fx_debug(Outer(), torch.randn(3, 8))
+    assert "own.weight" in [parameter.name for parameter in trace.parameters]
+    assert not [note for note in trace.notes if "parameters" in note.what]
+
+
+def test_what_a_scripted_function_returns_comes_from_nowhere_as_far_as_python_can_see() -> None:
+    @torch.jit.script
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+    class Outer(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return scaled(x) - 1
+
+    seen = watched(lambda: (Outer(), torch.randn(3, 8)))
+    words, line = reason_of(seen.root)
+    assert (seen.root.status, words, line) == ("recorded", "it runs a scripted function", "return scaled(x) - 1")

@@ -1,0 +1,240 @@
+"""The pages and the examples are run: every Python block, every output that is shown, every command that is named.
+
+A Python or console block is followed by what it prints, if it prints. A Python block that begins with a
+file name in a comment (``# model.py``) is that file too. ``--update-golden`` writes what comes out now into the
+pages.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+from fxdebug.apps import cli
+from fxdebug.ops import Body, Explanation, Graph, Guard, Op, Ref
+from fxdebug.trace import Call, Failure, Note, Parameter, Trace
+from fxdebug.values import Group, Inputs, Outputs, Sharding, Stats, Thing, Value
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "demo.py")
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TIME = re.compile(r"\b\d+(\.\d+)? (ms|s)\b|\bulp [\d.e+]+")  # the last bits are the processor's
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+@dataclass
+class Block:
+    """A fenced block of a page; ``shown`` is the block of output right after it."""
+
+    language: str
+    text: str
+    line: int
+    start: int  # of the text, in the page
+    end: int
+    shown: Block | None = None
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page; one that holds the output of the block before it is not in the list itself."""
+    found: list[Block] = []
+    above = 0
+    for match in _FENCE.finditer(page):
+        block = Block(match[1], match[2], page[: match.start(2)].count("\n") + 1, *match.span(2))
+        follows = found and found[-1].shown is None and page[above : match.start()].strip() == ""
+        if follows and found[-1].language in ("python", "console") and block.language in ("text", "json"):
+            found[-1].shown = block
+        else:
+            found.append(block)
+        above = match.end()
+    return found
+
+
+def without_times(text: str) -> str:
+    return _TIME.sub("‹time›", text).rstrip()
+
+
+# Running a page ----------------------------------------------------------------------------------
+
+
+def ran(block: Block, page: Path, namespace: dict[str, object]) -> str:
+    """Run a Python block and return what it printed; line numbers are those of the page."""
+    named = re.match(r"# (\w+\.py)\n", block.text)
+    if named:
+        Path(named[1]).write_text(block.text, encoding="utf-8")
+    lines = block.text if named else "\n" * (block.line - 1) + block.text
+    code = compile(lines, named[1] if named else str(page), "exec")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, namespace)
+    return printed.getvalue()
+
+
+def commanded(block: Block) -> str:
+    """Run the ``$ fxdebug …`` lines of a console block and return the block with their output."""
+    printed = io.StringIO()
+    for line in block.text.splitlines():
+        program, *arguments = shlex.split(line.removeprefix("$ "))
+        assert line.startswith("$ ") and program == "fxdebug", f"only '$ fxdebug …' can be run here: {line}"
+        with contextlib.redirect_stdout(printed):
+            assert cli.main(arguments) == 0, f"{line} failed"
+    return printed.getvalue()
+
+
+def checked(line: str) -> None:
+    """A line of a shell block names something that exists."""
+    program, *arguments = shlex.split(line, comments=True) or ["#"]
+    if program == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(arguments) <= set(targets), f"no such target: {line}"
+    elif program == "fxdebug":
+        cli.parser().parse_args(arguments)
+    elif program == "pip":
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert set(re.findall(r"\[(\w+)\]", line)) <= set(extras), f"no such extra: {line}"
+    elif program == "pytest":
+        plugin = (ROOT / "src" / "fxdebug" / "apps" / "pytest_plugin.py").read_text(encoding="utf-8")
+        assert [a for a in arguments if a.startswith("--") and f'"{a}"' not in plugin] == [], f"no such option: {line}"
+    elif program.endswith("python"):
+        assert (ROOT / next(a for a in arguments if a.endswith(".py"))).is_file(), f"no such file: {line}"
+    else:
+        assert program in ("#", "torchrun", "git", "cd"), f"nobody checks this line: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, request):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = page.read_text(encoding="utf-8")
+    update = request.config.getoption("--update-golden")
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    outputs: list[tuple[Block, str]] = []
+    for block in blocks(text):
+        where = f"{page.name}:{block.line}"
+        if block.language in ("python", "console"):
+            printed = ran(block, page, namespace) if block.language == "python" else commanded(block)
+            if block.shown is not None and update:
+                outputs.append((block.shown, printed.rstrip() + "\n"))
+            else:
+                shown = "" if block.shown is None else block.shown.text
+                assert without_times(printed) == without_times(shown), f"{where} prints something else"
+        elif block.language == "sh":
+            for line in block.text.splitlines():
+                checked(line)
+        elif block.language == "json":
+            json.loads(block.text)
+        elif block.language == "diff":  # both sides of a change run
+            for side in "-+":
+                lines = [line[1:].strip() for line in block.text.splitlines() if line.startswith(side)]
+                exec("\n".join(lines), {})
+        else:
+            assert block.language == "text", f"{where}: a block of {block.language or 'nothing'} that nobody checks"
+    for shown, printed in reversed(outputs):
+        text = text[: shown.start] + printed + text[shown.end :]
+    if update:
+        page.write_text(text, encoding="utf-8")
+
+
+def test_output_that_is_not_what_comes_out_is_noticed(tmp_path):
+    (block,) = blocks("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
+    assert block.shown is not None and block.shown.text == "3\n"
+    assert ran(block, tmp_path / "page.md", {}) == "2\n"
+
+
+def test_only_times_may_differ_from_run_to_run():
+    assert without_times("Net  3 calls · 1.25 ms\n") == without_times("Net  3 calls · 40 ms")
+    assert without_times("std 1.25") != without_times("std 1.26")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_to_files(page):
+    missing = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+# Is everything said? -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Trace, Call, Value, Stats, Parameter, Failure, Note, Sharding, Group, Thing, Inputs, Outputs]
+    + [Explanation, Body, Graph, Op, Ref, Guard],
+)
+def test_every_field_of_a_record_is_described(record):
+    page = (ROOT / "docs" / "trace-format.md").read_text(encoding="utf-8")
+    section = next(
+        part for part in re.split(r"^#+ ", page, flags=re.MULTILINE) if part.startswith(f"{record.__name__}\n")
+    )
+    public = [field.name for field in fields(record) if not field.name.startswith("_")]
+    assert [name for name in public if f"| `{name}` |" not in section] == []
+    assert [name for name in re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) if name not in public] == []
+
+
+def test_the_readme_names_every_command():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [c.function.__name__ for c in cli.COMMANDS if f"fxdebug {c.function.__name__}" not in text] == []
+
+
+def test_the_readme_says_what_ci_runs():
+    script = (ROOT / ".ci" / "run").read_text().splitlines()
+    commands = [line for line in script if line.startswith("make ")]
+    assert commands == ["make setup", "make test"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "`make setup` and `make test` are what CI runs" in " ".join(text.split())
+
+
+def test_the_changelog_begins_with_this_version():
+    from fxdebug import __version__
+
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == __version__
+
+
+# Examples ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_prints_what_it_printed_before(example, tmp_path, monkeypatch, capsys, golden):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(example)])
+    runpy.run_path(str(example), run_name="__main__")
+    golden(f"example_{example.stem}.txt", without_times(capsys.readouterr().out) + "\n")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short(example):
+    text = example.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 40
+    assert ast.get_docstring(ast.parse(text)), "it says what it shows"
+
+
+def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkeypatch):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py"), "out"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("BertModel  113 calls")
+    assert any("layer.0 … layer.5 ×6" in line for line in lines)
+    assert any(line.startswith("The two sentences are ") for line in lines)
+    named = sorted(Path(line.split()[0]).name for line in lines if line.endswith(" MB"))
+    assert named == sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_file())
+    assert {"trace.json", "tensors-0001.safetensors", "graph.svg", "graph.png"} <= set(named)
+    assert "113 of 113 calls have a verified graph, " in done.stdout
+    for command in re.findall(r"^  fxdebug (.*)$", done.stdout, re.MULTILINE):  # what to try next works
+        monkeypatch.chdir(tmp_path)
+        assert cli.main(shlex.split(command)) == 0, command

@@ -1,0 +1,153 @@
+"""Imports flow one way, as docs/how-it-works.md says, and importing costs nothing."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "fxdebug"
+FILES = sorted(PACKAGE.rglob("*.py"))
+OUTSIDE = {"__init__", "__main__", "version"}
+CALL_THE_DOOR = {"trace", "questions", "comparison"}  # their conveniences import the door inside a function
+LOADED_BY = {"pytest_plugin.py": "pytest"}  # nobody but that library imports the file
+CORE = {"torch", "safetensors", "networkx", "graphviz", "numpy", "rich"}
+
+
+def floors() -> list[set[str]]:
+    """The import line of docs/how-it-works.md: from the lowest floor to the highest."""
+    text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^errors < .*$", text, re.MULTILINE)
+    return [set(re.findall(r"\w+", floor)) for floor in line.split(" < ")]
+
+
+def floor_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@functools.cache
+def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
+    """Every import of a file: the full name, the line, and whether it happens inside a function."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {id(node) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for node in ast.walk(f)}
+    return tuple((name, node.lineno, id(node) in inside) for node in ast.walk(tree) for name in _named(node, path))
+
+
+def _named(node: ast.AST, path: Path) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert not node.level, f"{path}:{node.lineno}: imports are written in full here"
+        if node.module == "fxdebug":
+            yield from (f"fxdebug.{alias.name}" for alias in node.names)
+        else:
+            yield str(node.module)
+
+
+def ours(path: Path) -> Iterator[tuple[str, int, bool]]:
+    """(floor, line, inside a function) of each import of a part of fxdebug."""
+    for name, line, inside in imports(path):
+        if name.startswith("fxdebug."):
+            yield name.split(".")[1], line, inside
+
+
+def test_every_file_and_folder_stands_in_the_import_line() -> None:
+    named = [name for floor in floors() for name in floor]
+    assert len(named) == len(set(named))
+    assert {floor_of(path) for path in FILES} - OUTSIDE <= set(named)
+
+
+def test_a_file_imports_only_what_stands_to_its_left() -> None:
+    position = {name: i for i, floor in enumerate(floors()) for name in floor}
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line} imports {target}"
+        for path in FILES
+        if (own := floor_of(path)) not in OUTSIDE
+        for target, line, inside in ours(path)
+        if target != own and target != "version"
+        if not (own in CALL_THE_DOOR and target == "api" and inside)
+        if position[target] >= position[own]
+    ]
+    assert wrong == []
+
+
+def test_the_check_sees_an_import_that_goes_up(tmp_path: Path) -> None:
+    file = tmp_path / "values.py"
+    file.write_text("import os\n\ndef f():\n    from fxdebug import api\n    from fxdebug.capture import tape\n")
+    assert list(ours(file)) == [("api", 4, True), ("capture", 5, True)]
+
+
+def test_only_what_a_floor_needs_is_loaded_with_it() -> None:
+    """The data, the store's reading side and the door load nothing that is not Python's own."""
+    source = "import sys, fxdebug.apps.cli, fxdebug.store.load, fxdebug.store.run_files, fxdebug.store.saved\n"
+    source += f"print(sorted({CORE | {'transformers'}!r} & set(sys.modules)))"
+    assert _output(source) == "[]\n"
+
+
+def test_importing_loads_no_torch_and_takes_less_than_150_ms() -> None:
+    source = "import sys, time\nstart = time.perf_counter()\nimport fxdebug\n"
+    source += f"print(time.perf_counter() - start, sorted({CORE!r} & set(sys.modules)))"
+    found = [_output(source).split(maxsplit=1) for _ in range(5)]
+    assert {loaded for _, loaded in found} == {"[]\n"}
+    assert min(float(seconds) for seconds, _ in found) < 0.15
+
+
+def test_help_on_the_command_line_loads_no_torch_either() -> None:
+    start = time.perf_counter()
+    assert "usage: fxdebug" in _output("from fxdebug.apps.cli import main; main(['--help'])")
+    assert time.perf_counter() - start < 2  # torch alone takes longer
+
+
+def _output(source: str) -> str:
+    return subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
+
+
+# Libraries ---------------------------------------------------------------------------------------
+
+
+def project() -> dict[str, object]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)["project"]  # type: ignore[no-any-return]
+
+
+def _distributions(requirements: object) -> set[str]:
+    assert isinstance(requirements, list)
+    return {re.match(r"[\w-]+", line).group().replace("-", "_").lower() for line in requirements}  # type: ignore[union-attr]
+
+
+def test_the_package_depends_on_what_it_imports_and_on_nothing_else() -> None:
+    assert _distributions(project()["dependencies"]) == CORE
+    used = {name.partition(".")[0] for path in FILES for name, _, _ in imports(path)}
+    assert used >= CORE
+
+
+def test_an_optional_library_is_imported_in_one_file_inside_a_function_and_has_an_extra() -> None:
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    places: dict[str, set[Path]] = defaultdict(set)
+    for path in FILES:
+        for name, line, inside in imports(path):
+            library = name.partition(".")[0]
+            if library not in sys.stdlib_module_names | CORE | {"fxdebug", "__future__"}:
+                places[library].add(path)
+                early = path.parent.name == "exports" or LOADED_BY.get(path.name) == library
+                assert inside or early, f"{path.name}:{line} imports {name} too early"
+    assert {library: paths for library, paths in places.items() if len(paths) > 1} == {}
+    offered = {library for name, lines in extras.items() if name != "dev" for library in _distributions(lines)}
+    modules = {"pyyaml": "yaml"}  # distributions that are imported by another name
+    assert set(places) <= {modules.get(name, name) for name in offered}
+
+
+def test_the_data_imports_no_library_at_all() -> None:
+    """``errors`` to ``trace``: a run can be read wherever Python runs."""
+    low = {name for floor in floors()[: floors().index({"trace"}) + 1] for name in floor}
+    used = {name.partition(".")[0] for path in FILES if floor_of(path) in low for name, _, _ in imports(path)}
+    assert used - sys.stdlib_module_names == {"fxdebug"}

@@ -1,0 +1,44 @@
+"""What fx traces silently wrong: for each of the traps in ``zoo/traps.py``, what a user is told of its calls.
+
+That no verified graph of a trap is wrong is judged in ``test_traps``. Here stand status, reason and guards, as one
+table in ``golden/traps.txt``: a trap that is no longer verified, or verified without its guard, changes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+from zoo import traps
+from support.reasons import guards_of, reason_of
+
+import fxdebug
+from fxdebug.capture.explain import forget_patterns
+
+
+def test_what_a_user_is_told_of_each_trap(golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for name in traps.TRAPS:
+        without, with_grad = told(name, False), told(name, True)
+        lines += [f"{name}: {line}" for line in without]
+        lines += [f"{name}, with gradients: {line}" for line in with_grad] if with_grad != without else []
+    golden("traps.txt", "\n".join(lines) + "\n")
+
+
+def told(name: str, grad: bool) -> list[str]:
+    """One line for the root, with its guards, and one for each call below it that is not verified."""
+    forget_patterns()
+    kind, train = traps.TRAPS[name]
+    torch.manual_seed(0)
+    traps.fresh_globals()
+    with torch.set_grad_enabled(grad):
+        trace = fxdebug.fx_debug(kind().train(train), torch.randn(3, 8))
+    lines = []
+    for call in trace.calls:
+        if call is trace.root or call.status != "verified":
+            words, line = reason_of(call) if call.status != "verified" else ("", "")
+            guards = [f"; {what} is {answer} in «{source}»" for what, answer, source in guards_of(call)]
+            at = f" in «{line}»" if line else ""
+            lines.append(f"{call.id} {call.status} {words}{at}{''.join(guards)}".rstrip())
+    return [re.sub(r"\d\.\d{4,}", "0.…", line) for line in lines]

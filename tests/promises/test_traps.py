@@ -1,0 +1,107 @@
+"""The traps of ``zoo/traps.py``: in none does a verified graph compute anything but what ran, or leave a trace."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+
+from support import audit
+import pytest
+import torch
+from zoo import traps
+from support.same import difference
+
+from fxdebug.capture.explain import Explainer, forget_patterns
+from fxdebug.capture.recording import Options
+from fxdebug.capture.run import OneRun
+from fxdebug.capture.standin import count_alive
+
+# Executing alone cannot judge this one.
+NOT_ALONE = {"generator_": "works on a torch.Generator it makes"}
+
+
+def seed() -> None:
+    torch.manual_seed(1)
+    random.seed(1)
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["no grad", "grad"])
+@pytest.mark.parametrize("name", traps.TRAPS)
+def test_trap(name: str, grad: bool) -> None:
+    """Output, state and random numbers are the native ones, and an executed verified graph gives the same bits."""
+    forget_patterns()
+    kind, train = traps.TRAPS[name]
+    torch.manual_seed(0)
+    module, x = kind().train(train), torch.randn(3, 8)
+    native = copy.deepcopy(module)
+    with torch.set_grad_enabled(grad):
+        seed()
+        traps.fresh_globals()
+        expected = native(x)
+        after = torch.get_rng_state(), random.getstate()
+        seed()
+        traps.fresh_globals()
+        with audit.keeping() as kept, OneRun(module, Options(graph=True)) as run:
+            output = module(x)
+    assert difference(expected, output) is None
+    recorder = run._recorder
+    assert recorder.bodies is not None
+    state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+    attributes = dict(vars(module))
+    bodies = [recorder.bodies.by_index[index] for index in sorted(recorder.bodies.by_index)]
+    explained = Explainer(module, list(module.modules()), recorder.values, frozenset()).explain(bodies)
+    assert (torch.equal(torch.get_rng_state(), after[0]), random.getstate() == after[1]) == (True, True)
+    assert vars(module).keys() == attributes.keys()
+    assert all(vars(module)[key] is held for key, held in attributes.items())
+    assert difference(state, dict(module.state_dict())) is None
+    for each in explained:
+        assert each.status in ("verified", "recorded")
+        assert each.status == "verified" or each.reason
+        if each.status == "verified" and name not in NOT_ALONE:
+            assert audit.problem_with(each, kept) is None
+
+
+# These keep what they compute where a stand-in would stay: their bodies must not be run again.
+KEEPS = ("global_list", "closure_state", "obj_state", "list_mut_arg")
+
+
+@pytest.mark.parametrize("name", traps.TRAPS)
+def test_no_stand_in_survives(name: str) -> None:
+    """Nothing of ours is left in the program's objects after a run was explained."""
+    import gc
+
+    from fxdebug import fx_debug
+
+    forget_patterns()
+    gc.collect()
+    before = count_alive()
+    kind, train = traps.TRAPS[name]
+    torch.manual_seed(0)
+    module = kind().train(train)
+    traps.fresh_globals()
+    trace = fx_debug(module, torch.randn(3, 8))
+    assert trace.root.status in ("verified", "recorded")
+    del trace
+    gc.collect()
+    assert count_alive() == before
+
+
+def test_the_audit_notices_a_wrong_graph() -> None:
+    """The judge itself: a verified pattern with one constant changed is found out."""
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2.0 + 1.0
+
+    module, x = Scaled(), torch.randn(3, 8)
+    with audit.keeping() as kept, OneRun(module, Options(graph=True)) as run:
+        module(x)
+    bodies = run._recorder.bodies
+    assert bodies is not None
+    (explained,) = Explainer(module, [module], run._recorder.values, frozenset()).explain([bodies.by_index[0]])
+    assert explained.status == "verified" and explained.pattern is not None
+    assert audit.problem_with(explained, kept) is None
+    first = explained.pattern.nodes[0]
+    first.args = (first.args[0], 3.0)
+    assert audit.problem_with(explained, kept) is not None

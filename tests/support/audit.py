@@ -1,0 +1,242 @@
+"""An independent judge of verified graphs: execute each one and compare its bits with the native run.
+
+Children are answered from what they returned natively, and what they are asked with is compared too.
+Nothing of this is part of the product: it keeps copies of every tensor a call was given and returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from support.same import bits, difference
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fxdebug.capture.aside import aside
+from fxdebug.capture.bodies import Bodies
+from fxdebug.capture.context import in_context
+from fxdebug.capture.explain import Explained
+from fxdebug.capture.fxgraph import Absent, Built
+from fxdebug.capture.interpreter import Executor, bindings
+
+
+class Kept:
+    """What a call was given and returned, as it was at those moments, and the random state around it."""
+
+    def __init__(self, args: Any, kwargs: Any, module: torch.nn.Module) -> None:
+        self.passed = (args, kwargs)
+        leaves = [t for t in _leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        self.versions = [(t, _version(t), _copied(t)) for t in leaves]
+        self.buffers = [(b, _version(b), b.clone()) for b in (*module.buffers(), *module.parameters()) if _is_dense(b)]
+        # inside torch.vmap: what it was given exists there only, and nothing can be executed on it afterwards
+        self.in_vmap = any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in leaves)
+        self.random = torch.get_rng_state()
+        self.after: Any = None
+        self.output: Any = None
+        self.mutated = False
+
+    def finish(self, output: Any) -> None:
+        self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
+        self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
+        self.after = torch.get_rng_state()
+
+    def inputs(self) -> tuple[Any, Any]:
+        """The arguments as they were: copies stand in for tensors that were written to since."""
+        changed = {
+            id(t): copy if t.is_leaf else _answered(copy)
+            for t, version, copy in self.versions
+            if version is None or _version(t) != version
+        }
+        return tree_map(lambda x: changed.get(id(x), x), self.passed)
+
+    @contextlib.contextmanager
+    def as_it_was(self) -> Iterator[None]:
+        """Parameters, buffers and random numbers as they were when the call began; afterwards as they are now."""
+        state = torch.get_rng_state(), random.getstate()
+        changed = [(b, copy, b.clone()) for b, version, copy in self.buffers if _version(b) != version]
+        try:
+            with torch.no_grad():
+                for buffer, copy, _ in changed:
+                    buffer.copy_(copy)
+            torch.set_rng_state(self.random)
+            yield
+        finally:
+            torch.set_rng_state(state[0])
+            random.setstate(state[1])
+            with torch.no_grad():
+                for buffer, _, now in changed:
+                    buffer.copy_(now)
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
+def _leaves(thing: Any) -> list[Any]:
+    try:
+        return tree_leaves(thing)
+    except RecursionError:
+        return []
+
+
+def _copied(x: Any) -> Any:
+    """A copy that keeps strides, so that the last bit of what is computed from it stays."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    if torch._C._functorch.is_functorch_wrapped_tensor(x) or x.is_meta:
+        return x
+    if x.layout is not torch.strided or x.is_nested or x.is_quantized or 0 in x.stride():
+        return x.detach().clone().requires_grad_(x.requires_grad) if x.is_floating_point() else x.clone()
+    copy = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+    copy.copy_(x.detach())
+    return copy.requires_grad_(x.requires_grad) if x.is_floating_point() or x.is_complex() else copy
+
+
+def _in_order(copy: Any, thing: Any) -> Any:
+    """A copy with the keys of its dicts in the order they had: torch has a ``ModelOutput`` made by its class."""
+    if isinstance(thing, dict):
+        if isinstance(copy, OrderedDict):
+            for key in thing:
+                OrderedDict.move_to_end(copy, key)
+        for key, item in thing.items():
+            _in_order(copy[key], item)
+    elif isinstance(thing, (tuple, list)):
+        for part, item in zip(copy, thing):
+            _in_order(part, item)
+    return copy
+
+
+@contextlib.contextmanager
+def keeping() -> Iterator[dict[int, Kept]]:
+    """A block in which every call that is recorded keeps what it was given and returned, by its index."""
+    kept: dict[int, Kept] = {}
+    original = Bodies.run
+
+    def run(self: Bodies, index: int, args: Any, kwargs: Any, line: Any = None) -> Any:
+        with aside():
+            record = kept[index] = Kept(args, kwargs, self.by_index[index].module)
+        output = original(self, index, args, kwargs, line)
+        with aside():
+            record.finish(output)
+        return output
+
+    Bodies.run = run  # type: ignore[method-assign]
+    try:
+        yield kept
+    finally:
+        Bodies.run = original  # type: ignore[method-assign]
+
+
+class Wrong(Exception):
+    """An executed graph is not what ran."""
+
+
+def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = None) -> Any:
+    """Run a verified graph on its call's inputs, children answered from ``kept``; its output."""
+    assert explained.pattern is not None
+    built = built or Built(explained.pattern)
+    body = explained.body
+    record = kept[body.index]
+    children = iter([entry.body for entry in body.entries if entry.body is not None])
+    # gradients inside the body go through its children: these run for real
+    differentiates = any(getattr(entry.what, "__name__", "") in ("grad", "backward") for entry in body.entries)
+
+    def child(module: Any, args: Any, kwargs: Any) -> Any:
+        called = next(children)
+        if called.module is not module:
+            raise Wrong(f"calls {type(module).__name__}, {type(called.module).__name__} ran")
+        answer = kept[called.index]
+        if not torch.equal(torch.get_rng_state(), answer.random):
+            raise Wrong(f"{type(module).__name__} is called with another random state")
+        problem = differs((args, kwargs), answer.inputs())
+        if problem:
+            raise Wrong(f"{type(module).__name__} is given something else: {problem}")
+        if answer.mutated or differentiates:
+            return called.forward(*args, **kwargs)
+        torch.set_rng_state(answer.after)
+        return _in_order(tree_map(_answered, answer.output), answer.output)
+
+    args, kwargs = record.inputs()
+    slots: dict[int, Any] = {}
+    _bind(explained.pattern.args, args, slots)
+    _bind(explained.pattern.kwargs, kwargs, slots)
+    with record.as_it_was():
+        with in_context(body.context):
+            output = Executor(built, body.module, child).run(*[slots[i] for i in range(explained.pattern.inputs)])
+        if next(children, None) is not None:
+            raise Wrong("calls fewer children")
+        if not torch.equal(torch.get_rng_state(), record.after):
+            raise Wrong("leaves another random state")
+        return output
+
+
+def problem_with(explained: Explained, kept: dict[int, Kept]) -> str | None:
+    """How the executed graph differs from the native run, or ``None``: the audit of one verified call."""
+    try:
+        output = executed(explained, kept)
+    except Wrong as error:
+        return str(error)
+    return differs(output, kept[explained.body.index].output)
+
+
+def _answered(x: Any) -> Any:
+    """A child's recorded output, again a tensor that is no leaf where it was none."""
+    if isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled():
+        return x.clone() if x.layout is not torch.strided or x.is_contiguous() else x * 1
+    return _copied(x)
+
+
+def _bind(template: Any, thing: Any, slots: dict[int, Any]) -> None:
+    """Bind what can be bound; opaque objects are passed over."""
+    from fxdebug.capture.coding import Struct, members_of
+    from fxdebug.capture.pattern import Slot
+
+    if type(template) is Slot:
+        slots.setdefault(template.number, thing)
+    elif type(template) in (tuple, list):
+        for x, y in zip(template, thing):
+            _bind(x, y, slots)
+    elif type(template) is dict:
+        for key, item in template.items():
+            _bind(item, thing[key], slots)
+    elif type(template) is Struct:
+        for x, y in zip(template.items, members_of(thing)[1]):
+            _bind(x, y, slots)
+
+
+def differs(a: Any, b: Any, at: str = "") -> str | None:
+    """Like ``same.difference``, where an absent object stands for any, and strides do not matter."""
+    if isinstance(a, Absent):
+        return None
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.is_nested or a.layout is not torch.strided:
+            return difference(a.detach(), b.detach(), at)
+        if a.shape != b.shape or a.dtype != b.dtype or a.requires_grad != b.requires_grad:
+            return (
+                f"{at}: {a.dtype}{tuple(a.shape)} grad={a.requires_grad}, {b.dtype}{tuple(b.shape)} {b.requires_grad}"
+            )
+        if not a.is_quantized and not a.is_meta:
+            return None if bits(a) == bits(b) else f"{at}: bits"
+        return difference(a, b, at)
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        if len(a) != len(b):
+            return f"{at}: lengths"
+        return next((d for i, (x, y) in enumerate(zip(a, b)) if (d := differs(x, y, f"{at}[{i}]"))), None)
+    if isinstance(a, dict) and isinstance(b, dict):
+        if list(a) != list(b):
+            return f"{at}: keys"
+        return next((d for k in a if (d := differs(a[k], b[k], f"{at}[{k!r}]"))), None)
+    if hasattr(a, "__dataclass_fields__"):
+        return differs(vars(a), vars(b), at) if type(a) is type(b) else f"{at}: types"
+    return None if a is b else difference(a, b, at)
+
+
+__all__ = ["Wrong", "bindings", "differs", "executed", "keeping", "problem_with"]

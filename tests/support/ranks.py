@@ -1,0 +1,344 @@
+"""What each process of ``test_distributed.py`` does: ``python -m support.ranks RANK PORT FOLDER``.
+
+Two of these make a gloo group on this machine. Every scenario returns plain facts about what happened
+on its rank; they are left in ``FOLDER/<scenario>-<rank>.pickle``, or the traceback of what went wrong.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from support.reference import differences, of_drop_in, of_fx_debug, of_reference, written
+from support.same import difference
+from torch import nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import fxdebug
+from fxdebug.trace import replaced
+
+PATIENCE = 40  # seconds a collective waits for the other rank
+
+Facts = dict[str, Any]
+Scenario = Callable[[int, Path], Facts]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(function: Scenario) -> Scenario:
+    """Register what both ranks do, in the order of this file."""
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+# Models ------------------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Two layers as in every transformer, and a buffer that the forward changes."""
+
+    def __init__(self, hidden: int = 6) -> None:
+        super().__init__()
+        self.up, self.act, self.down = nn.Linear(4, hidden), nn.GELU(), nn.Linear(hidden, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.down(self.act(self.up(x)))
+
+
+def plain_block(hidden: int = 6) -> Block:
+    torch.manual_seed(0)
+    return Block(hidden)
+
+
+def tensor_parallel(hidden: int = 6) -> nn.Module:
+    """The first layer's output stays a DTensor: the activation and the second layer get one each."""
+    plan = {"up": ColwiseParallel(use_local_output=False), "down": RowwiseParallel()}
+    return parallelize_module(plain_block(hidden), init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)), plan)
+
+
+def data_parallel() -> nn.Module:
+    return nn.parallel.DistributedDataParallel(plain_block())
+
+
+def fully_sharded() -> nn.Module:
+    block = plain_block()
+    for part in (block.up, block.down, block):
+        fully_shard(part)
+    return block
+
+
+PARALLEL: dict[str, Callable[[], nn.Module]] = {
+    "tensor_parallel": tensor_parallel,
+    "data_parallel": data_parallel,
+    "fully_sharded": fully_sharded,
+}
+
+
+def batch(rank: int, name: str) -> dict[str, torch.Tensor]:
+    """Each rank its own data, except where all ranks work on the same."""
+    seed = 1 if name == "tensor_parallel" else 1 + rank
+    return {"x": torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))}
+
+
+# Observing ---------------------------------------------------------------------------------------
+
+
+def collectives() -> int:
+    """How many collectives this rank has begun so far."""
+    group = dist.group.WORLD
+    assert group is not None
+    return int(group._get_sequence_number_for_group())
+
+
+class Observed:
+    """A forward and a backward pass: what came out, and how many collectives it took."""
+
+    def __init__(self, model: nn.Module, inputs: dict[str, Any], call: Callable[..., Any]) -> None:
+        before = collectives()
+        self.output = call(model, inputs)
+        self.forward = collectives() - before
+        self.output.sum().backward()
+        self.backward = collectives() - before - self.forward
+        self.state = {name: whole(tensor) for name, tensor in model.state_dict().items()}
+        self.gradients = {name: whole(parameter.grad) for name, parameter in model.named_parameters()}
+
+    def difference(self, other: Observed) -> str | None:
+        """Where the results differ, to the last bit."""
+        return difference(vars(self), vars(other))
+
+
+def whole(tensor: Any) -> Any:
+    """The local part of a DTensor, any other value itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def native(model: nn.Module, inputs: dict[str, Any]) -> Any:
+    return model(**inputs)
+
+
+def plain(trace: fxdebug.Trace) -> fxdebug.Trace:
+    """The trace without live objects, as it can be sent to another process."""
+    return replaced(trace, data=None, folder=None, _output=None)
+
+
+def under_drop_in(model: nn.Module, inputs: dict[str, Any], folder: Path) -> Facts:
+    """What a forward in the drop-in shows on this rank."""
+    seen: Facts = {}
+
+    def look(*_: Any) -> None:
+        seen["wrapped"] = [name for name, module in model.named_modules() if "forward" in module.__dict__]
+        seen["patched"] = torch.nn.Module._call_impl.__code__ is not _call_impl
+        seen["grad"] = torch.is_grad_enabled()
+
+    hook = next(m for m in model.modules() if isinstance(m, nn.GELU)).register_forward_hook(look)
+    before = collectives()
+    with fxdebug.model_addition_debugger_context(model, folder):
+        model(**inputs)
+    hook.remove()
+    files = sorted(path.name for path in folder.iterdir()) if folder.exists() else None
+    return {**seen, "collectives": collectives() - before, "files": files}
+
+
+_call_impl = torch.nn.Module._call_impl.__code__
+
+
+# Scenarios ---------------------------------------------------------------------------------------
+
+
+def traced_and_not(name: str, rank: int, folder: Path) -> Facts:
+    """One kind of parallel model: untraced, traced, in the drop-in and in the reference."""
+    make, inputs = PARALLEL[name], batch(rank, name)
+    traces: list[fxdebug.Trace] = []
+
+    def traced(model: nn.Module, given: dict[str, Any]) -> Any:
+        traces.append(fxdebug.fx_debug(model, given, save=folder / "run", values="tensors"))
+        return traces[0].output
+
+    untraced = Observed(make(), inputs, native)
+    ours = Observed(make(), inputs, traced)
+    trace = traces[0]
+    saved = trace.save(folder / "saved-again")
+
+    def build() -> Any:
+        return make(), inputs
+
+    standard: dict[str, list[str] | str] = {}
+    for use_repr in (True, False):
+        theirs = of_reference(build, prune=True, use_repr=use_repr)
+        mine = of_drop_in(build, prune=True, use_repr=use_repr)
+        same = sorted(theirs.files) == sorted(mine.files) == [] if rank else differences(theirs, mine) == []
+        standard[f"drop-in, use_repr={use_repr}"] = "same" if same else repr((theirs.error, differences(theirs, mine)))
+        if use_repr and rank == 0:
+            found = of_fx_debug(build, values="repr", prune=True, inside="rank-0")
+            standard["fx_debug"] = differences(theirs, found) or "same"
+        elif use_repr:  # both ranks run the same forwards
+            of_fx_debug(build, values="repr", prune=True, inside="rank-1")
+    return {
+        "difference": untraced.difference(ours),
+        "collectives": (untraced.forward, ours.forward),
+        "drop-in": under_drop_in(make(), inputs, folder / f"drop-in-{rank}"),
+        "standard": standard,
+        "trace": plain(trace),
+        "folder": trace.folder,
+        "equal when loaded": fxdebug.load(folder / "run", rank=rank) == trace,
+        "saved again": saved,
+        "equal when saved again": plain(fxdebug.load(folder / "saved-again", rank=rank)) == plain(trace),
+        "local parts": {
+            v.number: v.stats and (v.shape, trace.tensor(v)) for v in trace.values if v.sharding and v.saved
+        },
+    }
+
+
+@scenario
+def tensor_parallel_model(rank: int, folder: Path) -> Facts:
+    return traced_and_not("tensor_parallel", rank, folder)
+
+
+@scenario
+def data_parallel_model(rank: int, folder: Path) -> Facts:
+    return traced_and_not("data_parallel", rank, folder)
+
+
+@scenario
+def fully_sharded_model(rank: int, folder: Path) -> Facts:
+    return traced_and_not("fully_sharded", rank, folder)
+
+
+@scenario
+def one_rank_traces(rank: int, folder: Path) -> Facts:
+    """The other rank runs the plain model meanwhile: neither may wait for more than the model's own collectives."""
+    facts: Facts = {}
+    for name, make in PARALLEL.items():
+        for tracer in (0, 1):
+            inputs = batch(rank, name)
+            untraced = Observed(make(), inputs, native)
+
+            def call(model: nn.Module, given: dict[str, Any], tracer: int = tracer, name: str = name) -> Any:
+                if rank != tracer:
+                    return model(**given)
+                return fxdebug.fx_debug(model, given, values="tensors", save=folder / f"{name}-{tracer}").output
+
+            facts[f"{name}, rank {tracer} traces"] = untraced.difference(Observed(make(), inputs, call))
+    return facts
+
+
+@scenario
+def drop_in_after_a_training_step(rank: int, folder: Path) -> Facts:
+    """DDP's second forward rebuilds its buckets, with a broadcast, unless gradients are off: on all ranks or none."""
+    model = data_parallel()
+    inputs = batch(rank, "data_parallel")
+    model(**inputs).sum().backward()
+    seen = under_drop_in(model, inputs, folder / f"{rank}")
+    dist.barrier()
+    model(**inputs).sum().backward()
+    return seen
+
+
+@scenario
+def uneven_shards(rank: int, folder: Path) -> Facts:
+    """One hidden unit for two ranks: the second has an empty part of everything."""
+    trace = fxdebug.fx_debug(tensor_parallel(hidden=1), batch(rank, "tensor_parallel"), values="tensors")
+    return {"trace": plain(trace), "parts": {v.number: tuple(trace.tensor(v).shape) for v in trace.values if v.saved}}
+
+
+@scenario
+def two_dimensional_mesh(rank: int, folder: Path) -> Facts:
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))
+    whole_input = distribute_tensor(torch.arange(12.0).reshape(4, 3), mesh, [Shard(0), Replicate()])
+    trace = fxdebug.fx_debug(nn.Identity(), whole_input)
+    return {"trace": plain(trace), "same object": trace.output is whole_input}
+
+
+@scenario
+def a_result_that_is_still_on_its_way(rank: int, folder: Path) -> Facts:
+    """A functional collective gives a tensor that waits when it is first used."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(all_reduce(x, "sum", dist.group.WORLD))  # type: ignore[arg-type]
+
+    inputs = {"x": torch.full((2, 2), float(rank + 1))}
+    before = collectives()
+    with torch.no_grad():
+        trace = fxdebug.fx_debug(Sum(), inputs, values="tensors", save=folder / "run")
+    value = trace.root.outputs[0]
+    mine = of_drop_in(lambda: (Sum(), inputs), prune=True, use_repr=False)
+    return {
+        "collectives": collectives() - before,
+        "type": isinstance(trace.output, AsyncCollectiveTensor),
+        "output": trace.output.tolist(),
+        "saved": fxdebug.load(folder / "run", rank=rank).tensor(value).tolist(),
+        "max": value.stats and value.stats.max,
+        "notes": [note.what for note in trace.notes],
+        "files": sorted(mine.files),
+        "bytes": mine.files.get("Sum.inner_outputs.safetensors", b"")[-16:],
+    }
+
+
+@scenario
+def a_collective_is_noticed(rank: int, folder: Path) -> Facts:
+    """The count that the other scenarios stand on does go up."""
+    before = collectives()
+    dist.all_reduce(torch.ones(1))
+    return {"collectives": collectives() - before}
+
+
+@scenario
+def a_forward_that_raises(rank: int, folder: Path) -> Facts:
+    """Rank 1 raises: both have a trace, and the drop-in leaves a partial tree on rank 0 only."""
+
+    class Raises(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError(f"on rank {rank}")
+
+    model = nn.Sequential(nn.ReLU(), Raises())
+    context = fxdebug.model_addition_debugger_context
+    found = written(lambda: (model, {"input": torch.ones(1)}), lambda m, path: context(m, path))
+    try:
+        fxdebug.fx_debug(model, torch.ones(1), save=folder / "run")
+        raised = None
+    except ValueError as error:
+        raised = str(error)
+    loaded = fxdebug.load(folder / "run", rank=rank)
+    return {"raised": raised, "error": loaded.error, "files": sorted(found.files), "drop-in raised": str(found.error)}
+
+
+def main(rank: int, port: int, folder: Path) -> None:
+    """Join the group and go through the scenarios."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=PATIENCE))
+    for name, run in SCENARIOS.items():
+        (folder / name).mkdir(exist_ok=True)
+        try:
+            facts = run(rank, folder / name)
+        except BaseException:
+            facts = {"went wrong": traceback.format_exc()}
+        (folder / f"{name}-{rank}.pickle").write_bytes(pickle.dumps(facts))
+        if "went wrong" in facts:
+            sys.exit(f"rank {rank}, {name}: {facts['went wrong']}")  # the other rank must not wait for us
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
