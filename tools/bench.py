@@ -39,14 +39,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
 
-from bench_bars import BARS, Bar, Verdict, regressions, verdicts
-from bench_kernel import kernel_verdicts
-from bench_models import MODELS, Inputs, Model
-from bench_modes import MODES, PEERS, REFERENCES, Mode, add_peers
 from rich.console import Console
 from rich.table import Table
 
 import fxdebug
+from bench_bars import BARS, Bar, Verdict, regressions, verdicts
+from bench_kernel import kernel_verdicts
+from bench_models import MODELS, Inputs, Model
+from bench_modes import MODES, PEERS, REFERENCES, Mode, add_peers
 
 __all__ = ["BARS", "MODELS", "MODES", "Bar", "main"]
 

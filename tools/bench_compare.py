@@ -40,9 +40,9 @@ with warnings.catch_warnings():
     import torch
 
 import bench_compare_told as told  # noqa: E402
-from zoo import zoo  # noqa: E402
 from bench_compare_told import Checked  # noqa: E402
 from running import each, put_between  # noqa: E402
+from zoo import zoo  # noqa: E402
 
 PARTS = ("faults", "equal", "sweep", "zoo", "numbers")
 PAGE = HERE.parent / "docs" / "comparing.md"

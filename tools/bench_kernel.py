@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from bench_bars import Verdict
 
+from bench_bars import Verdict
 from fxdebug.stats import measure
 
 COUNT = 1 << 24  # elements: more than any cache holds

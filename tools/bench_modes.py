@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from bench_models import Inputs
-
 from fxdebug import fx_debug, model_addition_debugger_context
 from fxdebug.capture.explain import forget_patterns
 

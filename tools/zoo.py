@@ -33,13 +33,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
 
-from zoo import zoo  # noqa: E402
+from rich.console import Console  # noqa: E402
+
 import zoo_graphs  # noqa: E402
 import zoo_parity  # noqa: E402
-from support.parity import Report, compared  # noqa: E402
-from rich.console import Console  # noqa: E402
 from running import each, put_between  # noqa: E402
+from support.parity import Report, compared  # noqa: E402
 from support.trust import DEFAULT, GRAD, NO_CACHE, Trust, trap_entries, trust  # noqa: E402
+from zoo import zoo  # noqa: E402
 
 PARTS = ("parity", "graphs")
 README = HERE.parent / "README.md"

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from support.other_inputs import Others
 from rich.console import Console
 from rich.table import Table
+
+from support.other_inputs import Others
 from support.trust import DEFAULT, GRAD, NO_CACHE, Trust
 
 REASONS_SHOWN = 40

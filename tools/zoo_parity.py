@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from support.digits import Digits
-from support.parity import KNOWN, Report
 from rich.console import Console
 from rich.table import Table
+
+from support.digits import Digits
+from support.parity import KNOWN, Report
 
 
 def tell(console: Console, reports: list[Report]) -> None:

@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import math
 import subprocess
 import sys
 import warnings
 
-from support import numerics_cases
 import pytest
 import torch
-from support.healthy import ADVISED, NOT_HEALTHY
-from zoo import zoo
-from zoo import zoo_sample
-from support.mask_cases import MASKS, masked_model
-from support.numerics_cases import CASES, bert, false_alarms, gpt2, misses, mlp, planted
 from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.apps import cli
-from fxdebug.nonfinite import EPS, LARGEST, TINY, judge, masking
-from fxdebug.stats import measure
-from fxdebug.values import Value
-
-class Body(nn.Module):
-    """A module whose forward is a function."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
-
-
-def kinds(trace):
-    return [(finding.kind, finding.severity, finding.op) for finding in trace.check()]
-
-
-def tensors_of(output):
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-
-
-def value_of(tensor):
-    return Value(0, tuple(tensor.shape), str(tensor.dtype)[6:], "cpu", stats=measure(tensor))
-
+from support import numerics_cases
+from support.bodies import Body, Runs, kinds
+from support.healthy import ADVISED, NOT_HEALTHY
+from support.mask_cases import MASKS, masked_model
+from support.numerics_cases import CASES, false_alarms, gpt2, misses, mlp, planted
+from zoo import zoo, zoo_sample
 
 # Planted producers --------------------------------------------------------------------------------
 
@@ -56,20 +29,6 @@ def value_of(tensor):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_planted_producer_is_the_one_that_is_named(case):
     assert misses(case, fx_debug(*case.build())) is None
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_run_that_is_to_stop_does_so_at_the_planted_producer(case):
-    model, inputs = case.build()
-    with pytest.raises(fxdebug.NonFinite) as caught:
-        fx_debug(model, inputs, stop_on_nonfinite=True)
-    error = caught.value
-    first = "layers.0" if case.kind == "input" else case.path  # an input is told of where it is first used
-    assert error.kind == case.kind and fnmatch.fnmatchcase(error.path, first)
-    if case.kind not in ("weight", "input"):
-        assert error.op == case.op
-    assert fxdebug.last_failed().error.type == "NonFinite"
 
 
 def test_there_are_enough_producers_of_different_kinds():
@@ -195,87 +154,6 @@ def test_filters_of_logits_while_generating_are_no_fault():
     assert len(trace.find(type="GPT2LMHeadModel")) > 1 and false_alarms(trace) == []
 
 
-# Overflow, underflow, cancellation ---------------------------------------------------------------
-
-
-def test_the_limits_are_those_of_torch():
-    for name in LARGEST:
-        info = torch.finfo(getattr(torch, name))
-        assert (LARGEST[name], EPS[name], TINY[name]) == (info.max, info.eps, info.tiny), name
-
-
-def test_a_product_that_vanishes_in_float16_is_reported():
-    trace = fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4, dtype=torch.float16))
-    assert kinds(trace) == [("underflow", "warning", "mul")]
-    assert kinds(fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4))) == []
-
-
-def test_zeros_that_were_there_before_did_not_vanish():
-    x = torch.tensor([0.0, 0.0, 0.5, 2.0], dtype=torch.float16)
-    assert kinds(fx_debug(Body(lambda x: (x * x).div(2) * (x > 1)), x)) == []
-
-
-def test_a_cast_that_loses_everything_is_reported():
-    assert kinds(fx_debug(Body(lambda x: x.half() + 1), torch.full((4,), 1e-9))) == [("underflow", "warning", "half")]
-
-
-def test_what_comes_close_to_the_largest_float16_is_reported_where_it_begins():
-    x = torch.full((4,), 100.0, dtype=torch.float16)
-    assert kinds(fx_debug(Body(lambda x: (x * 300) + 1), x)) == [("headroom", "warning", "mul")]
-    assert kinds(fx_debug(Body(lambda x: x * 100), x)) == []
-
-
-def test_what_would_overflow_in_float16_is_advice_told_once_for_the_run():
-    found = fx_debug(Body(lambda x: (x * 1e5 + 1).sqrt() + (x * 1e6).sqrt()), torch.ones(4)).check()
-    assert [(f.kind, f.severity, f.op) for f in found] == [("float16", "advice", "mul")] and found.healthy
-    assert found[0].value.stats.absmax == 1e6 and len(found[0].others) == 1
-
-
-def test_cancellation_is_flagged_at_the_subtraction():
-    x = torch.linspace(-1, 1, 101)
-    assert kinds(fx_debug(Body(lambda x: (x + 1e4) - 1e4), x)) == [("cancellation", "warning", "sub")]
-
-    def variance(x):
-        shifted = x + 3000
-        return (shifted * shifted).mean() - shifted.mean() ** 2
-
-    assert ("cancellation", "warning", "sub") in kinds(fx_debug(Body(variance), x))
-
-
-def test_differences_of_whole_numbers_and_of_equals_are_exact():
-    assert kinds(fx_debug(Body(lambda x: (x + 1000) - 999), torch.arange(4.0))) == []
-    assert kinds(fx_debug(Body(lambda x: x * 1.1 - x * 1.1), torch.rand(4))) == []
-    assert kinds(fx_debug(Body(lambda x: x - x.mean()), torch.randn(64) + 3)) == []
-
-
-def test_numbers_below_the_smallest_normal_one_are_counted_where_tensors_were_kept(tmp_path):
-    model = nn.Sequential(nn.Identity())
-    x = torch.full((8,), 1e-6, dtype=torch.float16)
-    assert kinds(fx_debug(model, x)) == []
-    trace = fx_debug(model, x, values="tensors", save=tmp_path)
-    assert {kind for kind, _, _ in kinds(trace)} == {"subnormal"}
-    assert fxdebug.check(tmp_path, tensors=False) == ()
-
-
-# Judging -----------------------------------------------------------------------------------------
-
-
-def test_masks_are_told_from_numbers_that_are_merely_large():
-    lowest = torch.finfo(torch.float32).min
-    masks = [[0, lowest], [0.0, -1e9, -1e9], [0, -torch.inf], [1.5, -3.0, lowest], [0, -1e4, 0]]
-    others = [[0.0, -3.0], [-5000.0, -7000.0], [1e9, 0], [6e4, -6e4], [torch.inf, 0], [torch.nan, -1e9], [-torch.inf]]
-    assert [masking(value_of(torch.tensor(numbers))) for numbers in masks] == [True] * len(masks)
-    assert [masking(value_of(torch.tensor(numbers))) for numbers in others] == [False] * len(others)
-
-
-def test_an_overflow_of_a_mask_is_meant_and_one_of_scores_is_not():
-    lowest = torch.tensor([0.0, torch.finfo(torch.float16).min], dtype=torch.float16)
-    mask, scores = value_of(lowest), value_of(torch.tensor([-6e4, 1.0], dtype=torch.float16))
-    made = value_of(torch.tensor([0.0, -torch.inf], dtype=torch.float16))
-    assert judge("add", (), [mask, mask], [made]).kind == "meant"
-    assert judge("add", (), [scores, scores], [made]).kind == "inf"
-
-
 # Partial traces, no graphs, the shell ---------------------------------------------------------------
 
 
@@ -344,130 +222,6 @@ def test_the_command_prints_findings_worst_first_and_its_status_tells(tmp_path, 
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads(json.dumps(trace.check().as_json())) and not told["healthy"]
     assert told["findings"][0]["op"] == "log" and told["findings"][0]["value"]["neginf"] == 96
-
-
-# Stopping ----------------------------------------------------------------------------------------
-
-
-def test_a_stopped_run_is_saved_and_leaves_nothing_on_the_model(tmp_path):
-    model, inputs = planted("gpt2", numerics_cases.exp_overflows)()
-    before = {name: dict(vars(module)) for name, module in model.named_modules()}
-    with pytest.raises(fxdebug.NonFinite) as caught:
-        fx_debug(model, inputs, stop_on_nonfinite=True, save=tmp_path)
-    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
-    error = caught.value
-    assert (error.kind, error.path, error.call, error.op) == (
-        "inf", "transformer.h.1.mlp", "transformer.h.1.mlp#0", "exp",
-    )  # fmt: skip
-    told = str(error)
-    assert "numerics_cases.py:" in told and "beyond the largest float32" in told and "last_failed" in told
-    assert "given float32[1, 6, 16]" in told and "+Inf" in told
-    loaded = fxdebug.load(tmp_path)
-    assert loaded.error.type == "NonFinite" and not loaded.find("transformer.h.2.ln_1")
-    assert loaded.check()[0].op == "exp"
-
-
-def test_without_graphs_a_run_stops_at_the_call():
-    for host, (_, place) in numerics_cases.HOSTS.items():
-        model, inputs = planted(host, numerics_cases.log_of_negative)()
-        with pytest.raises(fxdebug.NonFinite) as caught:
-            fx_debug(model, inputs, stop_on_nonfinite=True, graph=False)
-        assert (caught.value.path, caught.value.op) == (place, "Planted")
-        assert fxdebug.last_failed().find(place)[0].error.here
-
-
-def test_a_model_that_catches_it_is_stopped_all_the_same():
-    def stubborn(x):
-        try:
-            return torch.sqrt(x)
-        except Exception:
-            return x
-
-    with pytest.raises(fxdebug.NonFinite):
-        fx_debug(Body(stubborn), -torch.ones(2), stop_on_nonfinite=True)
-
-
-def test_a_run_with_nothing_to_stop_for_gives_the_same_result_and_trace():
-    for build in (mlp, gpt2, bert):
-        model, inputs = build()
-        plain, watched = fx_debug(model, inputs), fx_debug(model, inputs, stop_on_nonfinite=True)
-        assert [call.id for call in plain.calls] == [call.id for call in watched.calls]
-        assert [(v.label, v.stats.max, v.stats.zeros) for v in plain.values if v.stats] == [
-            (v.label, v.stats.max, v.stats.zeros) for v in watched.values if v.stats
-        ]  # means are summed in another order where tensors are measured one by one
-        assert [(call.status, call.code) for call in plain.calls] == [(c.status, c.code) for c in watched.calls]
-        assert all(map(torch.equal, tensors_of(plain.output), tensors_of(watched.output)))
-
-
-def test_healthy_models_are_not_stopped():
-    for name, build in zoo_sample.entries(False):
-        if name.split("/")[0] in ("flow", "tensors", "modes") and name not in NOT_HEALTHY:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                fx_debug(*build(), stop_on_nonfinite=True)
-
-
-# The twin ----------------------------------------------------------------------------------------
-
-
-def test_the_twin_finds_cancellation_at_the_subtraction():
-    shadow = fxdebug.shadow(Body(lambda x: ((x + 1e4) - 1e4) * 2), torch.linspace(-1, 1, 101))
-    assert [(f.kind, f.op) for f in shadow.findings] == [("cancellation", "sub")]
-    assert shadow.worst.op == "sub" and shadow.worst.inherited < 1e-7 < 1e-5 < shadow.worst.error
-    assert shadow.worst.ratio < 1e-4 and shadow.error > 1e-5
-    assert "sub" in str(shadow) and "cancel" in str(shadow)
-
-
-def test_the_twin_finds_a_variance_of_squares_less_the_square_of_the_mean():
-    def norm(x):
-        variance = (x * x).mean(-1, keepdim=True) - x.mean(-1, keepdim=True) ** 2
-        return (x - x.mean(-1, keepdim=True)) / (variance + 1e-5).sqrt()
-
-    torch.manual_seed(0)
-    shadow = fxdebug.shadow(Body(norm), torch.randn(4, 64) + 500)
-    assert [(f.kind, f.op) for f in shadow.findings] == [("cancellation", "sub")]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=lambda dtype: str(dtype)[6:])
-def test_healthy_models_lose_no_digits(dtype):
-    for build in (mlp, gpt2, bert):
-        model, inputs = build()
-        inputs = inputs.to(dtype) if isinstance(inputs, torch.Tensor) else inputs
-        shadow = fxdebug.shadow(model.to(dtype), inputs)
-        assert shadow.findings == () and shadow.notes == ()
-        assert shadow.error < 4 * torch.finfo(dtype).eps and len(shadow.rows) > 10
-
-
-def test_the_twin_leaves_model_inputs_and_process_alone():
-    class Counting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm, self.runs = nn.BatchNorm1d(4), 0
-
-        def forward(self, x):
-            self.runs += 1
-            return self.norm(x.add_(1))
-
-    model, x = Counting().train(), torch.randn(3, 4)
-    state, given, draws = {k: v.clone() for k, v in model.state_dict().items()}, x.clone(), torch.get_rng_state()
-    fxdebug.shadow(model, x)
-    assert model.runs == 0 and torch.equal(x, given) and torch.equal(torch.get_rng_state(), draws)
-    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
-    assert torch.get_default_dtype() is torch.float32
-
-
-def test_a_twin_that_goes_another_way_is_said_so():
-    def branching(x):
-        return x * 3 if bool((x + 1e8 - 1e8).sum() == 0) else torch.relu(x)
-
-    shadow = fxdebug.shadow(Body(branching), torch.full((4,), 0.25))
-    assert any("a branch on a value" in note for note in shadow.notes)
-
-
-def test_a_twin_that_cannot_run_is_a_clear_error():
-    outside = nn.Linear(3, 3)
-    with pytest.raises(fxdebug.UsageError, match="the float64 twin of Body cannot run"):
-        fxdebug.shadow(Body(lambda x: outside(x)), torch.ones(2, 3))
 
 
 def test_what_vmap_hides_is_put_down_to_the_operation_inside():
@@ -554,62 +308,8 @@ def test_a_scale_that_float16_does_not_have_is_no_mask(scale, x):
     assert [(finding.kind, finding.op) for finding in found] == [("inf", "mul")]
 
 
-def test_a_twin_that_has_numbers_where_the_run_has_none_differs_infinitely():
-    class Squares(nn.Module):
-        def forward(self, x):
-            return (x * x).sum()
-
-    shadow = fxdebug.shadow(Squares(), torch.tensor([300.0, 2.0]).half())
-    assert shadow.error == math.inf
-    assert [finding.op for finding in shadow.findings] == ["mul"]
-
-
-CURED = {
-    "zeros like it": lambda x: (y := x / x, torch.where(x == 0, torch.zeros_like(y), y))[1],
-    "a new zero": lambda x: (y := x / x, torch.where(x == 0, y.new_zeros(()), y))[1],
-    "sevens like it": lambda x: (y := x / x, torch.where(x == 0, torch.full_like(y, 7), y))[1],
-    "the root": lambda x: torch.where(x >= 1, (x - 1).sqrt(), 0.0),
-    "the power": lambda x: torch.where(x >= 1, (x - 1) ** 0.5, 0.0),
-    "the logarithm": lambda x: torch.where(x > 1, (x - 1).log(), 0.0),
-    "nan_to_num": lambda x: (x * 9).acos().nan_to_num(),
-    "written over": lambda x: (y := (x - 1).sqrt(), y.__setitem__(y.isnan(), 0.0), y.exp())[2],
-    "nanmean": lambda x: x.masked_fill(x > 1, math.nan).nanmean(),
-}
-
-
-class Runs(nn.Module):
-    def __init__(self, body):
-        super().__init__()
-        self.body = body
-
-    def forward(self, x):
-        return self.body(x)
-
-
-@pytest.mark.parametrize("name", CURED)
-def test_what_is_put_right_at_once_is_advice_and_stops_no_run(name):
-    x = torch.tensor([0.0, 1.0, 2.0])
-    found = fx_debug(Runs(CURED[name]), x).check()
-    assert found.healthy and [finding.severity for finding in found] == ["advice"]
-    fx_debug(Runs(CURED[name]), x, stop_on_nonfinite=True)
-
-
-@pytest.mark.parametrize(
-    ("op", "body"),
-    [
-        ("sqrt", lambda x: (x - 1).sqrt() * 2),
-        ("log", lambda x: (x - 1).log()),
-        ("exp", lambda x: (x * 1000).exp() + 1),
-        ("masked_fill", lambda x: x.masked_fill(x > 1, math.nan).mean()),
-    ],
-)
-def test_what_is_not_put_right_stops_the_run_by_the_name_of_who_made_it(op, body):
-    with pytest.raises(fxdebug.NonFinite) as stopped:
-        fx_debug(Runs(body), torch.tensor([0.0, 1.0, 2.0]), stop_on_nonfinite=True)
-    assert stopped.value.op == op
-
-
 F = torch.nn.functional
+
 REASONS = {
     "atanh": (torch.atanh, [0.5, 1.0], "atanh of 1 or -1 is infinite"),
     "log1p": (torch.log1p, [0.5, -1.0], "log1p of -1 is infinite"),

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
+import fxdebug
 from faults.bench import FAULTS
 from faults.case import plant, port
 from faults.judge import plain, traced
 from faults.originals import inputs_of, reference
-from torch import nn
-
-import fxdebug
 from fxdebug import Stats
 from fxdebug.comparison.rounding import copied
 

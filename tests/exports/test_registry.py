@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from support.trees import Does, linear, ones
 
 import fxdebug
 from fxdebug import SaveError, Trace, UsageError, fx_debug
 from fxdebug.exports.registry import EXPORTERS, exporter
+from support.trees import Does, linear, ones
 
 FORMS = sorted(EXPORTERS)
 # Where the bytes say when they were made.

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.same import difference
 
 import fxdebug
 from fxdebug import Trace
+from support.same import difference
 
 from .judge import told, traced
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from zoo import zoo
-from zoo import zoo_sample
-from support.same import difference
 
 import fxdebug
+from support.same import difference
+from zoo import zoo, zoo_sample
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

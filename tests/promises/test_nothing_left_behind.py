@@ -26,12 +26,12 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from support.trees import Does, calls, linear, ones, tree
 
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
 from fxdebug.capture.aside import aside
+from support.trees import Does, calls, linear, ones, tree
 
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
 

@@ -10,14 +10,14 @@ import json
 from typing import Any
 
 import pytest
-from support import reference
 import torch
-from zoo import zoo
-from zoo import zoo_sample
+from torch import nn
+
+from support import reference
 from support.digits import digits
 from support.parity import DROP_IN, FEW_MODES, FX_DEBUG, KNOWN, MODES, NEITHER, NUMBERS, TENSORS, Report, compared
 from support.reference import Written, differences, of_drop_in, of_reference, unequal_trees
-from torch import nn
+from zoo import zoo, zoo_sample
 
 # Thousands of calls, half a minute each in the reference: ``make zoo`` has them.
 SLOW = frozenset({"scale/calls-3000", "scale/layers-500", "scale/wide-2000"})

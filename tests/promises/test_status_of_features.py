@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.reasons import guards_of, reason_of
 from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations, parametrize, weight_norm
 from torch.utils.checkpoint import checkpoint
-from support.watched import Layer, Watched, watched
 
 import fxdebug
+from support.reasons import guards_of, reason_of
+from support.watched import Layer, Watched, watched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's deprecations
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.reasons import reason_of
 from torch import nn
-from support.watched import watched
 
 import fxdebug
+from support.reasons import reason_of
+from support.watched import watched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's and transformers' deprecations
 

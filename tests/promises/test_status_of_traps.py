@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 
 import torch
-from zoo import traps
-from support.reasons import guards_of, reason_of
 
 import fxdebug
 from fxdebug.capture.explain import forget_patterns
+from support.reasons import guards_of, reason_of
+from zoo import traps
 
 
 def test_what_a_user_is_told_of_each_trap(golden: Callable[[str, str], None]) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 
-from support import audit
 import pytest
 import torch
-from zoo import traps
-from support.same import difference
 
 from fxdebug.capture.explain import Explainer, forget_patterns
 from fxdebug.capture.recording import Options
 from fxdebug.capture.run import OneRun
 from fxdebug.capture.standin import count_alive
+from support import audit
+from support.same import difference
+from zoo import traps
 
 # Executing alone cannot judge this one.
 NOT_ALONE = {"generator_": "works on a torch.Generator it makes"}

@@ -14,15 +14,15 @@ from typing import Any
 import networkx as nx
 import pytest
 import torch
-from zoo import zoo_sample
 from torch import nn
-from support.trees import Does, linear, ones
 
 import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.graph import Network
 from fxdebug.ops import refs_in
 from fxdebug.query import network
+from support.trees import Does, linear, ones
+from zoo import zoo_sample
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}
 
@@ -115,7 +115,7 @@ def test_ids_are_the_same_in_the_next_run(trace):
 def test_a_node_has_the_attributes_people_ask_for(trace):
     node = dict(trace.graph.nodes["layers.0#0/softmax"])
     value = trace.node("layers.0#0/softmax").value
-    assert node.pop("source").rpartition("/")[2].startswith("test_graph.py:")
+    assert node.pop("source").rpartition("/")[2].startswith("test_network.py:")
     assert node.pop("stats").startswith("mean 0.3333 std ")
     numbers = {name: node.pop(name) for name in ("mean", "std", "min", "max", "absmax")}
     assert numbers == {name: getattr(value.stats, name) for name in numbers}

@@ -14,7 +14,6 @@ from unittest import mock
 import pytest
 import torch
 from hypothesis import given, settings
-from test_stats import COMPLEX, FLOATS, INTEGERS, SHAPES_OF_DATA, assert_close, exact, listed, precision, tensors
 from torch import nn
 
 import fxdebug.capture.numbers
@@ -25,6 +24,7 @@ from fxdebug.capture.values import Values
 from fxdebug.stats import elsewhere, measure, sums
 from fxdebug.stats.measure import flat_of
 from fxdebug.values import Stats
+from support.measured import COMPLEX, FLOATS, INTEGERS, SHAPES_OF_DATA, assert_close, exact, listed, precision, tensors
 
 WAITING = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero", "aten::equal")
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from support.same import bits, difference
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fxdebug.capture.aside import aside
@@ -22,6 +21,7 @@ from fxdebug.capture.context import in_context
 from fxdebug.capture.explain import Explained
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.interpreter import Executor, bindings
+from support.same import bits, difference
 
 
 class Kept:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
 from support.reference import Written
 
 _NUMBER = re.compile(r"(?<=\()(-?\d\.\d+e[+-]\d+|-?\d+\.|nan|-?inf)")

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from support import audit
 import torch
 
 from fxdebug import Trace, fx_debug
 from fxdebug.capture.context import in_context
 from fxdebug.capture.interpreter import Executor, bindings
 from fxdebug.errors import UsageError
+from support import audit
 
 BATCH, LENGTH = "another batch size", "another sequence length"
 

@@ -18,8 +18,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from support.reference import differences, of_drop_in, of_fx_debug, of_reference, written
-from support.same import difference
 from torch import nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
 from torch.distributed.device_mesh import init_device_mesh
@@ -29,6 +27,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import fxdebug
 from fxdebug.trace import replaced
+from support.reference import differences, of_drop_in, of_fx_debug, of_reference, written
+from support.same import difference
 
 PATIENCE = 40  # seconds a collective waits for the other rank
 

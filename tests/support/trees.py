@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.reference import differences, of_drop_in, of_reference
 from safetensors.torch import load_file
 from torch import nn
 from torch._tensor_str import get_printoptions
 
 import fxdebug
+from support.reference import differences, of_drop_in, of_reference
 
 D = 4
 

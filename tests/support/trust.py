@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from support import audit
 import torch
-from zoo import traps
-from support.other_inputs import Others, others
-from support.same import difference
 
 from fxdebug import Trace, fx_debug
 from fxdebug.capture.standin import count_alive
+from support import audit
+from support.other_inputs import Others, others
+from support.same import difference
+from zoo import traps
 
 Build = Callable[[], Any]  # makes (model, its arguments: a dict by name, or a tuple) anew
 

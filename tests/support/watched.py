@@ -13,11 +13,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from support import audit
 import numpy as np
 import torch
-from support.reasons import reason_of
-from support.same import difference
 from torch import nn
 
 import fxdebug
@@ -25,6 +22,9 @@ from fxdebug.capture.explain import Explained, Explainer, forget_patterns
 from fxdebug.capture.recording import Options
 from fxdebug.capture.run import OneRun
 from fxdebug.capture.standin import count_alive
+from support import audit
+from support.reasons import reason_of
+from support.same import difference
 
 Made = tuple[nn.Module, Any]  # a model and its inputs: a tensor, a tuple of arguments, or a dict of them
 

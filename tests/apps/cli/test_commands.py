@@ -13,11 +13,11 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from support.trees import ones
 
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.apps import cli
+from support.trees import ones
 
 MODEL = """
 from __future__ import annotations
@@ -178,7 +178,7 @@ def test_a_terminal_without_our_letters_gets_question_marks(run):
     assert "0 ? 4 ?5 Linear" in done.stdout
 
 
-# find: what it finds is in test_queries.py --------------------------------------------------------
+# find: what it finds is in query/test_find.py -----------------------------------------------------
 
 
 def test_find_leaves_columns_out_where_there_are_few(run, capsys, monkeypatch):

@@ -6,7 +6,6 @@ import warnings
 
 import pytest
 import torch
-from zoo import zoo_sample
 from torch import nn
 
 from fxdebug import fx_debug
@@ -17,6 +16,7 @@ from fxdebug.capture.explain import Explainer, forget_patterns
 from fxdebug.capture.fitting import fitting_of
 from fxdebug.capture.match import match
 from fxdebug.capture.seen import Uid
+from zoo import zoo_sample
 
 
 class Both:

@@ -124,7 +124,7 @@ def test_a_graph_is_right_or_refuses_for_other_values_of_the_same_sizes(kind: ty
                 try:
                     found = graph(other)
                 except fxdebug.UsageError as error:
-                    assert "test_sizes_by_value.py:" in str(error)
+                    assert "test_symbolic_size.py:" in str(error)
                     refused += 1
                 else:
                     assert torch.equal(found, model(other))

@@ -140,14 +140,14 @@ def test_a_guard_of_a_library_s_module_names_the_line_that_called_it() -> None:
     line = model.body.__code__.co_firstlineno
     trace = fx_debug(model, torch.ones(1, 2, 6))
     guards = [str(guard) for guard in trace.find("inner")[0].guards]
-    assert guards and all(guard.endswith(f"test_structures_in_graphs.py:{line})") for guard in guards)
+    assert guards and all(guard.endswith(f"test_to_fx.py:{line})") for guard in guards)
 
 
 def test_a_refusal_names_no_line_of_who_asks() -> None:
     call = fx_debug(nn.GRU(6, 6), torch.ones(1, 2, 6)).root
     with pytest.raises(fxdebug.UsageError) as refused:
         call.fx(torch.ones(2, 6))
-    assert "test_structures_in_graphs" not in str(refused.value)
+    assert "test_to_fx" not in str(refused.value)
 
 
 def test_a_model_with_a_part_compiled_by_the_eager_backend_can_be_run() -> None:

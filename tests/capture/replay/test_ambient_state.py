@@ -195,7 +195,7 @@ def test_a_graph_refuses_where_the_calls_in_it_do_something_else_for_whatever_re
     trace = traced(PatchedFromAfar())
     assert trace.root.status == "verified", trace.root.reason
     for rows in (3, 5):
-        assert refusal(trace, rows).startswith("GELU in it does something else than alone at test_surroundings.py:")
+        assert refusal(trace, rows).startswith("GELU in it does something else than alone at test_ambient_state.py:")
 
 
 def test_a_body_that_does_nothing_around_its_calls_says_nothing_for_one_that_does() -> None:

@@ -187,7 +187,7 @@ def test_a_size_that_python_uses_makes_it_refuse_where_the_body_would_do_somethi
     model = kind()
     made = graph(model)
     agree(model, made, (2, 5, 8), (3, 5, 8))  # another batch is none of its business
-    with pytest.raises(fxdebug.UsageError, match=r"it .* at test_call_fx\.py:\d+"):
+    with pytest.raises(fxdebug.UsageError, match=r"it .* at test_execute\.py:\d+"):
         made(torch.randn(2, 7, 8))
 
 
@@ -210,7 +210,7 @@ def test_a_value_that_python_uses_makes_it_refuse_where_the_answer_is_another(wh
     made = graph(Asks(), x)
     assert any(text in guard for guard in made.guards)
     assert torch.equal(made(x), what(x))
-    with pytest.raises(fxdebug.UsageError, match=rf"{text}.*test_call_fx\.py:\d+"):
+    with pytest.raises(fxdebug.UsageError, match=rf"{text}.*test_execute\.py:\d+"):
         made(-x)
 
 
@@ -230,7 +230,7 @@ def test_a_recorded_call_has_no_graph_to_run_and_says_why() -> None:
             return self.l(x) + torch.from_numpy(x.numpy())
 
     call = fxdebug.fx_debug(Escapes(), torch.randn(2, 8)).root
-    line = r"memory escapes through numpy\(\) \(test_call_fx\.py:\d+\)"
+    line = r"memory escapes through numpy\(\) \(test_execute\.py:\d+\)"
     with pytest.raises(fxdebug.UsageError, match=rf"#0 is recorded and can only be shown: {line}"):
         _ = call.fx
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from support.trees import Does
 
 from fxdebug import UsageError, fx_debug
+from support.trees import Does
 
 
 def added_to_a_copy_or_to_itself(self: nn.Module, x: torch.Tensor) -> torch.Tensor:

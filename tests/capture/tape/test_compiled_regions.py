@@ -5,6 +5,7 @@ What a program compiles for the first time while it is traced runs in a process 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.reasons import reason_of
 from torch import nn
-from support.watched import watched
 
 import fxdebug
 from fxdebug.trace import Trace
+from support.reasons import reason_of
+from support.watched import watched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.jit's and the compiler's own
 
@@ -203,14 +204,19 @@ def test_code_that_is_compiled_for_the_first_time_while_it_is_traced(kind: str) 
     """In a fresh process, as dynamo is not loaded when the run begins."""
     code = (
         "import sys, torch, warnings; warnings.simplefilter('ignore'); torch.set_num_threads(1);"
-        "import test_compiled as t;"
+        "import test_compiled_regions as t;"
         "assert 'torch._dynamo' not in sys.modules; before = list(sys.meta_path);"
         f"t.compared({kind!r}, 'aot_eager');"
         "assert 'torch._dynamo' in sys.modules; assert sys.meta_path == before;"
         "assert sys.modules['torch._dynamo.eval_frame']._maybe_set_eval_frame.__module__ != 'fxdebug.capture.bodies'"
-    ).replace("test_compiled", Path(__file__).stem)
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -5,6 +5,7 @@ What the processes do is in ``ranks.py``; they run once for this file and leave 
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import subprocess

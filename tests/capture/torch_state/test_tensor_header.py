@@ -10,7 +10,6 @@ import warnings
 
 import pytest
 import torch
-from zoo import zoo_sample
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
@@ -23,6 +22,7 @@ from fxdebug.capture.context import context_now
 from fxdebug.capture.explain import forget_patterns
 from fxdebug.capture.traced import may_be_traced
 from fxdebug.stats import machine
+from zoo import zoo_sample
 
 # The dev requirements have llvmlite and constraints.txt the version of torch that is known: elsewhere there is nothing
 # to compare, and `test_a_run_is_the_same_without_it` says that nothing is missed.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from zoo import zoo
+
 from faults.bench import EQUAL, FAULTS
 from faults.case import Pair
 from faults.families import FAMILIES, pristine
@@ -21,6 +21,7 @@ from faults.judge import answer, compared, false_alarms
 from faults.known import ALARMS, MISSES
 from faults.originals import NAMES, reference
 from faults.zoo_pairs import KINDS, zoo_pairs
+from zoo import zoo
 from zoo.zoo_sample import quietly
 
 KINDS_OF_PAIRS = ("port/", "sdpa-and-eager/", "float32-and-bfloat16/", "renamed/", "real/")

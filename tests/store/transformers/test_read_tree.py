@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import reference
 import torch
-from zoo import zoo
-from zoo import zoo_sample
 from torch import nn
 
 import fxdebug
@@ -24,6 +21,8 @@ from fxdebug.store import json_tree, run_files
 from fxdebug.store.reference_tree import _from_text
 from fxdebug.store.reference_values import stats_of
 from fxdebug.values import Group, Stats, Thing, Value
+from support import reference
+from zoo import zoo, zoo_sample
 
 PLAIN = [name for name, _ in zoo_sample.entries(False) if name.split("/")[0] in ("call", "values", "tensors", "names")]
 ARCHITECTURES = ("hf/bert/", "hf/whisper/", "hf/longt5/", "hf/diffllama/", "hf/owlvit/")

@@ -1,0 +1,92 @@
+"""The edges of dtypes: overflow, numbers too small, lost digits."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import fx_debug
+from fxdebug.nonfinite import EPS, LARGEST, TINY, judge, masking
+from fxdebug.stats import measure
+from fxdebug.values import Value
+from support.bodies import Body, kinds
+
+
+def value_of(tensor):
+    return Value(0, tuple(tensor.shape), str(tensor.dtype)[6:], "cpu", stats=measure(tensor))
+
+
+def test_the_limits_are_those_of_torch():
+    for name in LARGEST:
+        info = torch.finfo(getattr(torch, name))
+        assert (LARGEST[name], EPS[name], TINY[name]) == (info.max, info.eps, info.tiny), name
+
+
+def test_a_product_that_vanishes_in_float16_is_reported():
+    trace = fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4, dtype=torch.float16))
+    assert kinds(trace) == [("underflow", "warning", "mul")]
+    assert kinds(fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4))) == []
+
+
+def test_zeros_that_were_there_before_did_not_vanish():
+    x = torch.tensor([0.0, 0.0, 0.5, 2.0], dtype=torch.float16)
+    assert kinds(fx_debug(Body(lambda x: (x * x).div(2) * (x > 1)), x)) == []
+
+
+def test_a_cast_that_loses_everything_is_reported():
+    assert kinds(fx_debug(Body(lambda x: x.half() + 1), torch.full((4,), 1e-9))) == [("underflow", "warning", "half")]
+
+
+def test_what_comes_close_to_the_largest_float16_is_reported_where_it_begins():
+    x = torch.full((4,), 100.0, dtype=torch.float16)
+    assert kinds(fx_debug(Body(lambda x: (x * 300) + 1), x)) == [("headroom", "warning", "mul")]
+    assert kinds(fx_debug(Body(lambda x: x * 100), x)) == []
+
+
+def test_what_would_overflow_in_float16_is_advice_told_once_for_the_run():
+    found = fx_debug(Body(lambda x: (x * 1e5 + 1).sqrt() + (x * 1e6).sqrt()), torch.ones(4)).check()
+    assert [(f.kind, f.severity, f.op) for f in found] == [("float16", "advice", "mul")] and found.healthy
+    assert found[0].value.stats.absmax == 1e6 and len(found[0].others) == 1
+
+
+def test_cancellation_is_flagged_at_the_subtraction():
+    x = torch.linspace(-1, 1, 101)
+    assert kinds(fx_debug(Body(lambda x: (x + 1e4) - 1e4), x)) == [("cancellation", "warning", "sub")]
+
+    def variance(x):
+        shifted = x + 3000
+        return (shifted * shifted).mean() - shifted.mean() ** 2
+
+    assert ("cancellation", "warning", "sub") in kinds(fx_debug(Body(variance), x))
+
+
+def test_differences_of_whole_numbers_and_of_equals_are_exact():
+    assert kinds(fx_debug(Body(lambda x: (x + 1000) - 999), torch.arange(4.0))) == []
+    assert kinds(fx_debug(Body(lambda x: x * 1.1 - x * 1.1), torch.rand(4))) == []
+    assert kinds(fx_debug(Body(lambda x: x - x.mean()), torch.randn(64) + 3)) == []
+
+
+def test_numbers_below_the_smallest_normal_one_are_counted_where_tensors_were_kept(tmp_path):
+    model = nn.Sequential(nn.Identity())
+    x = torch.full((8,), 1e-6, dtype=torch.float16)
+    assert kinds(fx_debug(model, x)) == []
+    trace = fx_debug(model, x, values="tensors", save=tmp_path)
+    assert {kind for kind, _, _ in kinds(trace)} == {"subnormal"}
+    assert fxdebug.check(tmp_path, tensors=False) == ()
+
+
+def test_masks_are_told_from_numbers_that_are_merely_large():
+    lowest = torch.finfo(torch.float32).min
+    masks = [[0, lowest], [0.0, -1e9, -1e9], [0, -torch.inf], [1.5, -3.0, lowest], [0, -1e4, 0]]
+    others = [[0.0, -3.0], [-5000.0, -7000.0], [1e9, 0], [6e4, -6e4], [torch.inf, 0], [torch.nan, -1e9], [-torch.inf]]
+    assert [masking(value_of(torch.tensor(numbers))) for numbers in masks] == [True] * len(masks)
+    assert [masking(value_of(torch.tensor(numbers))) for numbers in others] == [False] * len(others)
+
+
+def test_an_overflow_of_a_mask_is_meant_and_one_of_scores_is_not():
+    lowest = torch.tensor([0.0, torch.finfo(torch.float16).min], dtype=torch.float16)
+    mask, scores = value_of(lowest), value_of(torch.tensor([-6e4, 1.0], dtype=torch.float16))
+    made = value_of(torch.tensor([0.0, -torch.inf], dtype=torch.float16))
+    assert judge("add", (), [mask, mask], [made]).kind == "meant"
+    assert judge("add", (), [scores, scores], [made]).kind == "inf"

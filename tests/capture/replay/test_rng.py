@@ -1,0 +1,73 @@
+"""Random numbers that a forward draws, seeds or puts back are drawn as often as without explaining."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from support.watched import VERIFIED, Layer, saw
+
+
+def test_random_numbers_of_every_generator_go_on_as_if_nothing_had_been() -> None:
+    class Draws(Layer):
+        def setup(self) -> None:
+            self.own = random.Random(3)
+            self.numpy = np.random.default_rng(3)
+            self.old = np.random.RandomState(3)
+            self.torch = torch.Generator().manual_seed(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            noise = torch.rand(8, generator=self.torch) + torch.rand(())
+            drawn = self.own.random(), self.numpy.random(), self.old.rand(), random.random(), np.random.rand()
+            return self.l(x) + noise if drawn else x
+
+    def states(model: Any) -> Any:
+        return (
+            model.own.getstate(), str(model.numpy.bit_generator.state), model.old.get_state(), model.torch.get_state(),
+        )  # fmt: skip
+
+    assert saw(Draws, outside=states, not_alone=("#0",)) == VERIFIED  # the audit rewinds torch's own generator only
+
+
+def test_a_python_random_number_in_the_result_gives_a_recorded_graph() -> None:
+    class Draws(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.l(x) * random.random()
+
+    status, words, line = saw(Draws)
+    assert (status, line) == ("recorded", "return self.l(x) * random.random()")
+    assert words.startswith("the constant 0.") and words.endswith(" was, in mul")
+
+
+def test_a_seed_that_a_forward_sets_is_not_set_again() -> None:
+    class Seeds(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.manual_seed(3)
+            return self.l(x) + torch.rand(8)
+
+    assert saw(Seeds) == (
+        "recorded", "its Python sets the state of torch's random numbers, before", "return self.l(x) + torch.rand(8)",
+    )  # fmt: skip
+
+
+def test_a_random_state_that_a_forward_sets_and_puts_back_gives_a_recorded_graph() -> None:
+    class Forks(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(3)
+                noise = torch.rand(8)
+            return self.l(x) + noise
+
+    class DrawsTheSameTwice(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state = torch.get_rng_state()
+            noise = torch.rand(8)
+            torch.set_rng_state(state)
+            return self.l(x) + noise + torch.rand(8)
+
+    words = "its Python sets the state of torch's random numbers, before"
+    assert saw(Forks) == ("recorded", words, "noise = torch.rand(8)")
+    assert saw(DrawsTheSameTwice) == ("recorded", words, "return self.l(x) + noise + torch.rand(8)")
