@@ -16,6 +16,7 @@ _is_tracing = torch._C._is_tracing
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
+_gradients = torch.is_grad_enabled
 
 
 def nothing_listens() -> bool:
@@ -24,6 +25,11 @@ def nothing_listens() -> bool:
     Inside a mode's own function, that mode is off.
     """
     return not (_function_modes() or _dispatch_modes()) and _functorch_level() is None
+
+
+def is_quiet() -> bool:
+    """Does nothing listen in this thread, and are no gradients recorded? Nothing then need be put aside."""
+    return not _gradients() and nothing_listens()
 
 
 class aside:

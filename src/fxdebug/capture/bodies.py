@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import nn
 
 from fxdebug.capture.attributes import members_in
@@ -25,10 +26,8 @@ from fxdebug.capture.modes import makes_no_difference, put_on, take_off
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
-from fxdebug.capture.structure import Glimpsed
 from fxdebug.capture.surroundings import changing_modes, computing_modes, names_of
 from fxdebug.capture.tape import Tape
-from fxdebug.capture.thread_state import thread_state
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
 from fxdebug.capture.wrap import innermost
@@ -60,13 +59,12 @@ class Bodies:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         context: Context,
-        glimpsed: Glimpsed | None = None,
     ) -> None:
-        """Note what a forward is given; ``glimpsed``: what the arguments are, if that is known already."""
+        """Note what a forward is given."""
         body = self.by_index[index] = Body(index, module, forward, context)
         try:
             stack = self._stack()
-            self.tape.began(body, args, kwargs, stack[-1] if stack else None, glimpsed)
+            self.tape.began(body, args, kwargs, stack[-1] if stack else None)
         except Exception as error:
             body.hazard = body.hazard or unnoted("it", error)
 
@@ -80,10 +78,10 @@ class Bodies:
         parent = stack[-1] if stack else None
         module, forward = body.module, body.forward
         body.outermost = parent is None
-        state = thread_state()
+        functions = torch._C._len_torch_function_stack()
         if parent is not None and parent.suspended is not None:
             body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
-        elif parent is not None and not self.tape.is_among(state.functions):
+        elif parent is not None and not self.tape.is_among(functions):
             body.suspended = _unheard()
         elif not makes_no_difference(module):
             body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
@@ -91,8 +89,8 @@ class Bodies:
         unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
         containers = _containers(unusual) if unusual else ()
         stack.append(body)
-        body.functions = state.functions
-        if state.functions > stack[0].functions + 1 or state.dispatches:  # 1: the tape
+        body.functions = functions
+        if functions > stack[0].functions + 1 or torch._C._len_torch_dispatch_stack():  # 1: the tape
             self._note_modes(body, stack[0])
         try:
             if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off

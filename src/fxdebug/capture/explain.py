@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,7 +23,6 @@ from fxdebug.capture import hush, wrap
 from fxdebug.capture.aside import leaving_all
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import opaque_in
-from fxdebug.capture.fitting import fitting_of
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
@@ -41,10 +39,8 @@ from fxdebug.capture.undisturbed import uncollected
 from fxdebug.capture.values import Values
 from fxdebug.errors import first_line
 
-PAYS_AFTER = 24  # bodies that a pattern was tried on in later runs; to write its code takes as long as to match some 50
 PATTERNS_KEPT = 8  # per class, forward and training flag: bodies that branch have a few
 
-_runs = itertools.count(1)
 _known: weakref.WeakKeyDictionary[type, dict[Any, list[Pattern]]] = weakref.WeakKeyDictionary()
 
 
@@ -74,7 +70,6 @@ class Explainer:
         self._given: list[Any] = []  # objects that bodies were given: callbacks, caches
         self._state: State | None = None
         self._tracing: _Tracing | None = None
-        self._number = next(_runs)
 
     @leaving_all
     def explain(self, bodies: list[Body]) -> list[Explained]:
@@ -111,38 +106,21 @@ class Explainer:
         if body.hazard is None:
             patterns = _patterns(body)
             for pattern in patterns:
-                uids = self._fitted(pattern, body)
-                if uids is not None:
+                found = match(pattern, body, self._values)
+                if found is not None:
                     if len(patterns) > 1:
                         pattern.fits(body.module)
-                    return Explained(body, "verified", _why(pattern), pattern, uids, reused=True)
+                    return Explained(body, "verified", _why(pattern), pattern, found.uids, reused=True)
         traced, reason = self._attempt(body)
         if traced is not None:
             found = match(traced, body, self._values)
             if found is not None:
-                traced.traits, traced.made_in = traits_of(body.module), self._number
+                traced.traits = traits_of(body.module)
                 _remember(body, traced)
                 return Explained(body, "verified", _why(traced), traced, found.uids)
             reason = "its graph does not match what ran"
         recorded, uids = pattern_of_tape(body, self._values)
         return Explained(body, "recorded", reason, recorded, uids)
-
-    def _fitted(self, pattern: Pattern, body: Body) -> list[Uid | None] | None:
-        """The tensors in the pattern's slots, if it is the graph of this body."""
-        if pattern.fitting is None and pattern.made_in != self._number:
-            pattern.tried += 1
-            if pattern.tried > PAYS_AFTER:
-                pattern.fitting = fitting_of(pattern) or _never
-        uids: list[Uid | None] | None = None
-        if pattern.fitting is not None:
-            try:
-                uids = pattern.fitting(body, self._values.by_id, self._values.objects)
-            except ArithmeticError:  # a size by another one that is zero
-                uids = None
-        if uids is None:
-            found = match(pattern, body, self._values)
-            uids = None if found is None else found.uids
-        return uids
 
     def _attempt(self, body: Body) -> tuple[Pattern | None, str]:
         """The pattern of a body that is run again symbolically; without one, the reason."""
@@ -183,10 +161,6 @@ class Explainer:
         except Exception as error:  # whatever the body's Python does with stand-ins
             what = f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
             return None, at(what, raised_at(error))
-
-
-def _never(body: Body, seen: Any, objects: Any) -> None:
-    """Of a pattern that has no code of its own."""
 
 
 def _only_here(state: State, tracer: ModuleTracer) -> str:

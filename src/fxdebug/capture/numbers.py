@@ -42,7 +42,7 @@ class Numbers:
         versions these are; those of two tensors say nothing of one another, be it the same memory. With ``weights``
         those of a weight are taken now if they were not before.
         """
-        form, _, address, version, _, _ = sight
+        form, _, address, version = sight
         if is_named:
             known = self._of_weight(tensor, sight, weights)
             if known is not None:

@@ -21,7 +21,7 @@ from fxdebug.capture.describe import PLAIN, looks
 from fxdebug.capture.layout import Found, Layout, join, layout_of, tensors_of
 from fxdebug.capture.marks import Mark, Reader, is_uninitialised, mark_of, reader_of
 from fxdebug.capture.seen import version_of
-from fxdebug.capture.sight import Sight, form_known, looking, sight_of
+from fxdebug.capture.sight import Sight, sight_of
 from fxdebug.capture.values import Values
 from fxdebug.stats import Unmeasurable, measure
 from fxdebug.trace import Parameter
@@ -96,17 +96,8 @@ def _roll_of(layout: Layout, found: list[Found]) -> tuple[_Roll, list[Tensor]]:
     return roll, list({id(tensor): tensor for _, _, _, tensor, _ in found}.values())
 
 
-def _looks_of(tensors: list[Tensor]) -> list[Look]:
-    """What tensors look like and where they lie: of plain ones as a glance has it."""
-    if PLAIN.issuperset(map(type, tensors)):
-        look = looking()
-        found = [look(tensor) for tensor in tensors]
-        if None not in found:
-            return found  # type: ignore[return-value]
-    return [_look_of(tensor) for tensor in tensors]
-
-
 def _look_of(tensor: Tensor) -> Look:
+    """What a tensor looks like and where it lies."""
     if is_uninitialised(tensor) or tensor.is_nested:
         return (None, (version_of(tensor), False))  # of no shape
     address = -1
@@ -118,15 +109,12 @@ def _look_of(tensor: Tensor) -> Look:
 
 
 def _version_in(look: Look) -> int | None:
-    state = look[-1]
-    return state >> 2 if type(state) is int else state[0]  # of a glance, or asked for
+    version: int | None = look[-1][0]
+    return version
 
 
 def _is_in_place(tensor: Tensor, sight: Sight | None, before: Look) -> bool:
     """Does a tensor lie where what looked like this lay, and as it did?"""
-    if type(before[-1]) is int:  # a glance; without a sight its memory was given back
-        form = form_known(before[0])
-        return sight is None or (before[1] == sight.storage and form is not None and form.is_like(sight.form))
     if sight is None:
         return _look_of(tensor)[:-1] == before[:-1]
     return before[:-1] == (sight.address, sight.form.shape, sight.form.stride, sight.form.kind)
@@ -144,7 +132,7 @@ class Parameters:
         self._measuring = measuring
         with aside(), np.errstate(all="ignore"):  # weights may be infinite
             self._roll, self._tensors = roll, tensors = _roll_of(layout, tensors_of(modules))
-            self._looks = _looks_of(tensors)
+            self._looks = [_look_of(tensor) for tensor in tensors]
             roll.look(tensors, self._looks)
             self._readers = roll.readers
             self._is_marked = [roll.few or (roll.few_buffers and kind == "buffer") for kind, _ in roll.kinds]
@@ -184,7 +172,7 @@ class Parameters:
             roll, tensors = _roll_of(layout, tensors_of(modules))
             if roll is not self._roll:
                 return self._exchanged(roll, tensors, values)
-            looks = _looks_of(tensors)
+            looks = [_look_of(tensor) for tensor in tensors]
             if looks == self._looks:
                 marks = self._marked()
                 if self._marks == marks:
@@ -201,7 +189,7 @@ class Parameters:
 
     def _as_before(self, values: Values) -> tuple[Parameter, ...]:
         """The records of tensors that nothing happened to."""
-        rests_on = self._looks, self._before, values.storages(self._tensors, self._looks)
+        rests_on = self._looks, self._before, [values.storage(tensor) for tensor in self._tensors]
         known = self._roll.records
         if known is None or known[0] != rests_on:
             known = self._roll.records = rests_on, self._records(self._marks, values)

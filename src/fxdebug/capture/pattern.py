@@ -93,9 +93,6 @@ class Pattern:
     reusable: bool = True
     fitted: set[int] = field(default_factory=set)  # ids of modules it fitted: where several could, it is tried first
     traits: tuple[Any, ...] = ()  # of the module it was traced for
-    fitting: Any = None  # code that asks whether it fits, once it has been tried often
-    made_in: int = 0  # the number of the run
-    tried: int = 0  # on so many bodies of later runs
     only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
     built: Any = None  # the torch.fx graph, once somebody has looked at it
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from fxdebug.capture import resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
+from fxdebug.capture.context import context_now
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure, has_submodules
 from fxdebug.capture.gradients import no_gradients
 from fxdebug.capture.source import Line, caller_line, came_through
 from fxdebug.capture.steps import Steps
-from fxdebug.capture.structure import Glimpsed, Structure
-from fxdebug.capture.thread_state import thread_state
+from fxdebug.capture.structure import Structure
 from fxdebug.capture.values import Keeper, Values
 from fxdebug.capture.watched import Watcher, told_of_call
 from fxdebug.errors import first_line
@@ -179,13 +179,13 @@ class Recorder:
             frame = Frame(site, module, len(self.frames), number, parent)
             self.frames.append(frame)
         previous, stack.subject = stack.subject, frame
-        state = thread_state()
+        context = context_now()
         try:
             if below is not None and below.finished is not None:  # a generator's: its consumer's is below it
                 running = [other.index for other in stack if other.finished is None]
                 frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
-            frame.grad = state.context[0] and not self._no_grad
+            frame.grad = context[0] and not self._no_grad
             frame.line = caller_line(self._lines)
             if get_ident() != self._owner:
                 frame.thread = threading.current_thread().name
@@ -193,14 +193,12 @@ class Recorder:
                 frame.called_as = called_as(self.frames, frame)
         except Exception as error:
             self._unrecorded(error)
-        glimpsed: Glimpsed | None = None
         try:
-            glimpsed = self.structure.at_a_glance((*args, *kwargs.values()) if kwargs else args, state)
-            frame.inputs = self._inputs(args, kwargs, glimpsed)
+            frame.inputs = self._inputs(args, kwargs)
         except Exception as error:
             self._unrecorded(error)
         if self.bodies is not None:
-            self.bodies.begin(frame.index, module, run, args, kwargs, state.context, glimpsed)
+            self.bodies.begin(frame.index, module, run, args, kwargs, context)
         if self._listeners:
             try:
                 with self._lock:
@@ -358,23 +356,15 @@ class Recorder:
             self.say(f"what the method returned was not recorded: {type(error).__name__}: {first_line(error)}")
             return None
 
-    def _inputs(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], glimpsed: Glimpsed | None = None, keep: bool = True
-    ) -> Inputs:
-        if glimpsed is not None:
-            items = glimpsed[0]
-        else:
-            with aside():
-                item = self.structure.item
-                items = [item(thing, keep=keep, reopen=False) for thing in (*args, *kwargs.values())]
+    def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
+        with aside():
+            item = self.structure.item
+            items = [item(thing, keep=keep, reopen=False) for thing in (*args, *kwargs.values())]
         if not kwargs:
             return _quick_inputs(tuple(items), {})
         return _quick_inputs(tuple(items[: len(args)]), dict(zip(kwargs, items[len(args) :])))
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
-        glimpsed = self.structure.at_a_glance((output,), thread_state())
-        if glimpsed is not None:
-            return _quick_outputs(glimpsed[0][0])
         with aside():
             return _quick_outputs(self.structure.item(output, keep=keep))
 

@@ -21,15 +21,12 @@ from typing import Any
 import torch
 
 from fxdebug.capture.describe import PLAIN, type_name
-from fxdebug.capture.seen import Seen
-from fxdebug.capture.thread_state import ThreadState
 from fxdebug.capture.values import Say, Values, silence
 from fxdebug.errors import first_line
 from fxdebug.values import Group, Item, Thing, plain
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
 MOST = 100_000  # items in all, a container counting for eight: lists of one and the same list are endless to walk
-FEW = 16  # items of a tuple that is looked into at a glance
 NEAR = 2_000  # objects looked at for whether there is a tensor near
 
 _ATOMS = frozenset((type(None), bool, int, float, str, complex, bytes))
@@ -50,9 +47,6 @@ def without_addresses(text: str) -> str:
     '<Opaque object at 0xXXXXXXXX>'
     """
     return _ADDRESS.sub("at 0xXXXXXXXX", text)
-
-
-Glimpsed = tuple[list[Item], list[Any], list[Seen]]  # items, codes as a tape has them, and the tensors among them
 
 
 class _How(threading.local):
@@ -91,33 +85,6 @@ class Structure:
         self._how.keep, self._how.reopen = keep, reopen
         self._how.left, self._how.too_deep = MOST, False
         return self._item(thing, ())
-
-    def at_a_glance(self, things: tuple[Any, ...], state: ThreadState, inside: bool = False) -> Glimpsed | None:
-        """Plain tensors, constants and tuples of these, if torch need be asked nothing; ``None`` otherwise."""
-        items: list[Item] = []
-        codes: list[Any] = []
-        entries: list[Seen] = []
-        for thing in things:
-            kind = type(thing)
-            if kind in PLAIN:
-                entry = self._values.glimpse(thing, state.is_quiet)
-                if entry is None:
-                    return None
-                items.append(entry.value)
-                codes.append(entry.uid)
-                entries.append(entry)
-            elif kind in _ATOMS:
-                items.append(plain(thing))
-                codes.append(thing)
-            else:
-                looked_into = kind is tuple and len(thing) <= FEW and not inside
-                held = self.at_a_glance(thing, state, inside=True) if looked_into else None
-                if held is None:
-                    return None
-                items.append(Group("sequence", "tuple", tuple(held[0])))
-                codes.append(tuple(held[1]))
-                entries += held[2]
-        return items, codes, entries
 
     def _item(self, thing: Any, above: tuple[int, ...]) -> Item:
         kind = type(thing)

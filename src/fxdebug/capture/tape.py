@@ -23,9 +23,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.aside import aside
+from fxdebug.capture.aside import aside, nothing_listens
 from fxdebug.capture.body import Body, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
+from fxdebug.capture.context import context_now
 from fxdebug.capture.describe import PLAIN, shape_of
 from fxdebug.capture.metadata import (
     ESCAPES,
@@ -39,12 +40,9 @@ from fxdebug.capture.metadata import (
 )
 from fxdebug.capture.modes import put_on, take_off
 from fxdebug.capture.seen import Seen, Uid, version_of
-from fxdebug.capture.sight import at_a_glance, requires_gradient
 from fxdebug.capture.source import Line, at, user_line
 from fxdebug.capture.structural import Copies
-from fxdebug.capture.structure import Glimpsed
-from fxdebug.capture.thread_state import thread_state
-from fxdebug.capture.traced import is_traced
+from fxdebug.capture.traced import is_traced, may_be_traced
 from fxdebug.capture.values import Values
 from fxdebug.values import Value
 
@@ -80,15 +78,14 @@ class Tape(TorchFunctionMode):
         if not bodies:
             return func(*args, **kwargs) if kwargs else func(*args)
         body = bodies[-1]
-        state = thread_state()
-        if state.may_be_traced and is_traced():
+        if may_be_traced() and is_traced():
             body.hazard = body.hazard or "torch itself traces operations in it"
             return func(*args, **kwargs) if kwargs else func(*args)
         met = Met()
         coded: tuple[Any, Any] | None = None
         try:
             coded = self._codes(args, kwargs, met)
-            if met and state.context[0]:
+            if met and torch.is_grad_enabled():
                 self._check_gradients(body, met, asked=True)
             if self._wrote:
                 self._catch_up(body, met)
@@ -122,9 +119,9 @@ class Tape(TorchFunctionMode):
             body.hazard = body.hazard or at(f"memory escapes through {called(func)}", line)
         elif name in LEVELS:
             body.hazard = body.hazard or at("it computes inside a level of torch.autograd.forward_ad", line)
-        context, is_quiet, *_ = thread_state()
+        context = context_now()
         changed = None
-        if met.plain and is_quiet and type(result) is Tensor:
+        if met.plain and type(result) is Tensor and not context[0] and nothing_listens():
             writes = self._written(met)
             known = self.values.seen(result)
             if known is None:
@@ -156,9 +153,8 @@ class Tape(TorchFunctionMode):
             tensor = entry()
             if tensor is None:
                 continue
-            sight = at_a_glance(tensor)
-            gradient = tensor.requires_grad if sight is None else sight.gradient
-            if entry.version is not None and (tensor._version if sight is None else sight.version) != entry.version:
+            gradient = tensor.requires_grad
+            if entry.version is not None and tensor._version != entry.version:
                 writes = (*writes, (entry.uid, self.values.see(tensor, keep=False)))
                 self._wrote = True
                 base = tensor._base
@@ -176,32 +172,29 @@ class Tape(TorchFunctionMode):
 
     def _catch_up(self, body: Body, met: Met) -> None:
         """A view of memory that was written to through another tensor has another value since that operation."""
-        for seen in met:
-            tensor = seen()
-            if tensor is None or seen.version is None:
-                continue
-            sight = at_a_glance(tensor)
-            if sight is not None and sight.version == seen.version:
-                continue
-            with aside():
-                if sight is None and version_of(tensor) == seen.version:
+        with aside():
+            for seen in met:
+                tensor = seen()
+                if tensor is None or seen.version is None or version_of(tensor) == seen.version:
                     continue
                 value = self.values.see(tensor, keep=False, weights=False)
-            for place in reversed(range(len(body.entries))):
-                entry = body.entries[place]
-                if any(written.storage == value.storage for _, written in entry.writes):
-                    body.entries[place] = entry._replace(writes=(*entry.writes, (seen.uid, value)))
-                    break
+                for place in reversed(range(len(body.entries))):
+                    entry = body.entries[place]
+                    if any(written.storage == value.storage for _, written in entry.writes):
+                        body.entries[place] = entry._replace(writes=(*entry.writes, (seen.uid, value)))
+                        break
 
     def _check_gradients(self, body: Body, met: list[Seen], asked: bool = False) -> None:
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
-        if met and body.hazard is None:
-            for entry in met:
-                tensor = entry()
-                if tensor is not None and requires_gradient(tensor) != entry.gradient:
-                    line = user_line(sys._getframe(2), self._lines) if asked else None
-                    what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
-                    body.hazard = what if line is None else at(f"{what}, before", line)
+        if not met or body.hazard is not None:
+            return
+        with torch._C.DisableTorchFunction():  # a subclass, or a mode, is not to hear of the question
+            known = [(entry(), entry.gradient) for entry in met]
+            changed = [tensor is not None and tensor.requires_grad != gradient for tensor, gradient in known]
+        if any(changed):
+            line = user_line(sys._getframe(2), self._lines) if asked else None
+            what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
+            body.hazard = what if line is None else at(f"{what}, before", line)
 
     def _changed(self, known: Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
         """What an in-place operation made of a tensor's metadata, if it changed it."""
@@ -277,20 +270,8 @@ class Tape(TorchFunctionMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         parent: Body | None = None,
-        glimpsed: Glimpsed | None = None,
     ) -> None:
-        """A call begins: note what it was given, and what that looked like. It may have been ``glimpsed`` just now."""
-        if glimpsed is not None:
-            _, codes, entries = glimpsed
-            body.args = tuple(codes[: len(args)])
-            body.kwargs = dict(zip(kwargs, codes[len(args) :])) if kwargs else NO_KWARGS
-            if parent is not None and body.context[0]:
-                self._check_gradients(parent, entries)
-            for entry in entries:
-                form, _, _, _, entry.gradient, _ = entry.sight
-                body.before[entry.uid] = form.shape, form.kind, entry.gradient
-                body.given[entry.uid] = entry.value
-            return
+        """A call begins: note what it was given, and what that looked like."""
         self._opaque = False
         met = Met()
         body.args, body.kwargs = self._codes(args, kwargs, met)
@@ -299,27 +280,17 @@ class Tape(TorchFunctionMode):
             body.hazard = met.full
         if parent is not None and body.context[0]:
             self._check_gradients(parent, met)
-        for entry in met:
-            tensor = entry()
-            if tensor is None:
-                continue
-            sight = at_a_glance(tensor)
-            if sight is not None and sight.version == entry.version:
-                entry.gradient = sight.gradient
-                body.before[entry.uid] = sight.form.shape, sight.form.kind, sight.gradient
-                body.given[entry.uid] = entry.value
-            else:
-                with aside():
-                    self._given(body, entry, tensor)
-        if body.opaque:
-            with aside():
+        with aside():
+            for entry in met:
+                tensor = entry()
+                if tensor is None:
+                    continue
+                entry.gradient = tensor.requires_grad
+                if not tensor.is_nested:
+                    body.before[entry.uid] = shape_of(tensor), tensor.dtype, entry.gradient
+                    body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
+            if body.opaque:
                 body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
-
-    def _given(self, body: Body, entry: Seen, tensor: Tensor) -> None:
-        entry.gradient = tensor.requires_grad
-        if not tensor.is_nested:
-            body.before[entry.uid] = shape_of(tensor), tensor.dtype, entry.gradient
-            body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
 
     def ended(self, body: Body, parent: Body | None, output: Any) -> None:
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
@@ -335,7 +306,7 @@ class Tape(TorchFunctionMode):
                 body.hazard = body.hazard or met.full
         except Exception as error:  # the caller's tape has the call all the same
             body.out, body.hazard = Opaque(output), unnoted("what it returned", error)
-        context = thread_state().context
+        context = context_now()
         if met and context[0]:
             self._check_gradients(body, met)
         if parent is not None:

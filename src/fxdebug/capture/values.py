@@ -15,15 +15,14 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 
-from fxdebug.capture.aside import aside
+from fxdebug.capture.aside import aside, is_quiet
 from fxdebug.capture.describe import PLAIN, looks
 from fxdebug.capture.marks import Mark, mark_of
 from fxdebug.capture.memory import Memory
 from fxdebug.capture.numbers import Numbers, Unchanged
 from fxdebug.capture.seen import Registered, Seen, Uid, version_of
-from fxdebug.capture.sight import Sight, at_a_glance, is_in_place, sight_of
+from fxdebug.capture.sight import Sight, is_in_place, sight_of
 from fxdebug.capture.staging import Measured
-from fxdebug.capture.thread_state import thread_state
 from fxdebug.errors import first_line
 from fxdebug.stats import is_elsewhere, is_freed, measure
 from fxdebug.values import Value, quick
@@ -85,57 +84,27 @@ class Values:
         few. Call it inside :class:`~fxdebug.capture.aside.aside`.
         """
         entry = self.by_id.get(id(tensor))
-        sight = at_a_glance(tensor)
         if (
             entry is not None
             and entry.version is not None
             and self._keeper is None
             and not (weights and entry.skipped)
             and entry() is tensor
-            and self._is_as_met(entry, tensor, sight)
+            and entry.version == version_of(tensor)
+            and entry.value.storage not in self._escaped
+            and is_in_place(entry.sight, tensor)
         ):
             return entry.value  # met before, and nothing to do about it
         with self._lock:
-            return self._see(tensor, keep, weights, sight)
+            return self._see(tensor, keep, weights)
 
-    def glimpse(self, tensor: Tensor, quiet: bool) -> Seen | None:
-        """The entry of a tensor, with its value now, if torch need be asked nothing; new ones where it is ``quiet``.
-
-        That is where nothing listens and no gradients are recorded. Else, or of data to keep, ``None``: :meth:`see` it
-        """
-        sight = at_a_glance(tensor)
-        if sight is None:
-            return None
-        entry = self.by_id.get(id(tensor))
-        if entry is None or entry() is not tensor:
-            if not quiet or self._keeper is not None:
-                return None
-            with self._lock:
-                entry = self.seen(tensor)  # another thread may have met it meanwhile
-                if entry is None:
-                    entry = self._enter(tensor, sight, sight.version, self._new(tensor, sight, False, True), True)
-        is_kept = self._keeper is None or entry.value.number in self._kept
-        if entry.skipped or not is_kept or not self._is_as_met(entry, tensor, sight):
-            return None
-        entry.sight = sight
-        return entry
-
-    def _is_as_met(self, entry: Seen, tensor: Tensor, sight: Sight | None) -> bool:
-        """Is it surely what it was when it was met? Its version, its place and who else has its memory tell."""
-        version = version_of(tensor) if sight is None else sight.version
-        return (
-            entry.version == version
-            and entry.value.storage not in self._escaped
-            and is_in_place(entry.sight, tensor, sight)
-        )
-
-    def _see(self, tensor: Tensor, keep: bool, weights: bool, sight: Sight | None) -> Value:
+    def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         keep = keep or self._keep_all
         entry = self.by_id.get(id(tensor))
-        version = version_of(tensor) if sight is None else sight.version
+        version = version_of(tensor)
         if entry is not None and entry() is not tensor:
             entry = None  # another object had this id
-        if entry is not None and entry.version == version and is_in_place(entry.sight, tensor, sight):
+        if entry is not None and entry.version == version and is_in_place(entry.sight, tensor):
             value = entry.value
             if (version is not None and value.storage not in self._escaped) or self._unchanged(value, tensor):
                 if weights and entry.skipped:
@@ -146,7 +115,7 @@ class Values:
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
-        sight = sight or sight_of(tensor)
+        sight = sight_of(tensor)
         value = self._new(tensor, sight, keep, weights, entry)
         if entry is None:
             self._enter(tensor, sight, version, value, weights)
@@ -186,7 +155,7 @@ class Values:
         tensor = entry()
         if tensor is None:
             return
-        if not is_in_place(entry.sight, tensor, at_a_glance(tensor)):
+        if not is_in_place(entry.sight, tensor):
             entry.version = -1  # that of no tensor: whoever sees it next makes a new value
         if entry.value.storage is not None and not is_elsewhere(tensor):
             with self._lock:
@@ -213,7 +182,7 @@ class Values:
         entry = self.by_id.get(id(tensor))
         if entry is not None and entry() is tensor:
             return entry
-        if type(tensor) in PLAIN and thread_state().is_quiet:
+        if type(tensor) in PLAIN and is_quiet():
             return self.first(tensor)
         with aside():
             return self.first(tensor)
@@ -258,14 +227,6 @@ class Values:
             return None  # sparse, nested, opaque: no single storage
         return self._memory(storage).number
 
-    def storages(self, tensors: list[Tensor], looks: list[tuple[Any, ...]]) -> list[int | None]:
-        """Their numbers. The memory of most was met in the run: a glance, if that is what their look is, has it."""
-        found: list[int | None] = []
-        for tensor, look in zip(tensors, looks):
-            memory = self._storages.get(look[1]) if type(look[-1]) is int else None
-            found.append(self.storage(tensor) if memory is None or memory() is None else memory.number)
-        return found
-
     def _memory(self, storage: Any) -> Memory:
         memory = self._storages.get(storage._cdata)
         if memory is None or memory() is None:
@@ -290,7 +251,7 @@ class Values:
 
     def _ordinary(self, tensor: Tensor, sight: Sight, weights: bool, entry: Seen | None) -> Value:
         """The value of a dense tensor that is what it seems: nearly all are."""
-        form, storage, _, _, gradient, is_view = sight
+        form, storage, _, _ = sight
         name = self._names.get(id(tensor))
         memory = self._storages.get(storage)
         if memory is None or memory() is None:
@@ -300,7 +261,7 @@ class Values:
                 self._escaped.add(memory.number)
         stats = measured = None
         if self._numbers is not None:
-            base = tensor._base if is_view else None
+            base = tensor._base  # of a view: the tensor whose versions it shares
             whole = entry if base is None else self.seen(base)
             owner = len(self.objects) if whole is None else whole.uid  # a number that no other tensor has
             if memory.number in self._escaped or id(tensor) in self._rewritten:
@@ -316,7 +277,7 @@ class Values:
             form.stride,
             form.offset,
             type(tensor).__name__,
-            gradient,
+            tensor.requires_grad,
             memory.number,
             name,
             stats,

@@ -10,17 +10,14 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-ONE_ARGUMENT, NO_ARGUMENT, MANY_ARGUMENTS = 0x8, 0x4, 0x80  # how Python calls them: METH_O, METH_NOARGS, METH_FASTCALL
+MANY_ARGUMENTS = 0x80  # how Python calls them: METH_FASTCALL
 
 _PYTHONS = {
-    "PyBytes_AsString": "ptr (ptr)",
-    "PyBytes_FromStringAndSize": "ptr (ptr, i64)",
     "PyFloat_FromDouble": "ptr (double)",
     "PyLong_AsLongLong": "i64 (ptr)",
     "PyLong_FromLongLong": "ptr (i64)",
     "PyTuple_New": "ptr (i64)",
     "PyTuple_SetItem": "i32 (ptr, i64, ptr)",
-    "Py_IncRef": "void (ptr)",
 }
 
 
@@ -57,16 +54,16 @@ class Engine:
         made = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(results))
         return made(self._engine.get_function_address(name))
 
-    def function(self, name: str, called: int, receiver: object = None) -> Callable[..., Any]:
+    def function(self, name: str, called: int) -> Callable[..., Any]:
         """A function of it as a builtin of Python's: a call costs a tenth of one through ctypes.
 
-        ``called``: how. ``receiver``: the object that it finds as its first argument.
+        ``called``: how.
         """
         definition = self._definitions.get(name)
         if definition is None:
             definition = _Definition(name.encode(), self._engine.get_function_address(name), called, None)
             self._definitions[name] = definition
-        made: Callable[..., Any] = _new_builtin(ctypes.addressof(definition), receiver, None)
+        made: Callable[..., Any] = _new_builtin(ctypes.addressof(definition), None, None)
         return made
 
 

@@ -15,7 +15,6 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
-from fxdebug.capture import sight
 from fxdebug.stats import measure
 from fxdebug.trace import Call
 from fxdebug.values import Stats
@@ -73,13 +72,6 @@ def shown(trace: Trace, path: str) -> list[tuple[tuple[int, ...], float | None]]
     return [(value.shape, None if value.stats is None else value.stats.mean) for value in given]
 
 
-@pytest.fixture(params=["at a glance", "asked"])
-def looked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "asked":
-        monkeypatch.setattr(sight, "_look", sight._blind)
-
-
-@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("how", ["data", "shape", "setting", "part"])
@@ -112,7 +104,6 @@ class Gathered(nn.Module):
         return x * 1
 
 
-@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("graph", [False, True])
 @torch.no_grad()
 def test_memory_that_is_there_only_later_is_measured_when_it_is(graph: bool) -> None:
@@ -122,7 +113,6 @@ def test_memory_that_is_there_only_later_is_measured_when_it_is(graph: bool) -> 
     assert [note.what for note in trace.notes] == freed
 
 
-@pytest.mark.usefixtures("looked")
 def test_a_lazy_weight_is_seen_in_the_run_that_makes_it() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.LazyLinear(4))
     trace = fx_debug(model, torch.ones(2, 3))
@@ -135,7 +125,6 @@ def test_a_lazy_weight_is_seen_in_the_run_that_makes_it() -> None:
     assert_alike(record.stats, measure(model[1].weight))
 
 
-@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("how", ["writing", "by_numpy"])
 def test_a_write_that_no_version_tells_of_is_found_where_memory_was_shared(how: str) -> None:
     trace = fx_debug(Exchanging(how), torch.ones(3))
@@ -144,7 +133,6 @@ def test_a_write_that_no_version_tells_of_is_found_where_memory_was_shared(how: 
     assert not trace.notes
 
 
-@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("how", ["writing", "by_numpy"])
 def test_without_a_graph_such_a_write_to_a_weight_is_known_at_the_end_only(how: str) -> None:
     trace = fx_debug(Exchanging(how), torch.ones(3), graph=False)
@@ -205,7 +193,6 @@ def test_elements_that_change_places_are_saved_as_they_are_each_time(how: str, t
     assert given == [[0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0]]
 
 
-@pytest.mark.usefixtures("looked")
 def test_what_numpy_only_reads_stays_the_same_value() -> None:
     trace = fx_debug(Exchanging("nothing"), torch.ones(3))
 
@@ -216,7 +203,6 @@ def test_what_numpy_only_reads_stays_the_same_value() -> None:
     assert not trace.notes
 
 
-@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("grad", [False, True])
 def test_running_statistics_are_known_before_and_after_each_call_that_writes_to_them(grad: bool) -> None:
     norm = nn.BatchNorm1d(3, momentum=0.5)
@@ -266,7 +252,6 @@ class Owned(nn.Module):
         return torch.from_numpy(array).view(2, 2)[1:].flatten()
 
 
-@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("how", ["from_numpy", "frombuffer", "dlpack", "as_tensor", "setting", "a_view"])
@@ -439,7 +424,6 @@ def assert_alike(one: Stats | None, other: Stats) -> None:
         assert getattr(one, name) == (number if number is None else pytest.approx(number, rel=1e-6, abs=1e-9)), name
 
 
-@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize("values", ["stats", "tensors"])
 @pytest.mark.parametrize("seed", range(25))
 @torch.no_grad()

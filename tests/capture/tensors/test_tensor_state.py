@@ -1,9 +1,8 @@
-"""What is read from the memory of tensors and threads is what torch says, and a run is the same without it."""
+"""What a look at a tensor finds is what torch says, in whatever state torch is, and nobody hears of it."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 import threading
 import warnings
@@ -16,20 +15,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxdebug import fx_debug
-from fxdebug.capture import glance, sight, thread_state
-from fxdebug.capture.aside import aside, nothing_listens
-from fxdebug.capture.context import context_now
+from fxdebug.capture import tape, values
+from fxdebug.capture.aside import aside, is_quiet, nothing_listens
 from fxdebug.capture.explain import forget_patterns
-from fxdebug.capture.traced import may_be_traced
-from fxdebug.stats import machine
+from fxdebug.capture.sight import is_in_place, sight_of
+from fxdebug.capture.values import Values, silence
 from zoo import zoo_sample
-
-# The dev requirements have llvmlite and constraints.txt the version of torch that is known: elsewhere there is nothing
-# to compare, and `test_a_run_is_the_same_without_it` says that nothing is missed.
-needs_code = pytest.mark.skipif(
-    glance.glance() is None or thread_state._places() is None,
-    reason="no machine code for this torch, Python or processor: torch is asked everything",
-)
 
 
 def facts(tensor: torch.Tensor) -> tuple:
@@ -37,16 +28,15 @@ def facts(tensor: torch.Tensor) -> tuple:
     with aside():
         memory = tensor.untyped_storage()
         shape, stride, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-        address, version, requires = tensor.data_ptr(), tensor._version, tensor.requires_grad
-        device, view = str(tensor.device), tensor._is_view()
-        return shape, stride, offset, tensor.dtype, device, memory._cdata, address, version, requires, view
+        device, address, version = str(tensor.device), tensor.data_ptr(), tensor._version
+        return shape, stride, offset, tensor.dtype, device, memory._cdata, address, version
 
 
-def glimpsed(tensor: torch.Tensor) -> tuple | None:
-    """What is read, once torch was asked about the likes of it."""
+def looked_at(tensor: torch.Tensor) -> tuple | None:
+    """What a look finds: the first of its kind makes the form, the others are told it."""
     with aside():
-        sight.sight_of(tensor)
-    seen = sight.at_a_glance(tensor)
+        seen = sight_of(tensor)
+        assert sight_of(tensor) == seen
     if seen is None:
         return None
     form, *rest = seen
@@ -58,32 +48,34 @@ DTYPES = [*FLOATS, torch.int64, torch.int8, torch.uint8, torch.bool, torch.compl
 SHAPES = [(), (1,), (7,), (2, 3), (3, 1, 4), (1, 2, 3, 4), (2, 1, 2, 1, 2)]
 
 
-@needs_code
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_glance_sees_what_torch_says(dtype, shape):
+def test_a_look_finds_what_torch_says(dtype, shape):
     whole = torch.zeros(shape, dtype=dtype)
-    views = [whole, whole.view(-1), whole.reshape(-1)[-1:], whole.expand(2, *shape)[:1] if len(shape) < 5 else whole]
+    views = [whole, whole.view(-1), whole.reshape(-1)[-1:], whole.expand(2, *shape)[:1]]
     if len(shape) > 1:
         views += [whole.transpose(0, 1), whole[..., -1:], whole[:, ::2]]
     for view in views:
-        assert glimpsed(view) == facts(view)
-        assert glimpsed(nn.Parameter(view, requires_grad=False)) is not None
+        assert looked_at(view) == facts(view)
+        parameter = nn.Parameter(view, requires_grad=False)
+        assert looked_at(parameter) == facts(parameter)
 
 
-@needs_code
-def test_a_glance_knows_who_requires_gradients():
+def test_a_value_knows_whether_it_requires_gradients():
+    seen = Values({}, None, silence)
     leaf, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with torch.no_grad():
         unrecorded = [leaf[0], leaf.T, leaf * 2, leaf.view(-1)[1:], plain[0], plain.T[1:]]
     view = plain.clone()[0]
     tensors = [leaf, leaf * 2, leaf[0], leaf.T[1:], leaf.detach(), leaf.detach()[0], plain[0], view, *unrecorded]
-    for tensor in [*tensors, nn.Parameter(plain), nn.Parameter(plain, requires_grad=False)]:
-        assert glimpsed(tensor) == facts(tensor)
     base = torch.ones(2, 3)
     part = base[0]
     base.mul_(leaf)  # what is written into the whole, the part depends on
-    assert facts(part)[-2] and glimpsed(part) == facts(part)
+    for tensor in [*tensors, nn.Parameter(plain), nn.Parameter(plain, requires_grad=False), base, part]:
+        with aside():
+            value = seen.see(tensor)
+        assert value.requires_grad is tensor.requires_grad
+    assert part.requires_grad
 
 
 def _set(x):
@@ -94,11 +86,21 @@ def _data(x):
     x.data = torch.zeros(5, dtype=torch.float64)
 
 
+def _transposed_data(x):
+    x.data = x.data.t()
+
+
+def _other_type(x):
+    x.data = x.data.view(torch.int32)
+
+
 CHANGES = {
     "written to": lambda x: x.add_(1),
     "resized": lambda x: x.resize_(3, 2, 2),
     "set to other memory": _set,
     "given other data": _data,
+    "given its own data, transposed": _transposed_data,
+    "given its own bytes as another type": _other_type,
     "transposed in place": lambda x: x.t_(),
     "squeezed in place": lambda x: x.unsqueeze_(0),
     "made to require gradients": lambda x: x.requires_grad_(),
@@ -107,35 +109,32 @@ CHANGES = {
 }
 
 
-@needs_code
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_glance_follows_what_becomes_of_a_tensor(change):
-    tensor = torch.ones(2, 3)
-    assert glimpsed(tensor) == facts(tensor)
+def test_a_look_follows_what_becomes_of_a_tensor(change):
+    tensor = torch.arange(9.0).view(3, 3).clone()
+    assert looked_at(tensor) == facts(tensor)
+    before = sight_of(tensor)
+    assert is_in_place(before, tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         CHANGES[change](tensor)
-    assert glimpsed(tensor) == facts(tensor)
+    assert looked_at(tensor) == facts(tensor)
+    is_the_same = is_in_place(before, tensor) and tensor._version == before.version
+    assert is_the_same is (change == "made to require gradients")
 
 
-@needs_code
 @pytest.mark.parametrize("left", [0, 8], ids=["all of it", "a part"])
-def test_memory_that_was_given_back_is_not_plain_any_more(left):
+def test_memory_that_was_given_back_is_not_plain_any_more_and_where_it_was(left):
     tensor = torch.ones(4)
-    assert glimpsed(tensor) is not None
+    before = sight_of(tensor)
+    assert before is not None
     tensor.untyped_storage().resize_(left)
-    assert sight.at_a_glance(tensor) is None
     with aside():
-        assert sight.sight_of(tensor) is None
+        assert sight_of(tensor) is None and is_in_place(before, tensor)
 
 
 class Own(torch.Tensor):
     pass
-
-
-def _inference() -> torch.Tensor:
-    with torch.inference_mode():
-        return torch.ones(2)
 
 
 def _fake() -> torch.Tensor:
@@ -144,8 +143,6 @@ def _fake() -> torch.Tensor:
 
 
 OTHERS = {
-    "six dimensions": lambda: torch.ones(1, 1, 1, 1, 1, 1),
-    "inference": _inference,
     "sparse": lambda: torch.eye(2).to_sparse(),
     "meta": lambda: torch.ones(2, device="meta"),
     "quantised": lambda: torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8),
@@ -156,45 +153,56 @@ OTHERS = {
 }
 
 
-@needs_code
 @pytest.mark.parametrize("kind", OTHERS)
 @pytest.mark.filterwarnings("ignore")
-def test_torch_is_asked_about_what_is_not_plain(kind):
+def test_what_is_not_plain_is_not_taken_for_it(kind):
     tensor = OTHERS[kind]()
-    assert sight.at_a_glance(tensor) is None
-    glimpsed(tensor)
-    assert sight.at_a_glance(tensor) is None
+    for _ in range(2):
+        with aside():
+            assert sight_of(tensor) is None
 
 
-@needs_code
+def test_an_inference_tensor_has_no_version():
+    with torch.inference_mode():
+        tensor = torch.ones(2, 3)
+    with aside():
+        seen = sight_of(tensor)
+    assert seen is not None and seen.version is None and seen.address == tensor.data_ptr()
+
+
 def test_a_tensor_inside_a_transform_is_not_plain_and_a_conjugate_lies_nowhere():
     found = []
 
-    def looked_at(x: torch.Tensor) -> torch.Tensor:
-        found.append(sight.at_a_glance(x))
+    def look(x: torch.Tensor) -> torch.Tensor:
+        with aside():
+            found.append(sight_of(x))
         return x * 2
 
-    torch.vmap(looked_at)(torch.ones(2, 3))
-    torch.func.grad(lambda x: looked_at(x).sum())(torch.ones(3))
+    torch.vmap(look)(torch.ones(2, 3))
+    torch.func.grad(lambda x: look(x).sum())(torch.ones(3))
     assert found == [None, None]
     conjugate = torch.ones(2, dtype=torch.complex64).conj()
     for tensor in (conjugate, conjugate.imag):
-        glimpsed(tensor)
-        seen = sight.at_a_glance(tensor)
+        seen = sight_of(tensor)
         assert seen is not None and seen.form.dims is None
-    assert sight.at_a_glance(conjugate.resolve_conj()) != sight.at_a_glance(conjugate)
+    assert sight_of(conjugate.resolve_conj()).form is not sight_of(conjugate).form
 
 
-# Threads -----------------------------------------------------------------------------------------
+# States of torch -----------------------------------------------------------------------------------
+
+
+heard: list[object] = []
 
 
 class Functions(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        heard.append(func)
         return func(*args, **(kwargs or {}))
 
 
 class Dispatches(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        heard.append(func)
         return func(*args, **(kwargs or {}))
 
 
@@ -221,70 +229,49 @@ BLOCKS = {
 }
 
 
-def now() -> tuple:
-    """What torch says."""
-    context = context_now()
-    functions, dispatches = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack() > 0
-    return context, not context[0] and nothing_listens(), functions, dispatches, may_be_traced()
+@pytest.mark.parametrize("outer", BLOCKS)
+@pytest.mark.parametrize("inner", BLOCKS)
+def test_a_thread_is_quiet_only_where_nothing_hears_of_its_operations(outer, inner):
+    leaf = torch.ones(2, 3, requires_grad=True)
+    with BLOCKS[outer](), BLOCKS[inner]():
+        quiet = is_quiet()
+        heard.clear()
+        result = leaf * 2
+        known = bool(heard) or result.requires_grad or "transform" in (outer, inner)
+    assert not (quiet and known)
+    if {outer, inner} <= {"no_grad", "inference", "autocast", "aside"}:
+        assert quiet is not known
 
 
 @pytest.mark.parametrize("outer", BLOCKS)
 @pytest.mark.parametrize("inner", BLOCKS)
-def test_the_state_of_a_thread_is_what_torch_says(outer, inner):
-    for _ in range(2):  # asked, then remembered
-        assert tuple(thread_state.thread_state()) == now()
-        with BLOCKS[outer]():
-            assert tuple(thread_state.thread_state()) == now()
-            with BLOCKS[inner]():
-                assert tuple(thread_state.thread_state()) == now()
-            assert tuple(thread_state.thread_state()) == now()
-    assert tuple(thread_state.thread_state()) == now()
+def test_a_look_finds_the_same_in_every_state_and_no_mode_hears_of_it(outer, inner):
+    tensor = torch.ones(2, 3).T
+    said = facts(tensor)
+    with BLOCKS[outer](), BLOCKS[inner]():
+        heard.clear()
+        assert looked_at(tensor) == said
+        assert heard == []
 
 
-def test_each_thread_has_a_state_of_its_own():
-    found: dict[str, tuple] = {}
+def test_a_thread_is_quiet_by_itself():
+    found: dict[str, bool] = {}
 
     def look(name: str) -> None:
         with BLOCKS[name]():
             barrier.wait()
-            found[name] = tuple(thread_state.thread_state()), now()
+            found[name] = is_quiet()
             barrier.wait()
 
     names = ["no_grad", "inference", "autocast", "function mode", "enable_grad"]
     barrier = threading.Barrier(len(names))
-    for _ in range(3):  # the memory of threads that have ended is used again
-        threads = [threading.Thread(target=look, args=(name,)) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert all(seen == said for seen, said in found.values())
-    assert len({seen for seen, _ in found.values()}) == len(names)
-
-
-@needs_code
-@pytest.mark.parametrize("outer", BLOCKS)
-def test_the_state_of_threads_is_read_wherever_the_first_run_is(outer):
-    thread_state._places.cache_clear()
-    with BLOCKS[outer]():
-        assert thread_state._places() is not None
-
-
-@needs_code
-def test_a_thread_that_ends_leaves_nothing():
-    def look() -> None:
-        assert thread_state.thread_state().functions == 0
-
-    def made() -> int:
-        places = thread_state._places()
-        return len(machine._kept) + len(places._engine._definitions)
-
-    before = made()
-    for _ in range(20):
-        thread = threading.Thread(target=look)
+    threads = [threading.Thread(target=look, args=(name,)) for name in names]
+    for thread in threads:
         thread.start()
+    for thread in threads:
         thread.join()
-    assert made() == before
+    assert {name for name, quiet in found.items() if quiet} == {"no_grad", "inference"}
+    assert nothing_listens()
 
 
 def test_a_tensor_that_threads_meet_at_once_is_one_value():
@@ -322,14 +309,7 @@ def test_a_tensor_that_threads_meet_at_once_is_one_value():
     assert len(given) == 60 and len(set(given)) == 10
 
 
-# Without it --------------------------------------------------------------------------------------
-
-
-def blind(monkeypatch):
-    """As on a machine without llvmlite, or with another version of torch."""
-    monkeypatch.setattr(sight, "_look", sight._blind)
-    monkeypatch.setattr(thread_state, "_here", thread_state._Here())
-    monkeypatch.setattr(thread_state, "_places", lambda: None)
+# Whole runs --------------------------------------------------------------------------------------
 
 
 def recorded(build) -> tuple:
@@ -363,49 +343,17 @@ OWN_WILL = ("call/threads", "call/thread", "call/created-in-forward", "call/regi
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("grad", [False, True], ids=["without gradients", "with gradients"])
-def test_a_run_is_the_same_without_it(grad, monkeypatch):
+def test_a_run_is_the_same_whether_or_not_its_looks_are_put_aside(grad, monkeypatch):
     chosen = [(name, build) for name, build in zoo_sample.entries(whole=False) if not name.startswith(OWN_WILL)]
     steady = 0
     with torch.set_grad_enabled(grad):
         for name, build in chosen:
-            seen, again = recorded(build), recorded(build)
-            with monkeypatch.context() as patched:
-                blind(patched)
-                unseen = recorded(build)
-            if seen == again:
+            alone, again = recorded(build), recorded(build)
+            with monkeypatch.context() as patched:  # as if something listened everywhere
+                patched.setattr(tape, "nothing_listens", lambda: False)
+                patched.setattr(values, "is_quiet", lambda: False)
+                put_aside = recorded(build)
+            if alone == again:
                 steady += 1
-                assert unseen == seen, name
+                assert put_aside == alone, name
     assert steady > 0.9 * len(chosen) > 50
-
-
-def test_the_memory_of_another_version_of_torch_is_not_read(monkeypatch):
-    for cached in (glance.glance, thread_state._places):
-        cached.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setattr(glance, "VERSIONS", ("0.0.",))
-        assert glance.glance() is None and thread_state._places() is None
-    for cached in (glance.glance, thread_state._places):
-        cached.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "llvmlite", None)
-        assert glance.glance() is None and thread_state._places() is None
-    for cached in (glance.glance, thread_state._places):
-        cached.cache_clear()
-
-
-@needs_code
-def test_code_that_finds_other_things_than_torch_says_is_not_used():
-    true = glance.glance()
-    assert true is not None
-
-    def shifted(by: int, place: int, tensor: torch.Tensor):
-        seen = true(tensor)
-        return seen and (*seen[:place], seen[place] + by, *seen[place + 1 :])
-
-    assert glance._tells_the_truth(true)
-    for place in (1, 2, 3, 4):
-        assert not glance._tells_the_truth(functools.partial(shifted, 8, place))
-    assert not glance._tells_the_truth(lambda tensor: (seen := true(tensor)) and (b"x" * len(seen[0]), *seen[1:]))
-    assert not glance._tells_the_truth(lambda tensor: None)
-    assert not thread_state._tells_the_truth(lambda: b"always the same")
-    assert not thread_state._tells_the_truth(functools.partial(next, map(str.encode, map(str, range(100)))))
