@@ -23,7 +23,7 @@ from fxdebug.capture.marks import Mark, Reader, is_uninitialised, mark_of, reade
 from fxdebug.capture.seen import version_of
 from fxdebug.capture.sight import Sight, sight_of
 from fxdebug.capture.values import Values
-from fxdebug.stats import Unmeasurable, measure
+from fxdebug.stats import Unmeasurable, is_freed, measure
 from fxdebug.trace import Parameter
 from fxdebug.values import Stats
 
@@ -116,7 +116,8 @@ def _version_in(look: Look) -> int | None:
 def _is_in_place(tensor: Tensor, sight: Sight | None, before: Look) -> bool:
     """Does a tensor lie where what looked like this lay, and as it did?"""
     if sight is None:
-        return _look_of(tensor)[:-1] == before[:-1]
+        place, *arranged = _look_of(tensor)[:-1]
+        return arranged == list(before[1:-1]) and (place == before[0] or is_freed(tensor))  # given back: as it was
     return before[:-1] == (sight.address, sight.form.shape, sight.form.stride, sight.form.kind)
 
 

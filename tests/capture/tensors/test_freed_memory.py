@@ -10,6 +10,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import UsageError, fx_debug
+from fxdebug.capture.parameters import AFFORDABLE
 from fxdebug.stats import Unmeasurable, is_freed, measure
 
 
@@ -110,3 +111,19 @@ def test_what_is_freed_is_told_by_the_elements_a_tensor_reaches():
     assert list(map(is_freed, wide)) == [False, False, True]
     with pytest.raises(Unmeasurable, match="its memory was given back"):
         measure(whole)
+
+
+class GivesBack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(AFFORDABLE + 1), requires_grad=False)
+
+    def forward(self, x):
+        x = x + self.weight[:2]
+        self.weight.untyped_storage().resize_(0)
+        return x
+
+
+def test_a_large_weight_whose_memory_was_given_back_is_as_it_was():
+    (weight,) = fxdebug.fx_debug(GivesBack(), torch.ones(2)).parameters
+    assert not weight.changed
