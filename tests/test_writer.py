@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from fxdebug.errors import SaveError
 from fxdebug.store import writer
 from fxdebug.store.blanks import AHEAD, Blanks
-from fxdebug.store.json_tree import write_full
+from fxdebug.store.json_text import write_full
 from fxdebug.store.tensors import Files
 from fxdebug.store.writer import NAMES, Copies, Safetensors, Writer, write_one
 from fxdebug.values import Value
