@@ -29,31 +29,21 @@ from fxdebug.operations import (
     VIEWS,
     WRITES,
 )
+from fxdebug.operators.dtypes import FLOATS
 from fxdebug.values import Stats, Value
 
 NAN, INF, MEANT, UNINITIALISED = "nan", "inf", "meant", "uninitialised"
-
-# Largest finite number of each floating dtype, torch.finfo(dtype).max; known here so that no torch is needed.
-LARGEST = {
-    "float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
-    "float64": 1.7976931348623157e308, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "float8_e4m3fnuz": 240.0,
-    "float8_e5m2fnuz": 57344.0,
-}  # fmt: skip
-# torch.finfo(dtype).eps: the distance from 1 to the next number.
-EPS = {
-    "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52, "float8_e4m3fn": 2.0**-3,
-    "float8_e5m2": 2.0**-2, "float8_e4m3fnuz": 2.0**-3, "float8_e5m2fnuz": 2.0**-3,
-}  # fmt: skip
-# torch.finfo(dtype).tiny: the smallest number that has all its digits.
-TINY = {
-    "float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022, "float8_e4m3fn": 2.0**-6,
-    "float8_e5m2": 2.0**-14, "float8_e4m3fnuz": 2.0**-7, "float8_e5m2fnuz": 2.0**-15,
-}  # fmt: skip
 
 # A number this far below zero, where all others are 0, only serves to be nothing after a softmax.
 MASK_FROM = -1e3
 # Lowest numbers count as masks together with the scores that were added to them: T5 adds up to thousands.
 LOWEST = 0.95
+_MASKS = [dtype.max for dtype in FLOATS.values() if dtype.bits > 8]  # whose lowest numbers masks are made of
+
+
+def largest_of(dtype: str) -> float:
+    """The largest finite number of a floating dtype; infinite for all others, where nothing overflows."""
+    return FLOATS[dtype].max if dtype in FLOATS else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +86,7 @@ def masking(value: Value) -> bool:
         return False  # nothing is left that is not masked
     if stats.neginf and not stats.absmax:
         return True
-    if any(LOWEST * largest <= -stats.min <= largest for name, largest in LARGEST.items() if len(name) < 9):
+    if any(LOWEST * largest <= -stats.min <= largest for largest in _MASKS):
         return stats.max < 0.5 * -stats.min
     # two numbers only: then the sum is as many times the lower one as there are elements that are not 0
     if stats.min > MASK_FROM or stats.max > 0 or isinstance(stats.mean, complex) or stats.mean is None:
@@ -197,7 +187,7 @@ def _infinite(
 ) -> Verdict:
     """Infinities out of finite numbers."""
     assert made.stats is not None
-    largest = LARGEST.get(made.dtype, math.inf)
+    largest = largest_of(made.dtype)
     if any(map(math.isinf, literals)):
         return Verdict(MEANT, "an infinity is written there as a number")
     beyond = [n for n in literals if n < -largest or (isinstance(n, float) and n > largest)]
@@ -251,7 +241,7 @@ def _why_inf(op: str, literals: Sequence[float], given: Sequence[Value], made: V
         return f"{given[0].dtype} up to {_short(reach)} does not fit into {made.dtype}, whose largest is {largest}"
     if op in VIEWS:
         return "its memory was written to unnoticed, through .data, numpy or another library"
-    if made.dtype not in LARGEST:
+    if made.dtype not in FLOATS:
         return "it made infinities of finite numbers"
     return f"the result is beyond the largest {made.dtype}, {largest}"
 
@@ -305,7 +295,7 @@ def _why_nan(op: str, literals: Sequence[float], given: Sequence[Value], made: V
     if op in VIEWS:
         return "its memory was written to unnoticed, through .data, numpy or another library"
     reach = max((value.stats.absmax for value in given if value.stats and value.stats.absmax is not None), default=0.0)
-    if made.dtype in ("float16", "bfloat16") and reach * reach > LARGEST[made.dtype]:
+    if made.dtype in ("float16", "bfloat16") and reach * reach > FLOATS[made.dtype].max:
         return f"numbers up to {_short(reach)}: sums of their products are beyond the largest {made.dtype}"
     return "it made NaN of finite numbers"
 
@@ -319,7 +309,7 @@ def _of_norm(op: str, literals: Sequence[float], given: Sequence[Value], made: V
     if op in ("batch_norm", "instance_norm") and len(given) > 2 and negative:
         return "it takes the root of a variance; a running variance below 0 has none"
     reach = None if first is None else first.absmax
-    if 0 in literals and reach is not None and reach * reach < LARGEST.get(made.dtype, math.inf):
+    if 0 in literals and reach is not None and reach * reach < largest_of(made.dtype):
         what = "norm" if op in ("rms_norm", "normalize", "cosine_similarity") else "variance"
         return f"a {what} of 0, and an eps of 0: 0 divided by 0"
     return f"its mean and variance of numbers up to {_short(reach)} are beyond {made.dtype} or not defined"
@@ -357,7 +347,7 @@ def _zeros(stats: Stats | None) -> str:
 
 
 def _largest(value: Value) -> str:
-    return _short(LARGEST.get(value.dtype))
+    return _short(FLOATS[value.dtype].max if value.dtype in FLOATS else None)
 
 
 def _short(number: float | None) -> str:

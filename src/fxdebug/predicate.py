@@ -14,18 +14,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
 from fxdebug.errors import NotFound, UsageError, nearest
+from fxdebug.operators.dtypes import DTYPES  # names that are no mistake in a trace without them
 from fxdebug.values import Value
 
 Shape: TypeAlias = "str | Sequence[int | None] | None"
-
-# Names that are no mistake in a trace without them.
-DTYPES = frozenset(
-    (
-        "float16 bfloat16 float32 float64 complex32 complex64 complex128 bool int8 int16 int32 int64 uint8 uint16 "
-        "uint32 uint64 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2 "
-        "qint8 quint8 qint32 quint4x2 quint2x4"
-    ).split()
-)
 
 STATISTICS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros", "finite")
 

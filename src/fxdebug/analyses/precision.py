@@ -10,8 +10,8 @@ from fxdebug.analyses.findings import ERROR, WARNING, Finding
 from fxdebug.analyses.lineage import is_operation, is_output
 from fxdebug.analyses.twin import Row, Shadow
 from fxdebug.graph import Network, Node
-from fxdebug.nonfinite import EPS
 from fxdebug.operations import DRAWS, UNFILLED
+from fxdebug.operators.dtypes import FLOATS
 from fxdebug.query import network
 from fxdebug.trace import Call, Trace
 from fxdebug.values import Value
@@ -57,7 +57,7 @@ def judged(
 
 
 def _row(net: Network, node: Node, error: float, inherited: float) -> Row:
-    eps = 0.0 if node.dtype is None else EPS.get(node.dtype, 0.0)
+    eps = FLOATS[node.dtype].eps if node.dtype in FLOATS else 0.0
     inputs = tuple(dict.fromkeys(edge.value for edge in net.into.get(node.id, ()) if edge.value is not None))
     before = max(inherited, eps)
     growth = 1.0 if inherited == math.inf else error / before if before else 0.0
@@ -80,7 +80,7 @@ def _ratio(node: Node, inputs: tuple[Value, ...]) -> float | None:
 def _lost(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
     """Did digits get lost here, that are missed afterwards?"""
     dtype = "" if row.value is None else row.value.dtype
-    if row.error < min(LOST * EPS.get(dtype, 1.0), LARGE) or row.growth < GROWTH:
+    if row.error < min(LOST * (FLOATS[dtype].eps if dtype in FLOATS else 1.0), LARGE) or row.growth < GROWTH:
         return False
     if not any(map(is_output, _reached(net, row.node))):
         return False  # somebody asked whether two numbers are the same by now, as a loop does

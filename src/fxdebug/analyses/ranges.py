@@ -9,16 +9,17 @@ from dataclasses import replace
 from fxdebug.analyses.findings import ADVICE, WARNING, Finding
 from fxdebug.analyses.lineage import OPERATIONS, Given, Lineage, Results, literals_of
 from fxdebug.graph import Node
-from fxdebug.nonfinite import EPS, LARGEST, TINY, broken, masking
+from fxdebug.nonfinite import broken, largest_of, masking
 from fxdebug.operations import CASTS, SOFTMAXES, UNFILLED, VIEWS, WRITES
+from fxdebug.operators.dtypes import FLOATS
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 
 HEADROOM = 4.0  # a result this factor below the largest number of its dtype: two doublings more, and it is infinite
-NARROW = frozenset(name for name in LARGEST if name not in ("float32", "float64"))
+NARROW = frozenset(name for name in FLOATS if name not in ("float32", "float64"))
 SHORT_EXPONENT = NARROW - {"bfloat16"}  # where numbers get lost that matter
 WIDE = ("float32", "bfloat16", "float64")
-HALF = LARGEST["float16"]
+HALF = FLOATS["float16"].max
 LOST_SHARE = 0.01  # of the elements that became 0
 MOST_LOST = 0.5  # of those that were not 0: less is what cubes of small activations lose in any float16 model
 WHOLE_STEP = 1 / 16  # between numbers as large as the operands: only then are whole results no accident
@@ -88,12 +89,12 @@ def _headroom(results: Results, masks: Masks) -> Iterator[Finding]:
     """Results of narrow dtypes that are nearly too large, where they first are."""
 
     def near(value: Value) -> bool:
-        largest = LARGEST.get(value.dtype, math.inf)
+        largest = largest_of(value.dtype)
         reach = _reach(value)
         return value.dtype in NARROW and reach * HEADROOM > largest and value not in masks and not broken(value)
 
     for origin in Lineage(results, near, _begins).origins:
-        largest, reach = LARGEST[origin.made.dtype], _reach(origin.made)
+        largest, reach = FLOATS[origin.made.dtype].max, _reach(origin.made)
         what = (
             f"up to {reach:.4g}, {largest / reach:.1f} times less than the largest {origin.made.dtype}, {largest:.4g}"
         )
@@ -138,14 +139,14 @@ def _reach(value: Value) -> float:
 
 def _at(node: Node, results: Results, masks: Masks) -> Iterator[Finding]:
     made = node.value
-    if made is None or made.stats is None or made.dtype not in EPS or not made.stats.count:
+    if made is None or made.stats is None or made.dtype not in FLOATS or not made.stats.count:
         return
     given = tuple([value for value, _ in results.given(node)])
     if any(value.stats is None for value in given) or any(map(broken, given)) or broken(made):
         return
     if node.op in _SUBTRACTS:
         yield from _cancelled(node, results, given, made)
-    elif node.op in _SHRINKS | _DECAYS | SOFTMAXES or (node.op in CASTS and given and given[0].dtype in EPS):
+    elif node.op in _SHRINKS | _DECAYS | SOFTMAXES or (node.op in CASTS and given and given[0].dtype in FLOATS):
         yield from _vanished(node, results, given, made, masks)
 
 
@@ -154,7 +155,7 @@ def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Valu
     assert made.stats is not None
     if not given or 0 in literals_of(node) or any(value in masks for value in given) or _rounds(node):
         return
-    if node.op in CASTS and TINY[given[0].dtype] * EPS[given[0].dtype] >= TINY[made.dtype] * EPS[made.dtype]:
+    if node.op in CASTS and FLOATS[given[0].dtype].least >= FLOATS[made.dtype].least:
         return
     operands = () if node.op in _DECAYS | SOFTMAXES else given[:1] if node.op in _FIRST_ONLY else given
     share = made.stats.zeros / made.stats.count - sum(map(_zero_share, operands))
@@ -163,7 +164,7 @@ def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Valu
         return
     grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
     severity = WARNING if grave else ADVICE
-    least = TINY[made.dtype] * EPS[made.dtype]
+    least = FLOATS[made.dtype].least
     what = f"{share:.0%} of the elements became 0: they are below {least:.2g}, the smallest {made.dtype}"
     yield _finding("underflow", severity, node, results, what, made, given)
 
@@ -184,11 +185,11 @@ def _cancelled(node: Node, results: Results, given: tuple[Value, ...], made: Val
     result = _reach(made)
     if not result or not operands or (len(given) < 2 and not literal):
         return
-    ratio, step = result / operands, operands * EPS[made.dtype]
+    ratio, step = result / operands, operands * FLOATS[made.dtype].eps
     exact = step < WHOLE_STEP and _whole(made)
-    if ratio >= math.sqrt(EPS[made.dtype]) or exact or not _rounded(node, results):
+    if ratio >= math.sqrt(FLOATS[made.dtype].eps) or exact or not _rounded(node, results):
         return
-    lost = EPS[made.dtype] / ratio
+    lost = FLOATS[made.dtype].eps / ratio
     what = (
         f"the result is {ratio:.1e} of its operands: digits cancel, and rounding from before is up to {lost:.0%} of it"
         if lost >= 0.01
@@ -235,7 +236,7 @@ def _subnormal(trace: Trace, results: Results) -> Iterator[Finding]:
     read: set[int] = set()
     for call in trace.calls:
         for value in call.outputs or ():
-            tiny = TINY.get(value.dtype)
+            tiny = FLOATS[value.dtype].tiny if value.dtype in FLOATS else None
             near = value.dtype == "float16" or (tiny is not None and 0 < _reach(value) < tiny * SUBNORMAL_NEAR)
             if tiny is None or not near or value.saved is None or value.number in read:
                 continue

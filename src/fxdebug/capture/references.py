@@ -42,6 +42,9 @@ class Passed:
 class References:
     """How many references to a tensor are known; one with more is kept by somebody's Python.
 
+    A weak reference cannot tell: autograd keeps tensors alive without any Python, and one that is returned or given
+    may be kept in a place of the program's own as well, perhaps by C, where a stand-in could not be taken out again.
+
     Tracing such a body again would put stand-ins where the program keeps its tensors. What the run was
     ``given`` and what is reached through the modules does not count: a trace gets other containers than the
     program's, and :class:`State` puts the rest back.

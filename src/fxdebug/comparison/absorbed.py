@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fxdebug.comparison.accusation import Blame
 from fxdebug.comparison.by_flow import normed
-from fxdebug.comparison.closeness import EPS, eps_of, like_a_mask
+from fxdebug.comparison.closeness import eps_of, like_a_mask
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.replaced import replacements
 from fxdebug.comparison.returned import other_numbers, returned
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.operations import TAKES_OUT
+from fxdebug.operators.dtypes import EPS
 from fxdebug.trace import Call
 
 FEW = 64

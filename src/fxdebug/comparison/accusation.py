@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.closeness import EPS
 from fxdebug.comparison.constants import other_constants
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.opnames import canonical
 from fxdebug.comparison.steps import Step
+from fxdebug.operators.dtypes import EPS
 from fxdebug.trace import Call
 from fxdebug.values import Value
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fxdebug import query
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
-from fxdebug.comparison.closeness import EPS, visible
+from fxdebug.comparison.closeness import visible
 from fxdebug.comparison.disorder import accused, crossed
 from fxdebug.comparison.holding import folds, free, hold_others, makers
 from fxdebug.comparison.judge import Judge, Judged
@@ -17,6 +17,7 @@ from fxdebug.comparison.peers import odd_one
 from fxdebug.comparison.regions import Region, common, fractions, origin, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.comparison.telling import computes, small, telling
+from fxdebug.operators.dtypes import EPS
 from fxdebug.trace import Call
 from fxdebug.values import Value
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fxdebug.comparison.accusation import Blame, blame, differ, listed, other_settings
 from fxdebug.comparison.between import Between
-from fxdebug.comparison.closeness import EPS, error_between, visible
+from fxdebug.comparison.closeness import error_between, visible
 from fxdebug.comparison.disorder import accused, arranger, crossed, first_inexact, resettled
 from fxdebug.comparison.judge import Judge, Judged, comparable, draws
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, canonical, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
+from fxdebug.operators.dtypes import EPS
 from fxdebug.values import Value, shape_text
 
 

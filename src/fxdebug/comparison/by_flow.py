@@ -8,11 +8,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container
 
-from fxdebug.comparison.closeness import EPS, error_between
+from fxdebug.comparison.closeness import error_between
 from fxdebug.comparison.opnames import ADDING, COMMUTATIVE, family
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Given, Run, Step, kindred
+from fxdebug.operators.dtypes import EPS
 
 
 def pair_by_flow(pairs: Pairs) -> None:

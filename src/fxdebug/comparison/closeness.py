@@ -9,16 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fxdebug.operators.dtypes import EPS
 from fxdebug.values import Stats, Value
 
-# One rounding step of each dtype (``torch.finfo(dtype).eps``).
-EPS = {
-    "float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex128": 2.0**-52,
-    "complex64": 2.0**-23, "complex32": 2.0**-10, "float8_e4m3fn": 2.0**-3, "float8_e4m3fnuz": 2.0**-3,
-    "float8_e5m2": 2.0**-2, "float8_e5m2fnuz": 2.0**-2,
-}  # fmt: skip
-
-# How many of those rounding may add up to in one operation. In float32 the sums are in float32, too: their rounding
+# How many rounding steps may add up in one operation. In float32 the sums are in float32, too: their rounding
 # grows with the number of elements. Narrower dtypes are summed up in float32 and rounded once.
 STEPS = {"float64": 512, "complex128": 512, "float32": 84, "complex64": 84}
 NARROW_STEPS = 4

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fxdebug.comparison.accusation import Blame, blame, listed, other_settings
-from fxdebug.comparison.closeness import EPS
 from fxdebug.comparison.judge import Judge, Judged
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, REORDERING, TRANSPARENT, TURNING
 from fxdebug.comparison.steps import Step
+from fxdebug.operators.dtypes import EPS
 
 FARTHEST = 300  # steps that are looked at
 ARRANGING = COPYING | REORDERING | PIECES

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from fxdebug import query
 from fxdebug.comparison.by_flow import facing
-from fxdebug.comparison.closeness import EPS, distinctive, eps_of, error_between, masked, size_of, spread, tolerance_of
+from fxdebug.comparison.closeness import distinctive, eps_of, error_between, masked, size_of, spread, tolerance_of
 from fxdebug.comparison.measures import Measures, Meter
 from fxdebug.comparison.opnames import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.rounding import copied, enlarged, half_step, narrower, rounded
 from fxdebug.comparison.steps import Given, Run, Step
+from fxdebug.operators.dtypes import EPS
 from fxdebug.values import Value
 
 # How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with

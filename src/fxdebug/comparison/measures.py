@@ -11,17 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fxdebug.comparison.closeness import (
-    EPS,
-    LEAST_MASK,
-    error_between,
-    like_a_mask,
-    masked,
-    size_of,
-    spread,
-    tolerance_of,
-)
+from fxdebug.comparison.closeness import LEAST_MASK, error_between, like_a_mask, masked, size_of, spread, tolerance_of
 from fxdebug.errors import first_line
+from fxdebug.operators.dtypes import EPS
 from fxdebug.trace import Trace
 from fxdebug.values import Value
 

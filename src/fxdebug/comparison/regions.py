@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.closeness import EPS, visible
+from fxdebug.comparison.closeness import visible
 from fxdebug.comparison.opnames import ADDING, FACTORIES, PIECES, REPEATING, STEPS_OF, TRANSPARENT, role, settings
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
+from fxdebug.operators.dtypes import EPS
 from fxdebug.trace import Call
 from fxdebug.values import Value
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from fxdebug.comparison.accusation import Blame, blame
 from fxdebug.comparison.between import Between
-from fxdebug.comparison.closeness import EPS, eps_of
+from fxdebug.comparison.closeness import eps_of
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.steps import Step
+from fxdebug.operators.dtypes import EPS
 from fxdebug.trace import Trace
 from fxdebug.values import Group, Outputs, Value, numbers, shape_text
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fxdebug.comparison.closeness import EPS, masked, size_of, spread
+from fxdebug.comparison.closeness import masked, size_of, spread
 from fxdebug.comparison.opnames import ACTIVATIONS, CONVOLUTIONS, PIECES
 from fxdebug.comparison.steps import Given, Step
+from fxdebug.operators.dtypes import EPS, FLOATS
 from fxdebug.values import Stats, Value
 
 EXACT = 1e-6  # weights are copied
@@ -19,9 +20,6 @@ SIGMAS = 6.0  # standard deviations that a sum of roundings may be off by
 SLACK = 4.0  # times what an operation makes of errors that have nothing to do with one another
 PLAIN_PRODUCTS = frozenset(["linear", "addmm", "matmul", "baddbmm", "einsum"])
 ABOVE = 5.0  # times their size: the largest of some scores
-
-# Half of the smallest number of a dtype: so far off are numbers that are too small to be rounded like others.
-LEAST = {"float16": 2.0**-25, "float8_e4m3fn": 2.0**-10, "float8_e5m2": 2.0**-17}
 
 
 def narrower(a: Iterable[str], b: Iterable[str]) -> str | None:
@@ -95,7 +93,8 @@ def _off(stats: Stats, kinds: tuple[str, str]) -> float:
 
 
 def _least(dtype: str) -> float:
-    return LEAST.get(dtype, 0.0)
+    """Half of the smallest number: so far off are numbers that are too small to be rounded like others."""
+    return FLOATS[dtype].least / 2 if dtype in FLOATS else 0.0
 
 
 # What operations make of errors --------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fxdebug.comparison.closeness import EPS
 from fxdebug.comparison.opnames import ACTIVATIONS
 from fxdebug.comparison.regions import common
 from fxdebug.comparison.steps import Step
+from fxdebug.operators.dtypes import EPS
 from fxdebug.trace import Call
 
 

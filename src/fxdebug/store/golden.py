@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.errors import SaveError
+from fxdebug.operators.dtypes import EPS
 from fxdebug.ops import Body, Explanation, Graph, Op
 from fxdebug.store import load
 from fxdebug.store.samples import Samples, sampled, shortest
 from fxdebug.trace import Call, Parameter, Trace
 from fxdebug.values import Group, Inputs, Outputs, Stats, Thing, Value
 
-NARROW = re.compile(r"float(32|16|8_\w+)|bfloat16|complex(64|32)")  # 9 digits of a mean are more than these have
+# 9 digits of a mean are more than these have.
+NARROW = {*(name for name, eps in EPS.items() if eps >= EPS["float32"]), "float8_e8m0fnu"}
 EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
 
 _TELLING = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without paths, or else the class must do
@@ -175,7 +177,7 @@ def _parameter(parameter: Parameter) -> Parameter:
 
 def _stats(stats: Stats, dtype: str) -> Stats:
     """Means and deviations in more digits than the dtype has, extremes in as many as lead back to the same number."""
-    digits = 9 if NARROW.fullmatch(dtype) else 17
+    digits = 9 if dtype in NARROW else 17
     return replace(
         stats,
         mean=_rounded(stats.mean, digits),

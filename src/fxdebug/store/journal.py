@@ -7,13 +7,13 @@ to the system at each event (4 µs): the call in which the process dies is the o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from fxdebug.errors import LoadError
 from fxdebug.store import load, records
+from fxdebug.store.deep_json import dumps, loads
 from fxdebug.trace import Call, Failure, Note, Trace
 from fxdebug.values import Inputs, Outputs, Value
 
@@ -82,7 +82,7 @@ class Journal:
 
 
 def _line(event: str, content: Any) -> str:
-    return f'["{event}",{records.dumps(content)}]\n'
+    return f'["{event}",{dumps(content)}]\n'
 
 
 def recovered(folder: Path) -> Trace:
@@ -94,7 +94,7 @@ def recovered(folder: Path) -> Trace:
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
-                event, content = json.loads(line)
+                event, content = loads(line)
             except ValueError:
                 break  # the line the process was writing when it ended
             if event == "run":

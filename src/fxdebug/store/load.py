@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import gzip
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
@@ -21,7 +20,7 @@ from typing import Any, TextIO
 from fxdebug.errors import LoadError
 from fxdebug.ops import Body, Explanation
 from fxdebug.store import graphs, samples
-from fxdebug.store.json_tree import deeply
+from fxdebug.store.deep_json import dumps, loads
 from fxdebug.store.records import (
     CALL,
     PARAMETER,
@@ -29,7 +28,6 @@ from fxdebug.store.records import (
     WrittenValues,
     call_from_row,
     call_row,
-    dumps,
     item_from_json,
     item_to_json,
     parameter_from_row,
@@ -207,7 +205,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise LoadError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
-        content = deeply(lambda: json.loads(text))
+        content = loads(text)
     except ValueError as error:
         if text.lstrip().startswith("{") and f'"{FORMAT}"' in text[:200]:
             raise LoadError(f"{path} is cut short or damaged: {error}") from error

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, cast
 
-from fxdebug.store.json_tree import deeply
+from fxdebug.store.deep_json import dumps
 from fxdebug.trace import Call, Failure, Parameter
 from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
 
@@ -22,16 +21,6 @@ _quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call
 _cells_of_value, _cells_of_call, _cells_of_parameter = attrgetter(*VALUE), attrgetter(*CALL), attrgetter(*PARAMETER)
 _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
 _SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-
-
-def dumps(content: Any) -> str:
-    """JSON in one line, however deep."""
-    try:
-        return _encode(content)
-    except RecursionError:
-        text: str = deeply(lambda: _encode(content))
-        return text
 
 
 # Items ⇄ JSON ------------------------------------------------------------------------------------
@@ -40,6 +29,32 @@ def dumps(content: Any) -> str:
 
 def item_to_json(item: Item) -> Any:
     """The JSON of any item; a value is a reference to its number."""
+    if not isinstance(item, Group):
+        return _leaf_to_json(item)
+    top: dict[str, Any] = {}
+    pending = [(item, top)]
+
+    def begun(inner: Item) -> Any:
+        if not isinstance(inner, Group):
+            return _leaf_to_json(inner)
+        coded: dict[str, Any] = {}
+        pending.append((inner, coded))
+        return coded
+
+    while pending:  # no recursion: containers may be nested deeper than Python's stack allows
+        group, coded = pending.pop()
+        coded[group.kind] = group.type
+        coded["items"] = [begun(inner) for inner in group.items]
+        if group.keys is not None:
+            coded["keys"] = [begun(key) for key in group.keys]
+        if group.text is not None:
+            coded["text"] = group.text
+        if group.number is not None:
+            coded["number"] = group.number
+    return top
+
+
+def _leaf_to_json(item: Value | Thing | bool | int | float | complex | str | bytes | None) -> Any:
     if isinstance(item, Value):
         return {"value": item.number}
     if item is None or isinstance(item, (int, str)):
@@ -48,43 +63,57 @@ def item_to_json(item: Item) -> Any:
         return item if math.isfinite(item) else {"float": repr(item)}
     if isinstance(item, Thing):
         return {"thing": item.type, "text": item.text, "number": item.number}
-    if isinstance(item, Group):
-        coded: dict[str, Any] = {item.kind: item.type, "items": [item_to_json(inner) for inner in item.items]}
-        if item.keys is not None:
-            coded["keys"] = [item_to_json(key) for key in item.keys]
-        if item.text is not None:
-            coded["text"] = item.text
-        if item.number is not None:
-            coded["number"] = item.number
-        return coded
     if isinstance(item, complex):
-        return {"complex": [item_to_json(item.real), item_to_json(item.imag)]}
+        return {"complex": [_leaf_to_json(item.real), _leaf_to_json(item.imag)]}
     return {"bytes": item.hex()}
 
 
-def item_from_json(coded: Any, values: list[Value] | tuple[Value, ...]) -> Item:
+def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
     """The item again."""
+    if _kind(coded) is None:
+        return _leaf_from_json(coded, values)
+    groups: list[dict[str, Any]] = [coded]
+    for outer in groups:  # it grows meanwhile: those inside come after
+        for inner in (*outer["items"], *(outer.get("keys") or ())):
+            if _kind(inner) is not None:
+                groups.append(inner)
+    made: dict[int, Group] = {}
+
+    def item(inner: Any) -> Item:
+        return made[id(inner)] if id(inner) in made else _leaf_from_json(inner, values)
+
+    for group in reversed(groups):
+        kind, keys = _kind(group), group.get("keys")
+        assert kind is not None
+        made[id(group)] = Group(
+            kind,
+            group[kind],
+            tuple([item(inner) for inner in group["items"]]),
+            None if keys is None else tuple([item(key) for key in keys]),
+            group.get("text"),
+            group.get("number"),
+        )
+    return made[id(coded)]
+
+
+def _kind(coded: Any) -> str | None:
+    """The kind of a container; ``None``: it is none."""
+    if not isinstance(coded, dict) or "value" in coded:
+        return None
+    return next((kind for kind in ("sequence", "mapping", "object") if kind in coded), None)
+
+
+def _leaf_from_json(coded: Any, values: Sequence[Value]) -> Item:
     if not isinstance(coded, dict):
         return cast(Item, coded)
     if "value" in coded:
         return values[coded["value"]]
-    for kind in ("sequence", "mapping", "object"):
-        if kind in coded:
-            keys = coded.get("keys")
-            return Group(
-                kind,
-                coded[kind],
-                tuple([item_from_json(inner, values) for inner in coded["items"]]),
-                None if keys is None else tuple([item_from_json(key, values) for key in keys]),
-                coded.get("text"),
-                coded.get("number"),
-            )
     if "thing" in coded:
         return Thing(coded["thing"], coded["text"], coded["number"])
     if "float" in coded:
         return settled(float(coded["float"]))
     if "complex" in coded:
-        real, imag = (item_from_json(part, values) for part in coded["complex"])
+        real, imag = (_leaf_from_json(part, values) for part in coded["complex"])
         return settled(complex(real, imag))  # type: ignore[arg-type]
     return bytes.fromhex(coded["bytes"])
 

@@ -9,7 +9,6 @@ the file lacks, and what is known to be wrong with it, stands in the notes. No t
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.errors import LoadError
-from fxdebug.store.json_tree import deeply
+from fxdebug.store.deep_json import loads
 from fxdebug.store.reference_values import ReferenceFiles, Sightings, is_tensor
 from fxdebug.trace import Call, Failure, Note, Trace
 from fxdebug.values import Group, Inputs, Item, Outputs, Thing, plain
@@ -71,8 +70,7 @@ def read(path: Path) -> Trace:
     repeated: list[str] = []
     tree = _parsed(path, repeated)
     try:
-        trace: Trace = deeply(lambda: _Reading(path, tree).trace(repeated))
-        return trace
+        return _Reading(path, tree).trace(repeated)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise LoadError(f"{path} is damaged: {error}") from error
 
@@ -101,7 +99,7 @@ def _parsed(path: Path, repeated: list[str]) -> dict[str, Any]:
     except OSError as error:
         raise LoadError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
-        tree = deeply(lambda: json.loads(text, object_pairs_hook=pairs))
+        tree = loads(text, object_pairs_hook=pairs)
     except ValueError as error:
         raise LoadError(f"{path} is cut short or damaged: {error}") from error
     if not isinstance(tree, dict) or not isinstance(tree.get("module_path"), str):
@@ -210,12 +208,28 @@ class _Reading:
         return path.removeprefix(f"{self._model}.")
 
     def _item(self, coded: Any) -> Item:
+        if is_tensor(coded) or not isinstance(coded, (dict, list)):
+            return self._leaf(coded)
+        opened: list[tuple[Any, Iterator[Any], list[Item]]] = [(coded, _inside(coded), [])]
+        while True:  # no recursion: containers may be nested deeper than Python's stack allows
+            container, left, made = opened[-1]
+            for inner in left:
+                if isinstance(inner, (dict, list)) and not is_tensor(inner):
+                    opened.append((inner, _inside(inner), []))
+                    break
+                made.append(self._leaf(inner))
+            else:
+                opened.pop()
+                keys = tuple(container) if isinstance(container, dict) else None
+                kind, name = ("sequence", "list") if keys is None else ("mapping", "dict")
+                group = Group(kind, name, tuple(made), keys)
+                if not opened:
+                    return group
+                opened[-1][2].append(group)
+
+    def _leaf(self, coded: Any) -> Item:
         if is_tensor(coded):
             return self._sightings.see(coded)
-        if isinstance(coded, dict):
-            return Group("mapping", "dict", tuple([self._item(inner) for inner in coded.values()]), tuple(coded))
-        if isinstance(coded, list):
-            return Group("sequence", "list", tuple([self._item(inner) for inner in coded]))
         return _from_text(coded) if isinstance(coded, str) else plain(coded)
 
     # What is missing -----------------------------------------------------------------------------
@@ -245,6 +259,10 @@ class _Reading:
     def _is_layer(self, index: int, below: dict[int, list[int]]) -> bool:
         match = _LAYER.match(f".{self._calls[index]['path']}")
         return match is not None and any(f".{match[2]}." in f".{self._calls[i]['path']}" for i in below.get(index, ()))
+
+
+def _inside(container: dict[str, Any] | list[Any]) -> Iterator[Any]:
+    return iter(container.values() if isinstance(container, dict) else container)
 
 
 def _tensors(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from fxdebug.errors import LoadError
-from fxdebug.store.json_tree import spread
+from fxdebug.store.printed_statistics import spread
 from fxdebug.store.saved import Words
 from fxdebug.values import Stats, Value
 

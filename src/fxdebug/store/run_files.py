@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from fxdebug.store import json_tree, load
+from fxdebug.store import json_text, json_tree, load
 from fxdebug.store.names import LONGEST, Names, ignores_case, safe_name
+from fxdebug.store.printed_statistics import words_of
 from fxdebug.store.records import WrittenValues
 from fxdebug.trace import Trace
 from fxdebug.values import Value
@@ -49,10 +50,10 @@ def write_run(
     tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
     if content is not None:
         with _text_file(folder / full_name) as file:
-            json_tree.write_full(tree, file)
+            json_text.write_full(tree, file)
         names.append(full_name)
     with _text_file(folder / summary_name) as file:
-        json_tree.write_summary(tree, file)
+        json_text.write_summary(tree, file)
     with _text_file(folder / load.FILE) as file:
         load.write(trace, file, shards or {}, written=written)
     return [*names, summary_name, load.FILE]
@@ -69,7 +70,7 @@ def _content(trace: Trace, shards: Mapping[str, str]) -> Callable[[Value, str], 
     data = trace.data
     if data is None or not any(data.lines(value) is not None for value in trace.values[:64]):
         return None
-    return lambda value, path: json_tree.Lines(lambda: data.lines(value) or [])
+    return lambda value, path: json_text.Lines(lambda: data.lines(value) or [])
 
 
 def _entry(trace: Trace, content: Callable[[Value, str], Any] | None) -> json_tree.Entry:
@@ -81,7 +82,7 @@ def _entry(trace: Trace, content: Callable[[Value, str], Any] | None) -> json_tr
     def entry(value: Value, path: str) -> json_tree.Node:
         if value.number not in known:
             words = data.printed(value) if data is not None else None
-            numbers = json_tree.statistics(words or json_tree.words_of(value, precision, default))
+            numbers = json_tree.statistics(words or words_of(value, precision, default))
             known[value.number] = json_tree.described(value), numbers
         described, numbers = known[value.number]
         if content is None:
@@ -111,7 +112,7 @@ def write_standard(
         for name in (full_name, summary_name):
             names.take(Path(name).stem, ".json")
         links = _named(tree, names, files)
-    for name, write in ((full_name, json_tree.write_full), (summary_name, json_tree.write_summary)):
+    for name, write in ((full_name, json_text.write_full), (summary_name, json_text.write_summary)):
         with _text_file(folder / name) as file:
             write(tree, file)
     return [full_name, summary_name], links

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxdebug.errors import LoadError
-from fxdebug.store.json_tree import MEASURED, rounded
+from fxdebug.store.printed_statistics import MEASURED, rounded
 from fxdebug.store.saved import Saved, Words
 from fxdebug.values import Value, settled
 

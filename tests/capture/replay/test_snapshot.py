@@ -184,6 +184,29 @@ def test_a_place_that_cannot_be_found_from_the_model_keeps_the_tensors_of_the_ru
     assert saw(Stores, before=before, outside=lambda model: [context[variable]]) == KEEPS
 
 
+def test_what_is_returned_or_given_is_kept_in_such_a_place_all_the_same() -> None:
+    """It is held by what is known, too: that it is alive tells nothing, only how many hold it does."""
+    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default=None)
+    context = contextvars.copy_context()
+
+    class StoresResult(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.l(x) * 2
+            context.run(variable.set, y)
+            return y
+
+    class StoresArgument(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            context.run(variable.set, x)
+            return self.l(x) * 2
+
+    def before() -> None:
+        context.run(variable.set, None)
+
+    for kind in (StoresResult, StoresArgument):
+        assert saw(kind, before=before, outside=lambda model: [context[variable]]) == KEEPS
+
+
 def test_a_closed_over_variable() -> None:
     last: Any = None
 

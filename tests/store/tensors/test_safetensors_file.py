@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from fxdebug.store import writer
-from fxdebug.store.json_tree import write_full
+from fxdebug.store.json_text import write_full
 from fxdebug.store.writer import NAMES, Safetensors, write_one
 
 

@@ -17,7 +17,7 @@ from torch import nn
 import fxdebug
 from fxdebug import LoadError, Trace, fx_debug
 from fxdebug.apps import cli
-from fxdebug.store import json_tree, run_files
+from fxdebug.store import json_text, json_tree, printed_statistics, run_files
 from fxdebug.store.reference_tree import _from_text
 from fxdebug.store.reference_values import stats_of
 from fxdebug.values import Group, Stats, Thing, Value
@@ -48,7 +48,7 @@ def text_of(trace: Trace, *, full: bool) -> str:
     entry = run_files._entry(trace, run_files._content(trace, {}) if full else None)
     tree = json_tree.standard_tree(trace, entry, prune=False)
     text = io.StringIO()
-    (json_tree.write_full if full else json_tree.write_summary)(tree, text)
+    (json_text.write_full if full else json_text.write_summary)(tree, text)
     return text.getvalue()
 
 
@@ -115,7 +115,7 @@ def pairs(tree: Trace, run: Trace) -> list[tuple[Value, Value]]:
 
 def same_digits(read: Value, measured: Value) -> bool:
     if read.stats is None:
-        return measured.dtype not in json_tree.MEASURED or measured.stats.min <= -1e4
+        return measured.dtype not in printed_statistics.MEASURED or measured.stats.min <= -1e4
     close = [
         a is b or abs(a - b) <= 1e-4 * abs(b) + 1e-6 * measured.stats.absmax
         for a, b in zip(numbers(read.stats), numbers(measured.stats))

@@ -1,0 +1,1 @@
+"""What is known of torch's operations and dtypes by name; no torch import."""

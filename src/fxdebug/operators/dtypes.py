@@ -1,0 +1,64 @@
+"""Every dtype of torch by name, with what its numbers can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """A dtype.
+
+    ``kind`` is ``float``, ``complex``, ``integer``, ``bool``, ``quantized``, or ``storage`` for what torch cannot
+    compute with: packed numbers, bare bits, exponents that scale others. ``bits`` is the size of an element, as
+    ``8 * torch.dtype.itemsize`` has it. For floats, and for each part of complex numbers: ``eps`` is the distance from
+    1 to the next number, ``max`` the largest finite one, ``tiny`` the smallest with all its digits.
+    """
+
+    kind: str
+    bits: int
+    eps: float = 0.0
+    max: float = 0.0
+    tiny: float = 0.0
+
+    @property
+    def least(self) -> float:
+        """The smallest number above 0."""
+        return self.eps * self.tiny
+
+
+def _floating(kind: str, bits: int, digits: int, max: float, tiny: int) -> Dtype:
+    return Dtype(kind, bits, 2.0**-digits, max, 2.0**tiny)
+
+
+_HALF, _SINGLE, _DOUBLE = 65504.0, 3.4028234663852886e38, 1.7976931348623157e308
+
+DTYPES = {
+    "float64": _floating("float", 64, 52, _DOUBLE, -1022),
+    "float32": _floating("float", 32, 23, _SINGLE, -126),
+    "float16": _floating("float", 16, 10, _HALF, -14),
+    "bfloat16": _floating("float", 16, 7, 3.3895313892515355e38, -126),
+    "float8_e4m3fn": _floating("float", 8, 3, 448.0, -6),
+    "float8_e4m3fnuz": _floating("float", 8, 3, 240.0, -7),
+    "float8_e5m2": _floating("float", 8, 2, 57344.0, -14),
+    "float8_e5m2fnuz": _floating("float", 8, 2, 57344.0, -15),  # torch.finfo has eps=0.125, but 1.25 comes after 1
+    "complex128": _floating("complex", 128, 52, _DOUBLE, -1022),
+    "complex64": _floating("complex", 64, 23, _SINGLE, -126),
+    "complex32": _floating("complex", 32, 10, _HALF, -14),
+    "bool": Dtype("bool", 8),
+    **{f"int{bits}": Dtype("integer", bits) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": Dtype("integer", bits) for bits in (8, 16, 32, 64)},
+    **{name: Dtype("quantized", 8) for name in ("qint8", "quint8", "quint4x2", "quint2x4")},
+    "qint32": Dtype("quantized", 32),
+    "float8_e8m0fnu": Dtype("storage", 8),
+    "float4_e2m1fn_x2": Dtype("storage", 8),
+    **{f"int{bits}": Dtype("storage", 8) for bits in range(1, 8)},
+    **{f"uint{bits}": Dtype("storage", 8) for bits in range(1, 8)},
+    **{name: Dtype("storage", 8) for name in ("bits1x8", "bits2x4", "bits4x2", "bits8")},
+    "bits16": Dtype("storage", 16),
+}
+
+FLOATS = {name: dtype for name, dtype in DTYPES.items() if dtype.kind == "float"}
+
+# One rounding step of every dtype that rounds, complex ones among them.
+EPS = {name: dtype.eps for name, dtype in DTYPES.items() if dtype.eps}
