@@ -273,7 +273,7 @@ _DYNAMO = "torch._dynamo.eval_frame"
 class _Announced(SharedPatch):
     """Hears of compiled regions and tells its users, all :class:`CompiledRegions` that are on."""
 
-    def places(self) -> Iterable[Patch]:
+    def places(self) -> tuple[Patch, ...]:
         dynamo = sys.modules.get(_DYNAMO)
         return (WhenImported(_DYNAMO, self._loaded) if dynamo is None else self._in(dynamo),)
 

@@ -34,7 +34,7 @@ class _Front(SharedPatch):
         self.module = module
         self.compiled = module.__dict__["forward" if _is_optimized(module) else "_compiled_call_impl"]
 
-    def places(self) -> Iterable[Patch]:
+    def places(self) -> tuple[Patch, ...]:
         own = self.module.__dict__
         if _is_optimized(self.module):
             return (OwnAttribute("<OptimizedModule>.forward", own, "forward", self.module._orig_mod),)

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -247,7 +247,7 @@ _talking = _refuse("it communicates with other processes")
 class _Hushing(SharedPatch):
     """All of them, and what talks to the other processes of a distributed job, where this is one."""
 
-    def places(self) -> Iterable[Patch]:
+    def places(self) -> tuple[Patch, ...]:
         talking = [(owner, name, _talking) for owner, name in communicating()]
         return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *talking))
 

@@ -18,8 +18,6 @@ class WhenImported(Patch):
     that runs its code tells when that is done.
     """
 
-    __slots__ = ("_loaders", "_module", "_then")
-
     def __init__(self, module: str, then: Callable[[Any], None]) -> None:
         super().__init__("sys.meta_path")
         self._module = module

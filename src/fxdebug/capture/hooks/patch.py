@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Lock = contextlib.AbstractContextManager[Any]
@@ -28,13 +28,12 @@ class Patch(ABC):
     when called again. What the program puts there meanwhile stays.
     """
 
-    __slots__ = ("_found", "_ours", "is_put", "name")
+    is_put = False
+    _found: Any = None
+    _ours: Any = None  # as it reads after the change: some settings are rounded
 
     def __init__(self, name: str) -> None:
         self.name = name  # its row in docs/how-it-works.md
-        self.is_put = False
-        self._found: Any = None
-        self._ours: Any = None  # as it reads after the change: some settings are rounded
 
     @abstractmethod
     def read(self) -> Any:
@@ -75,8 +74,6 @@ class Patch(ABC):
 class Attribute(Patch):
     """An attribute of a class or of a Python module; ``make`` returns what stands in for the original."""
 
-    __slots__ = ("_attribute", "_make", "_owner")
-
     def __init__(self, name: str, owner: Any, attribute: str, make: Callable[[Any], Any]) -> None:
         super().__init__(name)
         self._owner, self._attribute, self._make = owner, attribute, make
@@ -99,8 +96,6 @@ class Attribute(Patch):
 
 class OwnAttribute(Patch):
     """An entry of an object's own ``__dict__``, past any ``__setattr__`` of its class."""
-
-    __slots__ = ("_attribute", "_content", "_own")
 
     def __init__(self, name: str, own: dict[str, Any], attribute: str, content: Any) -> None:
         super().__init__(name)
@@ -129,8 +124,6 @@ class OwnAttribute(Patch):
 class Setting(Patch):
     """Something that is read and set by functions; ``make`` returns our setting for the one that was found."""
 
-    __slots__ = ("_get", "_make", "_set")
-
     def __init__(
         self, name: str, get: Callable[[], Any], set: Callable[[Any], Any], make: Callable[[Any], Any]
     ) -> None:
@@ -157,17 +150,16 @@ class SharedPatch:
     twice does no harm. ``users`` are those who have begun, in that order.
     """
 
-    __slots__ = ("_is_whole", "_lock", "_patches", "_put", "users")
+    users: tuple[Any, ...] = ()
+    _put: tuple[Patch, ...] = ()  # patched, or about to be
+    _is_whole = False  # are all of them put?
 
     def __init__(self, *patches: Patch, lock: Lock | None = None) -> None:
         """``lock``: one that can be entered twice by a thread, where the users need it as well."""
-        self.users: tuple[Any, ...] = ()
         self._patches = patches
         self._lock = threading.RLock() if lock is None else lock
-        self._put: tuple[Patch, ...] = ()
-        self._is_whole = False
 
-    def places(self) -> Iterable[Patch]:
+    def places(self) -> tuple[Patch, ...]:
         """Return what is to be patched now: asked when the first user begins."""
         return self._patches
 
@@ -177,7 +169,7 @@ class SharedPatch:
             self.users = (*self.users, who)
             if not self._is_whole:
                 if not self._put:
-                    self._put = tuple(self.places())
+                    self._put = self.places()
                 for patch in self._put:
                     if not patch.is_put:  # put already: where an interrupt, or an error, came between
                         patch.put()
@@ -193,11 +185,14 @@ class SharedPatch:
     def end(self, who: Any) -> None:
         """Restore, if this is the last user. Where one place cannot be restored the others are, then it raises."""
         with self._lock:
-            self.users = tuple([user for user in self.users if user is not who])
+            users = self.users
+            self.users = (
+                () if len(users) == 1 and users[0] is who else tuple([user for user in users if user is not who])
+            )
             if self.users or not self._put:
                 return
             self._is_whole = False
-            failed: Exception | None = None
+            failed = None
             for patch in reversed(self._put):
                 try:
                     patch.restore()
