@@ -48,7 +48,9 @@ class Patch(ABC):
         """Return what stands in for ``found``."""
 
     def put(self) -> None:
-        """Put ours there. A place that does not exist in this version is left alone."""
+        """Put ours there, unless it is. A place that does not exist in this version is left alone."""
+        if self._is_done():
+            return
         found = self.read()
         if found is ABSENT:
             return
@@ -57,6 +59,12 @@ class Patch(ABC):
         self.is_put = True
         self.write(ours)
         self._ours = self.read()
+
+    def _is_done(self) -> bool:
+        """Is ours there already? What an interrupt left half done is undone."""
+        if self.is_put and self._ours is _UNKNOWN:
+            self.restore()
+        return self.is_put
 
     def restore(self) -> None:
         """Put back what was found, unless the program has put something of its own there."""
@@ -102,11 +110,13 @@ class OwnAttribute(Patch):
         self._own, self._attribute, self._content = own, attribute, content
 
     def put(self) -> None:  # in one piece: it is done for every module of a model
+        if self.is_put and self._is_done():
+            return
         own, attribute = self._own, self._attribute
-        self._found = own.get(attribute, INHERITED)
-        self._ours = self._content
+        self._found, self._ours = own.get(attribute, INHERITED), _UNKNOWN
         self.is_put = True
         own[attribute] = self._content
+        self._ours = self._content
 
     def read(self) -> Any:
         return self._own.get(self._attribute, INHERITED)
@@ -171,8 +181,7 @@ class SharedPatch:
                 if not self._put:
                     self._put = self.places()
                 for patch in self._put:
-                    if not patch.is_put:  # put already: where an interrupt, or an error, came between
-                        patch.put()
+                    patch.put()
                 self._is_whole = True
 
     def add(self, patch: Patch) -> None:
@@ -198,8 +207,7 @@ class SharedPatch:
                     patch.restore()
                 except Exception as error:
                     failed = failed or error
-            if failed is not None:
-                self._put = tuple([patch for patch in self._put if patch.is_put])  # the next to end tries again
+            if failed is not None:  # the next to end tries again
                 raise failed
             self._put = ()
 
