@@ -116,6 +116,16 @@ def test_a_function_that_this_version_does_not_have_is_left_alone() -> None:
     assert not hasattr(Library, "of_another_version")
 
 
+def test_where_a_place_cannot_be_patched_the_others_are_restored() -> None:
+    before = vars(Library)["own"]
+    shared = SharedPatch(Attribute("x", Library, "own", louder), Attribute("y", int, "bit_count", louder))
+    for _ in range(2):
+        with pytest.raises(TypeError, match="immutable"):
+            shared.begin("a")
+        shared.end("a")
+        assert vars(Library)["own"] is before and shared.users == ()
+
+
 def test_where_one_place_cannot_be_restored_the_others_are_and_it_is_tried_again() -> None:
     setting, refuses = [1], [True]
 
@@ -584,7 +594,7 @@ def test_the_loader_of_a_module_that_is_only_looked_for_is_as_it_was(tmp_path: P
     assert "exec_module" not in vars(spec.loader) and sys.meta_path == finders
     waiting.put()
     module = importlib.import_module("fxdebug_waited_for")
-    assert heard == [module] and "exec_module" not in vars(module.__spec__.loader)  # type: ignore[union-attr]
+    assert heard == [module] and sys.meta_path == finders and "exec_module" not in vars(module.__spec__.loader)  # type: ignore[union-attr]
     waiting.restore()
     assert sys.meta_path == finders and builtins.print is print
     del sys.modules["fxdebug_waited_for"]

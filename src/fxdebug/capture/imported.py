@@ -60,6 +60,7 @@ class WhenImported(Patch):
                 patch.restore()
                 run(module)
                 if self.is_put:
+                    self.restore()
                     self._then(module)
 
             patch = OwnAttribute("<loader>.exec_module", loader.__dict__, "exec_module", run_and_tell)

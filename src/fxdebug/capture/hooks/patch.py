@@ -69,7 +69,8 @@ class Patch(ABC):
     def restore(self) -> None:
         """Put back what was found, unless the program has put something of its own there."""
         if self.is_put:
-            if self._ours is _UNKNOWN or self.is_ours(self.read()):
+            now = self.read()
+            if self.is_ours(now) if self._ours is not _UNKNOWN else now is not self._found:
                 self.write(self._found)
             self.is_put = False
             self._found = self._ours = None  # keep nothing of the program's alive
