@@ -9,7 +9,7 @@ from torch import nn
 from fxdebug.capture import wrap
 from fxdebug.capture.bodies import CompiledRegions
 from fxdebug.capture.compiled import compiled_in
-from fxdebug.capture.process_wide import ProcessWide
+from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.recorder import Recorder
 from fxdebug.capture.sites import Sites
 from fxdebug.errors import first_line
@@ -67,4 +67,6 @@ def _roomier(limit: int) -> int:
     return limit + FRAMES_PER_CALL * (limit // 3) + 200
 
 
-_recursion = ProcessWide(sys.getrecursionlimit, sys.setrecursionlimit, _roomier)
+_recursion = SharedPatch(
+    Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit, _roomier),
+)

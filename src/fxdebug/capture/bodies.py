@@ -20,6 +20,7 @@ from fxdebug.capture.body import Body, unnoted
 from fxdebug.capture.coding import Opaque
 from fxdebug.capture.context import Context
 from fxdebug.capture.describe import PLAIN
+from fxdebug.capture.hooks.patch import Attribute, Patch, SharedPatch
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.metadata import called
 from fxdebug.capture.modes import makes_no_difference, put_on, take_off
@@ -222,41 +223,17 @@ class CompiledRegions:
     that compiles for the first time while it is recorded imports dynamo only then.
     """
 
-    _lock = threading.Lock()
-    _on: tuple[CompiledRegions, ...] = ()
-    _put_back: Callable[[], None] | None = None
-
     def __init__(self, tape: Tape | None) -> None:
         self._tape = tape
         self._here = threading.local()
 
     def begin(self) -> None:
         """From now on, or from the moment at which dynamo is loaded."""
-        dynamo: Any = sys.modules.get(_DYNAMO)
-        with CompiledRegions._lock:
-            CompiledRegions._on = (*CompiledRegions._on, self)
-            if CompiledRegions._put_back is not None:
-                return
-            if dynamo is not None:
-                CompiledRegions._put_back = _announced(dynamo)
-            else:
-                CompiledRegions._put_back = WhenImported(_DYNAMO, CompiledRegions._loaded).stop
-
-    @staticmethod
-    def _loaded(dynamo: Any) -> None:
-        with CompiledRegions._lock:
-            stop, CompiledRegions._put_back = CompiledRegions._put_back, _announced(dynamo)
-            if stop is not None:
-                stop()
+        _announced.begin(self)
 
     def end(self) -> None:
         """No longer; recordings may end in any order."""
-        with CompiledRegions._lock:
-            CompiledRegions._on = tuple([other for other in CompiledRegions._on if other is not self])
-            put_back = CompiledRegions._put_back
-            if not CompiledRegions._on and put_back is not None:
-                put_back()
-                CompiledRegions._put_back = None
+        _announced.end(self)
 
     @staticmethod
     def is_inside() -> bool:
@@ -291,33 +268,47 @@ _nesting = _Nesting()
 _DYNAMO = "torch._dynamo.eval_frame"
 
 
-def _announced(dynamo: Any) -> Callable[[], None]:
-    """Hear of compiled regions; what is returned puts dynamo's own function back."""
-    original = dynamo._maybe_set_eval_frame
+class _Announced(SharedPatch):
+    """Hears of compiled regions and tells its users, all :class:`CompiledRegions` that are on."""
 
-    def ours(callback: Any) -> Any:
-        frame, frames = sys._getframe(1), _nesting.frames
-        # Also code that is not to be compiled is announced, and the end of each with what held before it: only
-        # the frame tells the one from the other. A context manager has a frame for each.
-        ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
-        if ended:
-            frames.pop()
-            if not frames:
-                result = frame.f_locals.get("result")
-                for regions in reversed(CompiledRegions._on):
-                    regions.ends(result)
-        elif frames or callable(callback):
-            if not frames:
-                found = frame.f_locals
-                for regions in CompiledRegions._on:
-                    regions.begins(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
-            frames.append(id(frame))
-        return original(callback)
+    def places(self) -> tuple[Patch, ...]:
+        dynamo = sys.modules.get(_DYNAMO)
+        return (WhenImported(_DYNAMO, self._loaded) if dynamo is None else self._in(dynamo),)
 
-    def put_back() -> None:
-        if dynamo._maybe_set_eval_frame is ours:
-            dynamo._maybe_set_eval_frame = original
-        _nesting.frames.clear()
+    def _loaded(self, dynamo: Any) -> None:
+        self.add(self._in(dynamo))
 
-    dynamo._maybe_set_eval_frame = ours
-    return put_back
+    def _in(self, dynamo: Any) -> Patch:
+        return Attribute(
+            "torch._dynamo.eval_frame._maybe_set_eval_frame", dynamo, "_maybe_set_eval_frame", self._telling
+        )
+
+    def end(self, who: Any) -> None:
+        super().end(who)
+        if not self.users:
+            _nesting.frames.clear()
+
+    def _telling(self, original: Any) -> Any:
+        def ours(callback: Any) -> Any:
+            frame, frames = sys._getframe(1), _nesting.frames
+            # Also code that is not to be compiled is announced, and the end of each with what held before it: only
+            # the frame tells the one from the other. A context manager has a frame for each.
+            ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
+            if ended:
+                frames.pop()
+                if not frames:
+                    result = frame.f_locals.get("result")
+                    for regions in reversed(self.users):
+                        regions.ends(result)
+            elif frames or callable(callback):
+                if not frames:
+                    found = frame.f_locals
+                    for regions in self.users:
+                        regions.begins(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
+                frames.append(id(frame))
+            return original(callback)
+
+        return ours
+
+
+_announced = _Announced()

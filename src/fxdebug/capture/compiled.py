@@ -9,13 +9,78 @@ the same arithmetic, and everything inside is seen.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.wrap import Observer
+
+Run = Callable[..., Any]
+Way = Callable[[nn.Module, Run], Run]  # what a call of a module's compiled code runs in the place of that code
+
+
+# In front of compiled code -----------------------------------------------------------------------
+
+
+class _Front(SharedPatch):
+    """What stands in front of a module's compiled code. Its users are :data:`Way` functions, the first innermost."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(lock=_lock)
+        self.module = module
+        self.compiled = module.__dict__["forward" if _is_optimized(module) else "_compiled_call_impl"]
+
+    def places(self) -> tuple[Patch, ...]:
+        own = self.module.__dict__
+        if _is_optimized(self.module):
+            return (OwnAttribute("<OptimizedModule>.forward", own, "forward", self.module._orig_mod),)
+        return (OwnAttribute("<module>._compiled_call_impl", own, "_compiled_call_impl", self._instead()),)
+
+    def _instead(self) -> Run:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            run = self.compiled
+            for way in self.users:
+                run = way(self.module, run)
+            return run(*args, **kwargs)
+
+        instead.__dict__.update(__fxdebug__=True, __wrapped__=self.compiled)  # what it closes over is not the program's
+        return instead
+
+
+_lock = threading.RLock()
+_fronts: dict[int, _Front] = {}  # id(module) → what stands there; it keeps its module alive
+
+
+def stand_in_front(module: nn.Module, way: Way) -> None:
+    """Let calls of compiled code go this way, until :func:`step_aside`."""
+    with _lock:
+        front = _fronts.get(id(module))
+        if front is None:
+            front = _fronts[id(module)] = _Front(module)
+        front.begin(way)
+
+
+def step_aside(module: nn.Module, way: Way) -> None:
+    """Let them go this way no longer; the last one leaves the code that was there. Twice is no harm."""
+    with _lock:
+        front = _fronts.get(id(module))
+        if front is not None and front.module is module:
+            front.end(way)
+            if not front.users:
+                del _fronts[id(module)]
+
+
+def compiled_code_of(module: nn.Module) -> Any:
+    """The code that ``module.compile()`` made, whatever stands in front of it; ``None`` where there is none."""
+    code = module.__dict__.get("_compiled_call_impl")
+    return code.__wrapped__ if "__fxdebug__" in getattr(code, "__dict__", ()) else code
+
+
+# The compiled modules of a model -----------------------------------------------------------------
 
 
 @dataclass
@@ -24,7 +89,7 @@ class Compiled:
 
     closed: list[nn.Module] = field(default_factory=list)
     open: list[nn.Module] = field(default_factory=list)
-    _changed: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
+    _changed: list[tuple[nn.Module, Way]] = field(default_factory=list)
 
     def hidden(self) -> set[int]:
         """Ids of the modules whose ``forward`` runs inside a closed region."""
@@ -39,7 +104,7 @@ class Compiled:
         self._open(self.open)
         for module in self.closed:
             if not _is_optimized(module):
-                self._change(module, _recorded(observer, module, module.__dict__["_compiled_call_impl"]))
+                self._change(module, _recorded(observer))
 
     def open_all(self) -> None:
         """Let all of them run uncompiled, until :meth:`end`."""
@@ -47,22 +112,25 @@ class Compiled:
 
     def _open(self, modules: list[nn.Module]) -> None:
         for module in modules:
-            self._change(module, module._orig_mod if _is_optimized(module) else None)
+            self._change(module, _as_written())
 
     def end(self) -> None:
         """Compiled again, with the code that was there."""
         while self._changed:
-            module, name, compiled = self._changed.pop()
-            module.__dict__[name] = compiled
+            step_aside(*self._changed[-1])
+            self._changed.pop()
 
-    def _change(self, module: nn.Module, run: Any) -> None:
-        name = "forward" if _is_optimized(module) else "_compiled_call_impl"
-        self._changed.append((module, name, module.__dict__[name]))
-        module.__dict__[name] = run
+    def _change(self, module: nn.Module, way: Way) -> None:
+        self._changed.append((module, way))
+        stand_in_front(module, way)
 
 
-def _recorded(observer: Observer, module: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: observer.call(module, compiled, args, kwargs)
+def _as_written() -> Way:
+    return lambda module, run: module._call_impl
+
+
+def _recorded(observer: Observer) -> Way:
+    return lambda module, run: lambda *args, **kwargs: observer.call(module, run, args, kwargs)
 
 
 def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
@@ -86,7 +154,7 @@ def _callback(module: nn.Module) -> Any:
     """Dynamo's callback for a compiled module, ``None`` for one that runs as it is written."""
     if _is_optimized(module):
         return module.dynamo_ctx.callback
-    implementation = module.__dict__.get("_compiled_call_impl")
+    implementation = compiled_code_of(module)
     return None if implementation is None else _closed_over(implementation, "callback")
 
 

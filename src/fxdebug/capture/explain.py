@@ -23,6 +23,7 @@ from fxdebug.capture import hush, wrap
 from fxdebug.capture.aside import leaving_all
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import opaque_in
+from fxdebug.capture.compiled import Way, compiled_code_of, stand_in_front, step_aside
 from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
@@ -247,27 +248,25 @@ class _Tracing:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._tracer: ModuleTracer | None = None
-        self._compiled: list[tuple[nn.Module, Any]] = []
+        self._compiled: list[tuple[nn.Module, Way]] = []
 
     def begin(self, modules: list[nn.Module]) -> None:
         wrap.begin(self)
         hush.begin(self)
         wrap.watch(self, modules)
         # what module.compile() made goes past forward: it is not to be compiled for stand-ins
-        self._compiled = [(m, run) for m in modules if (run := m.__dict__.get("_compiled_call_impl")) is not None]
-        for module, run in self._compiled:
-            module.__dict__["_compiled_call_impl"] = self._instead_of(module, run)
+        way = self._past_compiled_code
+        self._compiled = [(module, way) for module in modules if compiled_code_of(module) is not None]
+        for module, _ in self._compiled:
+            stand_in_front(module, way)
 
-    def _instead_of(self, module: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*args: Any, **kwargs: Any) -> Any:
-            return (compiled if self._mine() is None else module._call_impl)(*args, **kwargs)
-
-        instead.__dict__.update(__fxdebug__=True, __wrapped__=compiled)  # what it closes over is not the program's
-        return instead
+    def _past_compiled_code(self, module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
+        return run if self._mine() is None else module._call_impl
 
     def end(self) -> None:
-        for module, compiled in self._compiled:
-            module.__dict__["_compiled_call_impl"] = compiled
+        for module, way in self._compiled:
+            step_aside(module, way)
+        self._compiled = []  # a way holds us, too
         hush.end(self)
         wrap.end(self)
 

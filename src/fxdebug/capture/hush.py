@@ -26,6 +26,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from fxdebug.capture.distributed import communicating
+from fxdebug.capture.hooks.patch import Attribute, Patch, SharedPatch
 from fxdebug.capture.own_state import is_out_of_reach
 from fxdebug.capture.settings import must_not_be_set
 from fxdebug.capture.standin import Mismatch
@@ -78,30 +79,6 @@ _CHANGES_FILES = "remove unlink rename replace mkdir rmdir symlink link truncate
 _STARTS = "system popen posix_spawn posix_spawnp fork execv execve kill".split()
 
 
-_REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (builtins, "print", _print),
-    (builtins, "input", _refuse("it asks for input")),
-    (builtins, "open", _open_to_read),
-    (io, "open", _open_to_read),
-    *((os, name, _refuse(f"it changes files (os.{name})")) for name in _CHANGES_FILES if hasattr(os, name)),
-    (os, "write", _refuse("it writes to a file (os.write)")),
-    *((os, name, _refuse(f"it acts on processes (os.{name})")) for name in _STARTS if hasattr(os, name)),
-    *((owner, name, _refuse(why)) for owner, name, why in must_not_be_set()),
-    (subprocess.Popen, "__init__", _refuse("it starts a process")),
-    (socket, "create_connection", _refuse("it opens a connection")),
-    (queue.Queue, "put", _refuse("it puts something in a queue")),
-    (queue.Queue, "get", _refuse("it takes something from a queue")),
-    (warnings, "warn", _warn),
-    (warnings, "warn_explicit", _nothing),
-    (logging.Logger, "handle", _nothing),
-    (time, "sleep", _nothing),
-    (gc, "collect", _no_garbage),
-    (gc, "enable", _refuse("it switches the garbage collector on")),
-    (gc, "disable", _refuse("it switches the garbage collector off")),
-    (threading, "_start_new_thread", _refuse("it starts a thread")),
-)
-
-
 class _Mine(threading.local):
     """How many of these blocks this thread is in."""
 
@@ -112,46 +89,16 @@ class _Mine(threading.local):
 
 
 _mine = _Mine()
-_lock = threading.Lock()
-_blocks: list[object] = []  # who has begun this, in all threads
-_saved: list[tuple[Any, str, Any, Any]] = []  # owner, name, what stood there, ours
 
 
 def begin(who: object) -> None:
     """Put our functions in place, until :func:`end`: they do as the originals do outside of :func:`hushed` blocks."""
-    with _lock:
-        _blocks.append(who)
-        if len(_blocks) > 1:
-            return
-        talking = _refuse("it communicates with other processes")
-        scripted = torch.jit.ScriptFunction, "__call__", _scripted
-        for owner, name, replacement in (
-            *_REPLACED,
-            scripted,
-            *((owner, name, talking) for owner, name in communicating()),
-        ):
-            original = getattr(owner, name)
-            ours = _for_hushed(replacement, original)
-            held = vars(owner).get(name, original)  # C's methods look else when asked for
-            _saved.append((owner, name, held, ours))
-            setattr(owner, name, ours)
-        for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
-            stream = getattr(sys, name)
-            if stream is not None:
-                muted = _Muted(stream)
-                _saved.append((sys, name, stream, muted))
-                setattr(sys, name, muted)
+    _hushing.begin(who)
 
 
 def end(who: object) -> None:
     """Put back what was there. Several threads may have begun: the last one to end does it. Ending twice is no harm."""
-    with _lock:
-        _blocks[:] = [other for other in _blocks if other is not who]
-        while not _blocks and _saved:
-            owner, name, original, ours = _saved[-1]
-            if getattr(owner, name) is ours:  # what the program put there meanwhile stays
-                setattr(owner, name, original)
-            _saved.pop()
+    _hushing.end(who)
 
 
 def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -194,15 +141,19 @@ def hushed() -> Iterator[None]:
             end(who)
 
 
-def _for_hushed(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _for_hushed(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What makes the function that does as the original outside of :func:`hushed` blocks."""
     refuses = hasattr(replacement, "refuses")
 
-    def chosen(*args: Any, **kwargs: Any) -> Any:
-        if not _mine.depth or (refuses and _is_importing()):
-            return original(*args, **kwargs)
-        return replacement(*args, **kwargs)
+    def in_front_of(original: Callable[..., Any]) -> Callable[..., Any]:
+        def chosen(*args: Any, **kwargs: Any) -> Any:
+            if not _mine.depth or (refuses and _is_importing()):
+                return original(*args, **kwargs)
+            return replacement(*args, **kwargs)
 
-    return chosen
+        return chosen
+
+    return in_front_of
 
 
 def _is_importing() -> bool:
@@ -234,3 +185,71 @@ class _Muted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _muted(stream: Any) -> Any:
+    return None if stream is None else _Muted(stream)
+
+
+# What is patched ---------------------------------------------------------------------------------
+
+
+def _group(name: str, *functions: tuple[Any, str, Callable[..., Any]]) -> Iterator[Patch]:
+    """Functions that are one row of the table: owner, attribute, and what runs instead in :func:`hushed` blocks."""
+    for owner, attribute, replacement in functions:
+        yield Attribute(name, owner, attribute, _for_hushed(replacement))
+
+
+_STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
+_ALWAYS: tuple[Patch, ...] = (
+    *_group(
+        "functions that print, warn, log or wait",
+        (builtins, "print", _print),
+        (warnings, "warn", _warn),
+        (warnings, "warn_explicit", _nothing),
+        (logging.Logger, "handle", _nothing),
+        (time, "sleep", _nothing),
+    ),
+    *_group(
+        "functions that ask for input or change files",
+        (builtins, "input", _refuse("it asks for input")),
+        (builtins, "open", _open_to_read),
+        (io, "open", _open_to_read),
+        (os, "write", _refuse("it writes to a file (os.write)")),
+        *((os, name, _refuse(f"it changes files (os.{name})")) for name in _CHANGES_FILES),
+    ),
+    *_group(
+        "functions that start threads or processes, or talk to them",
+        (threading, "_start_new_thread", _refuse("it starts a thread")),
+        (threading, "_start_joinable_thread", _refuse("it starts a thread")),  # since Python 3.13
+        (subprocess.Popen, "__init__", _refuse("it starts a process")),
+        *((os, name, _refuse(f"it acts on processes (os.{name})")) for name in _STARTS),
+        (socket, "create_connection", _refuse("it opens a connection")),
+        (queue.Queue, "put", _refuse("it puts something in a queue")),
+        (queue.Queue, "get", _refuse("it takes something from a queue")),
+    ),
+    *_group(
+        "functions of the garbage collector",
+        (gc, "collect", _no_garbage),
+        (gc, "enable", _refuse("it switches the garbage collector on")),
+        (gc, "disable", _refuse("it switches the garbage collector off")),
+    ),
+    *_group(
+        "functions that set something of the process or of torch",
+        *((owner, name, _refuse(why)) for owner, name, why in must_not_be_set()),
+    ),
+    Attribute("torch.jit.ScriptFunction.__call__", torch.jit.ScriptFunction, "__call__", _for_hushed(_scripted)),
+    *(Attribute("the streams of sys", sys, name, _muted) for name in _STREAMS),
+)
+_talking = _refuse("it communicates with other processes")
+
+
+class _Hushing(SharedPatch):
+    """All of them, and what talks to the other processes of a distributed job, where this is one."""
+
+    def places(self) -> tuple[Patch, ...]:
+        talking = [(owner, name, _talking) for owner, name in communicating()]
+        return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *talking))
+
+
+_hushing = _Hushing()

@@ -6,61 +6,42 @@ Each is told of what a recording must know of at that moment: threads that are s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from fxdebug.capture import swapped, threads
+from fxdebug.capture.hooks.patch import Attribute, SharedPatch
 
 if TYPE_CHECKING:
     from fxdebug.capture.recorder import Recorder
 
-_lock = threading.RLock()
-_recorders: tuple[Recorder, ...] = ()
-_put_back: list[Callable[[], None]] = []
-
-# Whose function it is, its name, and what makes the one in front: of the original and of what tells who is on.
-_REPLACED = (
-    (threading.Thread, "start", threads.noting_start),
-    (ThreadPoolExecutor, "submit", threads.noting_submit),
-    (torch.utils, "swap_tensors", swapped.noting_swap),
-)
-
 
 def recorders() -> tuple[Recorder, ...]:
     """Those that are on, in any thread."""
-    return _recorders
+    return _told.users
 
 
 def begin(recorder: Recorder) -> None:
     """From now on it is told."""
-    global _recorders
-    with _lock:
-        if not _recorders:
-            for owner, name, noting in _REPLACED:
-                _replace(owner, name, noting)
-        _recorders = (*_recorders, recorder)
+    _told.begin(recorder)
 
 
 def end(recorder: Recorder) -> None:
     """No longer; the last one puts the functions back."""
-    global _recorders
-    with _lock:
-        _recorders = tuple([other for other in _recorders if other is not recorder])
-        while not _recorders and _put_back:
-            _put_back[-1]()
-            _put_back.pop()
+    _told.end(recorder)
 
 
-def _replace(owner: Any, name: str, noting: Callable[..., Callable[..., Any]]) -> None:
-    original = owner.__dict__[name]
-    ours = noting(original, recorders)
-
-    def put_back() -> None:
-        if owner.__dict__.get(name) is ours:  # what the program put there meanwhile stays
-            setattr(owner, name, original)
-
-    _put_back.append(put_back)
-    setattr(owner, name, ours)
+_told = SharedPatch(
+    Attribute(
+        "threading.Thread.start", threading.Thread, "start", lambda found: threads.noting_start(found, recorders)
+    ),
+    Attribute(
+        "concurrent.futures.ThreadPoolExecutor.submit", ThreadPoolExecutor, "submit",
+        lambda found: threads.noting_submit(found, recorders),
+    ),
+    Attribute(
+        "torch.utils.swap_tensors", torch.utils, "swap_tensors", lambda found: swapped.noting_swap(found, recorders)
+    ),
+)  # fmt: skip

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from fxdebug.capture.process_wide import ProcessWide
+from fxdebug.capture.hooks.patch import Setting, SharedPatch
 
 MOMENT = 0.05  # seconds: a body that takes longer is left for other threads after so many
 
@@ -26,8 +26,10 @@ def _collect(on: bool) -> None:
         gc.disable()
 
 
-_collector = ProcessWide(gc.isenabled, _collect, lambda found: False)
-_interval = ProcessWide(sys.getswitchinterval, sys.setswitchinterval, lambda found: max(MOMENT, found))
+_collector = SharedPatch(Setting("gc.disable", gc.isenabled, _collect, lambda found: False))
+_interval = SharedPatch(
+    Setting("sys.setswitchinterval", sys.getswitchinterval, sys.setswitchinterval, lambda found: max(MOMENT, found))
+)
 
 
 def uncollected() -> AbstractContextManager[None]:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Setting, SharedPatch
 from fxdebug.capture.resting import awake, heard, heard_again
 from fxdebug.capture.traced import is_traced
 
@@ -39,18 +40,17 @@ class Observer(Protocol):
         """A module without a wrapper is about to run: does this recording want one on it?"""
 
 
-class _Wrapped:
-    """The wrapper on one module: what stood there before, and who is watching."""
+class _Wrapped(SharedPatch):
+    """The wrapper on one module: what stood there before, and who is watching (``users``)."""
 
     bypassed = False  # has the program put another forward in our place?
     visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
     visits = 0  # such calls that are on
 
-    def __init__(self, module: nn.Module, observer: Observer, functions: Functions) -> None:
+    def __init__(self, module: nn.Module, functions: Functions) -> None:
         if "forward" in module.__dict__:
             _clean(module)
         self.module = module
-        self.observers: tuple[Observer, ...] = (observer,)
         self.had_own = "forward" in module.__dict__
         self.found = None if self.had_own else getattr(type(module), "forward", None)
         self.original = original = module.forward
@@ -61,11 +61,11 @@ class _Wrapped:
         else:
             function = _function_for(original)
         self.method = types.MethodType(function, module)
+        super().__init__(OwnAttribute("<module>.forward", module.__dict__, "forward", self.method), lock=_lock)
 
 
 _lock = threading.RLock()
 _table: dict[int, _Wrapped] = {}  # id(module) → wrapper; the wrapper keeps its module alive
-_observers: tuple[Observer, ...] = ()
 
 
 Functions = dict[Any, Callable[..., Any]]  # a class's forward → the function that stands in for it
@@ -87,7 +87,7 @@ def _function_for(original: Callable[..., Any], of_class: bool = False) -> Calla
             run = _of_class(self)  # the class was patched meanwhile
         if is_traced() or (wrapped.bypassed and _whole.modules[-1:] == (self,)):
             return run(*args, **kwargs)  # traced by torch itself, or recorded already: be as if not there
-        observers = awake(wrapped.observers) if heard else wrapped.observers
+        observers = awake(wrapped.users) if heard else wrapped.users
         if len(observers) == 1:
             return observers[0].call(self, run, args, kwargs)
         return _nested(observers, self, run)(*args, **kwargs)
@@ -203,7 +203,7 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if (
         wrapped is not None
         and self.__dict__.get("forward") is wrapped.method
-        and len(wrapped.observers) - len(wrapped.visitors) == len(_observers)
+        and len(wrapped.users) - len(wrapped.visitors) == len(_calls.users)
         and not (
             self._forward_hooks
             or self._forward_pre_hooks
@@ -227,7 +227,7 @@ def _watched(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     unmet = _unmet(self, new)
     if unmet:
         run = _nested(unmet, self, _as_a_whole(self, run))
-    for observer in reversed(awake(_observers)):
+    for observer in reversed(awake(_calls.users)):
         run = _around(observer.outer, self, run)
     try:
         return run(*args, **kwargs)
@@ -256,7 +256,7 @@ def _unmet(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, ...]
     if module.__dict__.get("forward") is wrapped.method:
         return ()
     wrapped.bypassed = True
-    return awake(wrapped.observers)
+    return awake(wrapped.users)
 
 
 def _as_a_whole(module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -281,6 +281,19 @@ _frames.set_code_exec_strategy(  # dynamo looks at each frame in a compiled regi
 )
 
 
+def _put_code(code: types.CodeType) -> None:
+    _class_call_impl.__code__ = code  # of the same function: see above
+
+
+_calls = SharedPatch(  # its users are all observers, in the order in which they began
+    Setting(
+        "torch.nn.Module._call_impl.__code__", lambda: _class_call_impl.__code__, _put_code, lambda found: _our_code
+    ),
+    Attribute("torch.nn.Module.__reduce_ex__", nn.Module, "__reduce_ex__", lambda found: _reduce_ex),
+    lock=_lock,
+)
+
+
 def stands_in(code: types.CodeType) -> bool:
     """Is this the code that ``_call_impl`` has meanwhile? It bears the name of torch's file, with our lines."""
     return code is _our_code
@@ -295,8 +308,8 @@ def _visit(module: nn.Module) -> tuple[tuple[Observer, ...], _Wrapped | None]:
     wrapped = _table.get(id(module))
     if wrapped is None:
         _clean(module)
-    watching = () if wrapped is None else wrapped.observers
-    new = tuple([observer for observer in awake(_observers) if observer not in watching and observer.meets(module)])
+    watching = () if wrapped is None else wrapped.users
+    new = tuple([observer for observer in awake(_calls.users) if observer not in watching and observer.meets(module)])
     with _lock:
         for observer in new:
             watch(observer, (module,))
@@ -335,13 +348,14 @@ def watch(observer: Observer, modules: Iterable[nn.Module], functions: Functions
                 if computed[kind]:
                     continue
                 try:
-                    wrapped = _table[id(module)] = _Wrapped(module, observer, functions)
+                    wrapped = _table[id(module)] = _Wrapped(module, functions)
                 except Exception:  # no forward at all, or one that cannot be looked at
                     continue
-                module.__dict__["forward"] = wrapped.method
-            elif observer not in wrapped.observers:
-                together = (*wrapped.observers, observer)
-                wrapped.observers = tuple([other for other in _observers if other in together])
+                wrapped.begin(observer)
+            elif observer not in wrapped.users:
+                wrapped.begin(observer)
+                together = wrapped.users
+                wrapped.users = tuple([other for other in _calls.users if other in together])
 
 
 def _is_computed(kind: type) -> bool:
@@ -359,42 +373,19 @@ def _leave(observer: Observer, keys: Iterable[int]) -> None:
             wrapped = _table.get(key)
             if wrapped is None:
                 continue
-            if wrapped.observers not in ((observer,), ()):  # none are left where an interrupt came between
-                wrapped.observers = tuple([other for other in wrapped.observers if other is not observer])
-                continue
-            wrapped.observers = ()
-            _unwrap(wrapped)
-            del _table[key]
+            wrapped.end(observer)
+            if not wrapped.users:
+                del _table[key]
 
 
 def begin(observer: Observer) -> None:
     """Tell ``observer`` of modules and hooks met from now on; the first one changes ``_call_impl``'s code."""
-    global _observers
-    with _lock:
-        if not _observers:
-            _class_call_impl.__code__ = _our_code
-            nn.Module.__reduce_ex__ = _reduce_ex  # type: ignore[method-assign,assignment]
-        heard_again(observer)
-        _observers = (*_observers, observer)
+    heard_again(observer)
+    _calls.begin(observer)
 
 
 def end(observer: Observer) -> None:
     """Take ``observer`` off every module; what nobody watches any more is as it was before."""
-    global _observers
     with _lock:
         _leave(observer, list(_table))
-        _observers = tuple(other for other in _observers if other is not observer)
-        if not _observers and nn.Module.__dict__.get("__reduce_ex__") is _reduce_ex:
-            del nn.Module.__reduce_ex__
-        if not _observers and _class_call_impl.__code__ is _our_code:
-            _class_call_impl.__code__ = _torch_code
-
-
-def _unwrap(wrapped: _Wrapped) -> None:
-    own = wrapped.module.__dict__
-    if own.get("forward") is not wrapped.method:
-        return  # the program put something of its own there meanwhile: that stays
-    if wrapped.had_own:
-        own["forward"] = wrapped.original
-    else:
-        del own["forward"]
+        _calls.end(observer)

@@ -1,0 +1,226 @@
+"""The one primitive that puts something in the place of another thing for a while, and restores what was there.
+
+A :class:`Patch` is one place: an attribute or a setting of Python's, torch's or the model's. It bears the name under
+which ``docs/how-it-works.md`` lists it ("Everything that is ever patched"); a test holds the two against each other.
+A :class:`SharedPatch` is one or more places that several blocks want changed at once, in any threads and ending in any
+order. No other file assigns to what is not its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Lock = contextlib.AbstractContextManager[Any]
+
+INHERITED: Any = object()  # the owner has no such attribute of its own: restoring removes ours
+ABSENT: Any = object()  # there is no such attribute at all, in this version of Python or torch
+_UNKNOWN: Any = object()  # ours is about to be written, or was just written
+
+
+class Patch(ABC):
+    """One place that can be patched: what was found there, and what is ours.
+
+    It is safe against an interrupt (Ctrl-C) at any moment: :meth:`restore` does what is left to do, and does no harm
+    when called again. What the program puts there meanwhile stays.
+    """
+
+    is_put = False
+    _found: Any = None
+    _ours: Any = None  # as it reads after the change: some settings are rounded
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # its row in docs/how-it-works.md
+
+    @abstractmethod
+    def read(self) -> Any:
+        """Return what is there now, or ``INHERITED``, or ``ABSENT``."""
+
+    @abstractmethod
+    def write(self, content: Any) -> None:
+        """Put this there; ``INHERITED`` removes what is there."""
+
+    @abstractmethod
+    def replacement(self, found: Any) -> Any:
+        """Return what stands in for ``found``."""
+
+    def put(self) -> None:
+        """Put ours there, unless it is. A place that does not exist in this version is left alone."""
+        if self._is_done():
+            return
+        found = self.read()
+        if found is ABSENT:
+            return
+        ours = self.replacement(found)
+        self._found, self._ours = found, _UNKNOWN
+        self.is_put = True
+        self.write(ours)
+        self._ours = self.read()
+
+    def _is_done(self) -> bool:
+        """Is ours there already? What an interrupt left half done is undone."""
+        if self.is_put and self._ours is _UNKNOWN:
+            self.restore()
+        return self.is_put
+
+    def restore(self) -> None:
+        """Put back what was found, unless the program has put something of its own there."""
+        if self.is_put:
+            now = self.read()
+            if self.is_ours(now) if self._ours is not _UNKNOWN else now is not self._found:
+                self.write(self._found)
+            self.is_put = False
+            self._found = self._ours = None  # keep nothing of the program's alive
+
+    def is_ours(self, content: Any) -> bool:
+        """Is this what we have put there?"""
+        return content is self._ours
+
+
+class Attribute(Patch):
+    """An attribute of a class or of a Python module; ``make`` returns what stands in for the original."""
+
+    def __init__(self, name: str, owner: Any, attribute: str, make: Callable[[Any], Any]) -> None:
+        super().__init__(name)
+        self._owner, self._attribute, self._make = owner, attribute, make
+
+    def read(self) -> Any:
+        own = vars(self._owner)
+        if self._attribute in own:
+            return own[self._attribute]  # not by getattr: methods in C give another object each time
+        return INHERITED if hasattr(self._owner, self._attribute) else ABSENT
+
+    def write(self, content: Any) -> None:
+        if content is not INHERITED:
+            setattr(self._owner, self._attribute, content)
+        elif self._attribute in vars(self._owner):
+            delattr(self._owner, self._attribute)
+
+    def replacement(self, found: Any) -> Any:
+        return self._make(getattr(self._owner, self._attribute))
+
+
+class OwnAttribute(Patch):
+    """An entry of an object's own ``__dict__``, past any ``__setattr__`` of its class."""
+
+    def __init__(self, name: str, own: dict[str, Any], attribute: str, content: Any) -> None:
+        super().__init__(name)
+        self._own, self._attribute, self._content = own, attribute, content
+
+    def put(self) -> None:  # in one piece: it is done for every module of a model
+        if self.is_put and self._is_done():
+            return
+        own, attribute = self._own, self._attribute
+        self._found, self._ours = own.get(attribute, INHERITED), _UNKNOWN
+        self.is_put = True
+        own[attribute] = self._content
+        self._ours = self._content
+
+    def read(self) -> Any:
+        return self._own.get(self._attribute, INHERITED)
+
+    def write(self, content: Any) -> None:
+        if content is INHERITED:
+            self._own.pop(self._attribute, None)
+        else:
+            self._own[self._attribute] = content
+
+    def replacement(self, found: Any) -> Any:
+        return self._content
+
+
+class Setting(Patch):
+    """Something that is read and set by functions; ``make`` returns our setting for the one that was found."""
+
+    def __init__(
+        self, name: str, get: Callable[[], Any], set: Callable[[Any], Any], make: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(name)
+        self._get, self._set, self._make = get, set, make
+
+    def read(self) -> Any:
+        return self._get()
+
+    def write(self, content: Any) -> None:
+        self._set(content)
+
+    def replacement(self, found: Any) -> Any:
+        return self._make(found)
+
+    def is_ours(self, content: Any) -> bool:
+        return bool(content == self._ours)
+
+
+class SharedPatch:
+    """Places that several blocks want patched at once: the first to begin patches, the last to end restores.
+
+    Whoever calls :meth:`begin` must call :meth:`end` whatever comes, also when ``begin`` itself was interrupted; ending
+    twice does no harm. ``users`` are those who have begun, in that order.
+    """
+
+    users: tuple[Any, ...] = ()
+    _put: tuple[Patch, ...] = ()  # patched, or about to be
+    _is_whole = False  # are all of them put?
+
+    def __init__(self, *patches: Patch, lock: Lock | None = None) -> None:
+        """``lock``: one that can be entered twice by a thread, where the users need it as well."""
+        self._patches = patches
+        self._lock = threading.RLock() if lock is None else lock
+
+    def places(self) -> tuple[Patch, ...]:
+        """Return what is to be patched now: asked when the first user begins."""
+        return self._patches
+
+    def begin(self, who: Any) -> None:
+        """Patch for this user, if nobody has yet."""
+        with self._lock:
+            self.users = (*self.users, who)
+            if not self._is_whole:
+                if not self._put:
+                    self._put = self.places()
+                for patch in self._put:
+                    patch.put()
+                self._is_whole = True
+
+    def add(self, patch: Patch) -> None:
+        """Patch one more place while anybody is using this."""
+        with self._lock:
+            if self.users:
+                self._put = (*self._put, patch)
+                patch.put()
+
+    def end(self, who: Any) -> None:
+        """Restore, if this is the last user. Where one place cannot be restored the others are, then it raises."""
+        with self._lock:
+            users = self.users
+            self.users = (
+                () if len(users) == 1 and users[0] is who else tuple([user for user in users if user is not who])
+            )
+            if self.users or not self._put:
+                return
+            self._is_whole = False
+            failed = None
+            for patch in reversed(self._put):
+                try:
+                    patch.restore()
+                except Exception as error:
+                    failed = failed or error
+            if failed is not None:  # the next to end tries again
+                raise failed
+            self._put = ()
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        """Patch for the length of a block."""
+        who = object()
+        try:
+            self.begin(who)
+            yield
+        finally:
+            try:
+                self.end(who)
+            finally:  # once more, where an interrupt came at that very moment
+                self.end(who)
