@@ -25,8 +25,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from fxdebug.capture import reasons
 from fxdebug.capture.distributed import communicating
 from fxdebug.capture.own_state import is_out_of_reach
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.settings import must_not_be_set
 from fxdebug.capture.standin import Mismatch
 
@@ -56,7 +58,7 @@ def _no_garbage(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-def _refuse(what: str) -> Callable[..., Any]:
+def _refuse(what: Words) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise Mismatch(what)
 
@@ -69,7 +71,7 @@ _open = builtins.open
 
 def _open_to_read(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
     if set(mode) & set("wax+") and not _is_importing():
-        raise Mismatch("it writes to a file")
+        raise Mismatch(reasons.WRITES_FILE())
     return _open(file, mode, *args, **kwargs)
 
 
@@ -80,25 +82,29 @@ _STARTS = "system popen posix_spawn posix_spawnp fork execv execve kill".split()
 
 _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (builtins, "print", _print),
-    (builtins, "input", _refuse("it asks for input")),
+    (builtins, "input", _refuse(reasons.ASKS_FOR_INPUT())),
     (builtins, "open", _open_to_read),
     (io, "open", _open_to_read),
-    *((os, name, _refuse(f"it changes files (os.{name})")) for name in _CHANGES_FILES if hasattr(os, name)),
-    (os, "write", _refuse("it writes to a file (os.write)")),
-    *((os, name, _refuse(f"it acts on processes (os.{name})")) for name in _STARTS if hasattr(os, name)),
+    *(
+        (os, name, _refuse(reasons.CHANGES_FILES(function=f"os.{name}")))
+        for name in _CHANGES_FILES
+        if hasattr(os, name)
+    ),
+    (os, "write", _refuse(reasons.WRITES_FILE_BY(function="os.write"))),
+    *((os, name, _refuse(reasons.ACTS_ON_PROCESSES(function=f"os.{name}"))) for name in _STARTS if hasattr(os, name)),
     *((owner, name, _refuse(why)) for owner, name, why in must_not_be_set()),
-    (subprocess.Popen, "__init__", _refuse("it starts a process")),
-    (socket, "create_connection", _refuse("it opens a connection")),
-    (queue.Queue, "put", _refuse("it puts something in a queue")),
-    (queue.Queue, "get", _refuse("it takes something from a queue")),
+    (subprocess.Popen, "__init__", _refuse(reasons.STARTS_PROCESS())),
+    (socket, "create_connection", _refuse(reasons.OPENS_CONNECTION())),
+    (queue.Queue, "put", _refuse(reasons.PUTS_IN_QUEUE())),
+    (queue.Queue, "get", _refuse(reasons.TAKES_FROM_QUEUE())),
     (warnings, "warn", _warn),
     (warnings, "warn_explicit", _nothing),
     (logging.Logger, "handle", _nothing),
     (time, "sleep", _nothing),
     (gc, "collect", _no_garbage),
-    (gc, "enable", _refuse("it switches the garbage collector on")),
-    (gc, "disable", _refuse("it switches the garbage collector off")),
-    (threading, "_start_new_thread", _refuse("it starts a thread")),
+    (gc, "enable", _refuse(reasons.COLLECTOR_ON())),
+    (gc, "disable", _refuse(reasons.COLLECTOR_OFF())),
+    (threading, "_start_new_thread", _refuse(reasons.STARTS_THREAD())),
 )
 
 
@@ -123,7 +129,7 @@ def begin(who: object) -> None:
         _blocks.append(who)
         if len(_blocks) > 1:
             return
-        talking = _refuse("it communicates with other processes")
+        talking = _refuse(reasons.COMMUNICATES())
         scripted = torch.jit.ScriptFunction, "__call__", _scripted
         for owner, name, replacement in (
             *_REPLACED,
@@ -157,7 +163,7 @@ def end(who: object) -> None:
 def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A scripted function is no torch function: no mode hears of it; what it writes to would be written to twice."""
     if _mine.stands_for is None:
-        raise Mismatch("it runs a scripted function")
+        raise Mismatch(reasons.RUNS_SCRIPTED())
     args, kwargs = tree_map(_mine.stands_for, (args, kwargs))
     return _call_scripted(function, *args, **kwargs)
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.context import Context
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.source import Line
 
 
@@ -96,7 +97,7 @@ class Pattern:
     fitting: Any = None  # code that asks whether it fits, once it has been tried often
     made_in: int = 0  # the number of the run
     tried: int = 0  # on so many bodies of later runs
-    only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
+    only_here: Words | None = None  # what its Python does that a graph does not, so that it is not run elsewhere
     built: Any = None  # the torch.fx graph, once somebody has looked at it
 
     def fits(self, module: nn.Module) -> None:
