@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from fxdebug.values import Group, Item, Thing, Value
 
-VERIFIED, RECORDED, OPAQUE = "verified", "recorded", "opaque"
+Status: TypeAlias = Literal["verified", "recorded", "opaque"]
+VERIFIED: Final = "verified"
+RECORDED: Final = "recorded"
+OPAQUE: Final = "opaque"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Body:
     pairs of (position of a node, value) say which nodes wrote to memory that was there before.
     """
 
-    status: str
+    status: Status
     reason: str = ""
     guards: tuple[Guard, ...] = ()
     graph: int | None = None

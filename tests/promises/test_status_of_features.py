@@ -44,7 +44,7 @@ def backward(model: nn.Module, output: Any) -> dict[str, Any]:
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-GRADIENT = "a tensor's gradient changed outside the tape, as in a custom autograd function"
+GRADIENT = "a tensor's requires_grad changed outside the recorded operations, as in a custom autograd function"
 
 # Blocks -------------------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ def test_a_custom_autograd_function_is_inlined_and_recorded_with_gradients() -> 
             return y + 1
 
     seen = see(Custom, grad=True, after=backward)
-    assert told(seen.root) == ("recorded", f"{GRADIENT}, before", "return y + 1")
+    assert told(seen.root) == ("recorded", f"{GRADIENT}, before this line", "return y + 1")
     assert ops(seen.root) == ["Linear", "set_grad_enabled", "mul", "set_grad_enabled", "add"]
     assert told(see(Custom).root) == ("verified", "", "")
 
@@ -259,7 +259,7 @@ def test_a_backward_in_forward() -> None:
 
     assert told(see(Grads, torch.ones(8, 8), grad=True).root) == (
         "recorded",
-        "memory escapes through backward()",
+        "a tensor can be changed unseen through backward()",
         "self.l(x).sum().backward()",
     )
 
@@ -330,7 +330,7 @@ def test_an_escape_of_memory_is_recorded(name: str) -> None:
             return y + 1
 
     status, words, line = told(see(Escapes).root)
-    assert (status, words) == ("recorded", f"memory escapes through {name}")
+    assert (status, words) == ("recorded", f"a tensor can be changed unseen through {name}")
     assert f'"{name}"' in line
 
 
@@ -341,7 +341,11 @@ def test_memory_that_is_exchanged_where_no_tape_can_see_it_is_noticed_when_the_b
             y.set_(torch.ones(3, 8))
             return y + 1
 
-    assert told(see(Sets).root) == ("recorded", "aten.set_.source_Tensor ran past the tape", "y.set_(torch.ones(3, 8))")
+    assert told(see(Sets).root) == (
+        "recorded",
+        "aten.set_.source_Tensor was called past torch's Python functions, as C or scripted code does",
+        "y.set_(torch.ones(3, 8))",
+    )
 
 
 def test_writing_through_data_is_part_of_the_graph() -> None:
@@ -617,7 +621,11 @@ def test_a_hook_on_a_tensor_makes_its_body_recorded() -> None:
             return y + 1
 
     seen = see(Hooked, grad=True, after=backward)
-    assert told(seen.root) == ("recorded", "memory escapes through register_hook()", "y.register_hook(lambda g: g * 2)")
+    assert told(seen.root) == (
+        "recorded",
+        "a tensor can be changed unseen through register_hook()",
+        "y.register_hook(lambda g: g * 2)",
+    )
 
 
 def test_backward_hooks_of_modules_run_as_often_as_without_tracing() -> None:
@@ -631,4 +639,8 @@ def test_backward_hooks_of_modules_run_as_often_as_without_tracing() -> None:
             return self.l(x) + 1
 
     seen = see(Hooked, grad=True, after=backward, before=heard.clear, outside=lambda model: list(heard))
-    assert told(seen.root) == ("recorded", "it asks for grad_fn", "return self.l(x) + 1")
+    assert told(seen.root) == (
+        "recorded",
+        "it asks a tensor for grad_fn, which a symbol does not have",
+        "return self.l(x) + 1",
+    )

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxdebug.capture import reasons
 from fxdebug.capture.attributes import members_in
 from fxdebug.capture.body import Body, unnoted
 from fxdebug.capture.coding import Opaque
@@ -24,6 +25,7 @@ from fxdebug.capture.hooks.patch import Attribute, Patch, SharedPatch
 from fxdebug.capture.imported import WhenImported
 from fxdebug.capture.metadata import called
 from fxdebug.capture.modes import makes_no_difference, put_on, take_off
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
@@ -67,7 +69,7 @@ class Bodies:
             stack = self._stack()
             self.tape.began(body, args, kwargs, stack[-1] if stack else None)
         except Exception as error:
-            body.hazard = body.hazard or unnoted("it", error)
+            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
 
     def run(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None) -> Any:
         """Run the forward that began with its operations noted; its result is returned, its exception passes through.
@@ -81,11 +83,12 @@ class Bodies:
         body.outermost = parent is None
         functions = torch._C._len_torch_function_stack()
         if parent is not None and parent.suspended is not None:
-            body.suspended = parent.suspended if parent.suspended.startswith("inside") else f"inside {parent.suspended}"
+            is_fused = parent.suspended == _fused(parent.module)
+            body.suspended = reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.suspended
         elif parent is not None and not self.tape.is_among(functions):
             body.suspended = _unheard()
         elif not makes_no_difference(module):
-            body.suspended = f"{type(module).__name__} runs fused or compiled code that watching would switch off"
+            body.suspended = _fused(module)
         body.line = line if line is not None and is_users(line) else None
         unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
         containers = _containers(unusual) if unusual else ()
@@ -100,9 +103,9 @@ class Bodies:
             else:
                 output = forward(*args, **kwargs)
         except BaseException as error:
-            body.hazard = f"it raised {type(error).__name__}"
+            body.hazard = reasons.RAISED(error=type(error).__name__)
             if parent is not None:  # it may go on: what it called then is on no tape
-                parent.hazard = parent.hazard or f"a call in it raised {type(error).__name__}"
+                parent.hazard = parent.hazard or reasons.CALL_RAISED(error=type(error).__name__)
             raise
         finally:
             while stack and stack.pop() is not body:
@@ -110,16 +113,15 @@ class Bodies:
             body.forward = innermost(forward)  # it may be run again: other recordings are not to hear of that
         for container, before in containers:
             if _items(container) != before:
-                kind = type(container).__name__
-                body.hazard = body.hazard or f"it changes a{'n' * (kind[0] in 'AEIOUaeiou')} {kind} that it was given"
+                body.hazard = body.hazard or reasons.CHANGES_ARGUMENT(container=_a(type(container).__name__))
         if body.regions and body.regions == len(body.entries):
-            body.suspended = "torch.compile runs it as one piece"
+            body.suspended = reasons.COMPILED()
         try:
             self.tape.ended(body, parent, output)
         except Exception as error:
-            body.hazard = body.hazard or unnoted("it", error)
+            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
         if unusual and any(hasattr(type(thing), "__next__") for thing in unusual):
-            body.hazard = body.hazard or "it was given an iterator, which would be used up"
+            body.hazard = body.hazard or reasons.GIVEN_ITERATOR()
         return output
 
     @staticmethod
@@ -130,7 +132,7 @@ class Bodies:
         if body is outermost:
             body.modes = modes
         elif modes != outermost.modes:
-            body.hazard = body.hazard or f"it runs under a mode of its caller's ({names_of(modes)})"
+            body.hazard = body.hazard or reasons.CALLERS_MODE(modes=names_of(modes))
 
     def holds(self, index: int, output: Any) -> int:
         """How many references to what a call returned are ours."""
@@ -168,16 +170,29 @@ class Bodies:
         self.kept = frozenset(kept)
 
 
-def _unheard() -> str:
+def _kind(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _fused(module: nn.Module) -> Words:
+    return reasons.FUSED(module=_kind(module))
+
+
+def _a(noun: str) -> str:
+    """A noun with its article."""
+    return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
+
+
+def _unheard() -> Words:
     """Why the tape does not hear of the operations of a call that begins now, below one of which it does."""
     if CompiledRegions.is_inside():
-        return "inside code that torch.compile made"
+        return reasons.INSIDE_COMPILED()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not Tape.__torch_function__.__code__:
         frame = frame.f_back
     if frame is None:
-        return "where the program took off what listens to operations"
-    return f"inside {called(frame.f_locals['func'])}, which is one operation"
+        return reasons.MODE_TAKEN_OFF()
+    return reasons.INSIDE_OPERATION(function=called(frame.f_locals["func"]))
 
 
 def _containers(things: list[Any]) -> list[tuple[Any, list[int]]]:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from fxdebug.capture import reasons
 from fxdebug.capture.coding import uids_in
 from fxdebug.capture.context import Context
+from fxdebug.capture.reasons import Reason, Words
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.structural import Copies
@@ -49,15 +51,15 @@ class Met(list[Seen]):
         return self.left >= 0
 
     @property
-    def full(self) -> str | None:
+    def full(self) -> Words | None:
         """What makes the body untrustworthy, if something was left out."""
-        return "it passes containers too large to be followed" if self.left < 0 else None
+        return reasons.CONTAINER_TOO_LARGE() if self.left < 0 else None
 
 
-def unnoted(what: str, error: Exception) -> str:
+def unnoted(reason: Reason, error: Exception) -> Words:
     """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
     text = first_line(error)
-    return f"{what} could not be noted ({type(error).__name__}: {text if len(text) < 100 else text[:99] + '…'})"
+    return reason(error=f"{type(error).__name__}: {text if len(text) < 100 else text[:99] + '…'}")
 
 
 class Body:
@@ -83,9 +85,9 @@ class Body:
         self.given: dict[Uid, Value] = {}  # and the values they were
         self.opaque = False  # was it given objects that only identity tells apart?
         self.copies: Copies | None = None  # of those objects, as they were
-        self.suspended: str | None = None  # why there is no tape
+        self.suspended: Words | None = None  # why there is no tape
         self.outermost = False  # no body was open when it began
-        self.hazard: str | None = None  # what makes a symbolic trace of it untrustworthy
+        self.hazard: Words | None = None  # what makes a symbolic trace of it untrustworthy
         self.modes: tuple[Any, ...] = ()  # dispatch modes that were on around the run
         self.functions = 0  # how many function modes were on when it began
         self.under: str | None = None  # the function modes that a caller put on for it

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fxdebug.capture import hush, wrap
+from fxdebug.capture import hush, reasons, wrap
 from fxdebug.capture.aside import leaving_all
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import opaque_in
@@ -28,6 +28,7 @@ from fxdebug.capture.hush import hushed
 from fxdebug.capture.match import Match, match
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import home_of, replaced_in
+from fxdebug.capture.reasons import NO_REASON, Words, assumptions
 from fxdebug.capture.recorded import pattern_of_tape
 from fxdebug.capture.resting import resting
 from fxdebug.capture.seen import Uid
@@ -39,6 +40,7 @@ from fxdebug.capture.traits import traits_of
 from fxdebug.capture.undisturbed import uncollected
 from fxdebug.capture.values import Values
 from fxdebug.errors import first_line
+from fxdebug.ops import OPAQUE, RECORDED, VERIFIED, Status
 
 PATTERNS_KEPT = 8  # per class, forward and training flag: bodies that branch have a few
 
@@ -50,8 +52,8 @@ class Explained:
     """What became of one call: its pattern, the tensors in the pattern's slots, and how far it is trusted."""
 
     body: Body
-    status: str  # verified, recorded, opaque
-    reason: str
+    status: Status
+    reason: Words
     pattern: Pattern | None = None
     uids: list[Uid | None] | None = None
     reused: bool = False
@@ -99,11 +101,11 @@ class Explainer:
         try:
             return self._explained(body)
         except Exception as error:
-            return Explained(body, "opaque", f"it could not be explained ({type(error).__name__}: {first_line(error)})")
+            return Explained(body, OPAQUE, reasons.NOT_EXPLAINED(error=f"{type(error).__name__}: {first_line(error)}"))
 
     def _explained(self, body: Body) -> Explained:
         if body.suspended is not None:
-            return Explained(body, "opaque", body.suspended)
+            return Explained(body, OPAQUE, body.suspended)
         if body.hazard is None:
             patterns = _patterns(body)
             for pattern in patterns:
@@ -111,35 +113,35 @@ class Explainer:
                 if found is not None:
                     if len(patterns) > 1:
                         pattern.fits(body.module)
-                    return Explained(body, "verified", _why(pattern), pattern, found.uids, reused=True)
+                    return Explained(body, VERIFIED, _why(pattern), pattern, found.uids, reused=True)
         traced, reason = self._attempt(body)
         if traced is not None:
             found = match(traced, body, self._values)
             if found is not None:
                 traced.traits = traits_of(body.module)
                 _remember(body, traced)
-                return Explained(body, "verified", _why(traced), traced, found.uids)
-            reason = "its graph does not match what ran"
+                return Explained(body, VERIFIED, _why(traced), traced, found.uids)
+            reason = reasons.GRAPH_DIFFERS()
         recorded, uids = pattern_of_tape(body, self._values)
-        return Explained(body, "recorded", reason, recorded, uids)
+        return Explained(body, RECORDED, reason, recorded, uids)
 
-    def _attempt(self, body: Body) -> tuple[Pattern | None, str]:
+    def _attempt(self, body: Body) -> tuple[Pattern | None, Words]:
         """The pattern of a body that is run again symbolically; without one, the reason."""
         if body.hazard is not None:
             return None, body.hazard
         if self._kept and not self._kept.isdisjoint(body.met()) and not _is_torch(body.forward):
-            return None, "the program keeps a tensor of it in a place of its own"
+            return None, reasons.KEPT_ELSEWHERE()
         tracer = ModuleTracer(body, self._values, self._is_altered_for)
         pattern, reason = self._traced(tracer, body)
         tracer.forget()
         if taken_back(tracer.made, self._values.tensor):
-            return None, "the program keeps a tensor of it in a place of its own"
+            return None, reasons.KEPT_ELSEWHERE()
         return pattern, reason
 
     def _is_altered_for(self, module: nn.Module) -> bool:
         return self._state is not None and self._state.is_altered_for(module)
 
-    def _traced(self, tracer: ModuleTracer, body: Body) -> tuple[Pattern | None, str]:
+    def _traced(self, tracer: ModuleTracer, body: Body) -> tuple[Pattern | None, Words]:
         if self._tracing is None:
             self._tracing = _Tracing()
             self._tracing.begin(self._modules)
@@ -154,23 +156,23 @@ class Explainer:
                 pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
             if state is not None:
                 pattern.only_here = _only_here(state, tracer)
-            return pattern, ""
+            return pattern, NO_REASON
         except Mismatch as error:
-            return None, at(str(error), raised_at(error) or tracer.line())
+            return None, at(error.reason, raised_at(error) or tracer.line())
         except RecursionError:
-            return None, "the body nests too deep to run it again"
+            return None, reasons.NESTS_TOO_DEEP()
         except Exception as error:  # whatever the body's Python does with stand-ins
-            what = f"run again without data, it raises {type(error).__name__}: {first_line(error)}"
-            return None, at(what, raised_at(error))
+            what = f"{type(error).__name__}: {first_line(error)}"
+            return None, at(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
 
 
-def _only_here(state: State, tracer: ModuleTracer) -> str:
+def _only_here(state: State, tracer: ModuleTracer) -> Words | None:
     """Why the graph of a body does not do all that its Python does."""
     if state.changed:
-        return "its Python changes attributes or other objects that last, and a graph does not"
+        return reasons.CHANGES_WHAT_LASTS()
     if tracer.around.altered:
-        return f"{tracer.around.altered}, and a graph does not"
-    return "its Python draws random numbers of its own, and a graph does not" if state.drew else ""
+        return tracer.around.altered
+    return reasons.DRAWS_RANDOM_NUMBERS() if state.drew else None
 
 
 _COMPUTING = frozenset(
@@ -202,10 +204,9 @@ def _is_torch(forward: Callable[..., Any]) -> bool:
     return str(getattr(forward, "__module__", "")).startswith("torch.nn.")
 
 
-def _why(pattern: Pattern) -> str:
-    if not pattern.guards:
-        return ""
-    return "; ".join(str(guard) for guard in pattern.guards[:3]) + ("; …" if len(pattern.guards) > 3 else "")
+def _why(pattern: Pattern) -> Words:
+    """The first assumptions of a verified graph."""
+    return assumptions(list(map(str, pattern.guards)))
 
 
 # Patterns of classes -----------------------------------------------------------------------------

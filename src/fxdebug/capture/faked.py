@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fxdebug.capture import wrap
+from fxdebug.capture import reasons, wrap
 from fxdebug.capture.aside import aside
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import is_same
@@ -35,6 +35,7 @@ from fxdebug.capture.metadata import HOOKS, LAYOUT
 from fxdebug.capture.nested import differs_inside
 from fxdebug.capture.pattern import Pattern
 from fxdebug.capture.reach import Reach
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.resting import resting
 from fxdebug.capture.source import begins, short
 from fxdebug.capture.standin import Mismatch
@@ -46,7 +47,7 @@ from fxdebug.errors import first_line
 
 def checked(
     built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor], on_copies: bool = False
-) -> str | None:
+) -> Words | None:
     """Run the body on inputs like these and match the tape: why is the graph not what it does? ``None`` if it is.
 
     On fake tensors, for nothing; where these cannot tell (a branch on a value, a size that depends on values,
@@ -54,7 +55,7 @@ def checked(
     there at once where they are known not to (``on_copies``). The graph runs too, to see that the calls in it do
     what they do in the body.
     """
-    problem: str | None = None
+    problem: Words | None = None
     for instead in (_Copied,) if on_copies or _has_scripted(module) else (_Faked, _Copied):
         try:
             native = _tape(built.pattern, instead, module, None, (args, kwargs))
@@ -68,7 +69,8 @@ def checked(
                 with_graph = _tape(built.pattern, instead, module, graph, (tuple(tensors), {}))
                 problem = differs_inside(native, with_graph)
         except Exception as error:
-            problem = f"it cannot be checked for these inputs ({type(error).__name__}: {first_line(error)})"
+            what = error.reason if type(error) is Mismatch else f"{type(error).__name__}: {first_line(error)}"
+            problem = reasons.NOT_CHECKED(error=what)
         if problem is None:
             break
     return problem
@@ -195,6 +197,10 @@ class _Instead(TorchFunctionMode):
         return self._given[id(thing)][1]
 
 
+class _NotToldByFakes(Exception):
+    """Fake tensors do not have what the body asks for: copies are asked next. No user reads this."""
+
+
 class _Faked(_Instead):
     """Fake tensors: they have sizes and no data."""
 
@@ -210,9 +216,9 @@ class _Faked(_Instead):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in LAYOUT and args and id(args[0]) not in self._originals and not self.is_foreign(args[0]):
-            raise Mismatch("it asks how a result lies in memory, which fake tensors do not tell")
+            raise _NotToldByFakes("how a result lies in memory")
         if func in _READING or (func in _MAKING and _has_tensors_inside((*args, *(kwargs or {}).values()))):
-            raise Mismatch("it reads numbers out of memory, and fake tensors have none")
+            raise _NotToldByFakes("the numbers in memory")
         return super().__torch_function__(func, types, args, kwargs)
 
     def __enter__(self) -> Any:
@@ -293,8 +299,8 @@ class _Copied(_Instead):
         self._scripted.__exit__(*error)
 
 
-def _answer(attempt: Match, pattern: Pattern) -> str | None:
-    """The first question about a value that has another answer here, in words."""
+def _answer(attempt: Match, pattern: Pattern) -> Words | None:
+    """The first question about a value that has another answer here."""
     last = len(pattern.nodes) if attempt.failed_at is None else attempt.failed_at + 1
     reached = min(len(attempt.body.entries), last)
     for guard in pattern.guards:
@@ -302,25 +308,22 @@ def _answer(attempt: Match, pattern: Pattern) -> str | None:
             continue
         answer, expected = attempt.body.entries[guard.node].out, pattern.nodes[guard.node].out
         if type(answer) is not type(expected) or not is_same(answer, expected):
-            return f"the graph was made where {guard}; here it is {answer!r}"
+            return reasons.OTHER_ANSWER(assumption=guard, answer=repr(answer))
     return None
 
 
-def _difference(attempt: Match, pattern: Pattern) -> str:
-    """Where the tape leaves the graph, in words."""
+def _difference(attempt: Match, pattern: Pattern) -> Words:
+    """Where the tape leaves the graph."""
     index = attempt.failed_at
     entries = attempt.body.entries
     if index is None:
-        return "its arguments or results are arranged differently for these inputs"
+        return reasons.ARRANGED_OTHERWISE()
     if index >= len(pattern.nodes) or index >= len(entries):
         entry = entries[index] if index < len(entries) else None
-        more = "more" if entry is not None else "fewer"
+        runs = reasons.RUNS_MORE if entry is not None else reasons.RUNS_FEWER
         line = entry.line if entry is not None else pattern.nodes[index].line
-        return f"{_HERE} it runs {more} operations{_at(line)}"
-    return f"{_HERE} it does something else{_at(entries[index].line)}"
-
-
-_HERE = "for these inputs, and as the model is now,"
+        return runs(place=_at(line))
+    return reasons.RUNS_OTHER(place=_at(entries[index].line))
 
 
 def _at(line: Any) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxdebug.capture import reasons
 from fxdebug.capture.standin import Mismatch
 
 
@@ -28,6 +29,6 @@ class NothingWritten(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
-            raise Mismatch(f"{func} ran past the tape")
+            raise Mismatch(reasons.BELOW_PYTHON(operation=func))
         with torch._C.DisableTorchFunction():  # the guide is still on
             return func(*args, **(kwargs or {}))

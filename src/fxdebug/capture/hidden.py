@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import FunctionType
 
+from fxdebug.capture import reasons
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import uids_in
 from fxdebug.capture.describe import type_name
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.seen import Uid
 
 
-def hidden_input(body: Body, outermost: Body) -> str | None:
-    """In words: a call inside ``body`` takes a tensor of the run that nothing hands it. ``None``: there is none.
+def hidden_input(body: Body, outermost: Body) -> Words | None:
+    """The reason where a call inside ``body`` takes a tensor of the run that nothing hands it. ``None``: there is none.
 
     ``outermost`` is the run's first body: its arguments, and what is computed in it, are tensors of the run.
     """
@@ -30,18 +32,18 @@ def hidden_input(body: Body, outermost: Body) -> str | None:
     for each in inner:
         foreign = (_taken(each) - from_inside) & of_the_run
         if foreign:
-            return f"{type_name(type(each.module))} in it takes a tensor that is no argument of it"
+            return reasons.HIDDEN_TENSOR(module=type_name(type(each.module)))
     return None
 
 
-def set_by_a_caller(body: Body) -> str | None:
-    """In words: what a caller changed for this call and the calls in it, so that it did other things than alone."""
+def set_by_a_caller(body: Body) -> Words | None:
+    """What a caller changed for this call and the calls in it, so that it did other things than alone."""
     if body.under is not None:
-        return f"it ran under a mode of its caller's ({body.under})"
+        return reasons.RAN_UNDER_CALLERS_MODE(modes=body.under)
     for each in (body, *_below(body)):
         ran, has = (getattr(forward, "__func__", forward) for forward in (each.forward, each.module.forward))
         if type(ran) is type(has) is FunctionType and ran is not has and "__fxdebug__" not in has.__dict__:
-            return f"{type_name(type(each.module))} ran another forward than it has"
+            return reasons.RAN_OTHER_FORWARD(module=type_name(type(each.module)))
     return None
 
 

@@ -25,9 +25,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from fxdebug.capture import reasons
 from fxdebug.capture.distributed import communicating
 from fxdebug.capture.hooks.patch import Attribute, Patch, SharedPatch
 from fxdebug.capture.own_state import is_out_of_reach
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.settings import must_not_be_set
 from fxdebug.capture.standin import Mismatch
 
@@ -57,7 +59,7 @@ def _no_garbage(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-def _refuse(what: str) -> Callable[..., Any]:
+def _refuse(what: Words) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise Mismatch(what)
 
@@ -70,7 +72,7 @@ _open = builtins.open
 
 def _open_to_read(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
     if set(mode) & set("wax+") and not _is_importing():
-        raise Mismatch("it writes to a file")
+        raise Mismatch(reasons.WRITES_FILE())
     return _open(file, mode, *args, **kwargs)
 
 
@@ -104,7 +106,7 @@ def end(who: object) -> None:
 def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A scripted function is no torch function: no mode hears of it; what it writes to would be written to twice."""
     if _mine.stands_for is None:
-        raise Mismatch("it runs a scripted function")
+        raise Mismatch(reasons.RUNS_SCRIPTED())
     args, kwargs = tree_map(_mine.stands_for, (args, kwargs))
     return _call_scripted(function, *args, **kwargs)
 
@@ -212,27 +214,27 @@ _ALWAYS: tuple[Patch, ...] = (
     ),
     *_group(
         "functions that ask for input or change files",
-        (builtins, "input", _refuse("it asks for input")),
+        (builtins, "input", _refuse(reasons.ASKS_FOR_INPUT())),
         (builtins, "open", _open_to_read),
         (io, "open", _open_to_read),
-        (os, "write", _refuse("it writes to a file (os.write)")),
-        *((os, name, _refuse(f"it changes files (os.{name})")) for name in _CHANGES_FILES),
+        (os, "write", _refuse(reasons.WRITES_FILE_BY(function="os.write"))),
+        *((os, name, _refuse(reasons.CHANGES_FILES(function=f"os.{name}"))) for name in _CHANGES_FILES),
     ),
     *_group(
         "functions that start threads or processes, or talk to them",
-        (threading, "_start_new_thread", _refuse("it starts a thread")),
-        (threading, "_start_joinable_thread", _refuse("it starts a thread")),  # since Python 3.13
-        (subprocess.Popen, "__init__", _refuse("it starts a process")),
-        *((os, name, _refuse(f"it acts on processes (os.{name})")) for name in _STARTS),
-        (socket, "create_connection", _refuse("it opens a connection")),
-        (queue.Queue, "put", _refuse("it puts something in a queue")),
-        (queue.Queue, "get", _refuse("it takes something from a queue")),
+        (threading, "_start_new_thread", _refuse(reasons.STARTS_THREAD())),
+        (threading, "_start_joinable_thread", _refuse(reasons.STARTS_THREAD())),  # since Python 3.13
+        (subprocess.Popen, "__init__", _refuse(reasons.STARTS_PROCESS())),
+        *((os, name, _refuse(reasons.ACTS_ON_PROCESSES(function=f"os.{name}"))) for name in _STARTS),
+        (socket, "create_connection", _refuse(reasons.OPENS_CONNECTION())),
+        (queue.Queue, "put", _refuse(reasons.PUTS_IN_QUEUE())),
+        (queue.Queue, "get", _refuse(reasons.TAKES_FROM_QUEUE())),
     ),
     *_group(
         "functions of the garbage collector",
         (gc, "collect", _no_garbage),
-        (gc, "enable", _refuse("it switches the garbage collector on")),
-        (gc, "disable", _refuse("it switches the garbage collector off")),
+        (gc, "enable", _refuse(reasons.COLLECTOR_ON())),
+        (gc, "disable", _refuse(reasons.COLLECTOR_OFF())),
     ),
     *_group(
         "functions that set something of the process or of torch",
@@ -241,7 +243,7 @@ _ALWAYS: tuple[Patch, ...] = (
     Attribute("torch.jit.ScriptFunction.__call__", torch.jit.ScriptFunction, "__call__", _for_hushed(_scripted)),
     *(Attribute("the streams of sys", sys, name, _muted) for name in _STREAMS),
 )
-_talking = _refuse("it communicates with other processes")
+_talking = _refuse(reasons.COMMUNICATES())
 
 
 class _Hushing(SharedPatch):

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from fxdebug.capture import reasons
 from fxdebug.capture.blocks import closed
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.pattern import Pattern, member
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import evaluate
 from fxdebug.capture.values import Values
@@ -162,7 +164,11 @@ def _bound(bound: Any) -> str:
 
 
 class Refused(Exception):
-    """A graph is not run: the message says which assumption does not hold, or what is missing."""
+    """A graph is not run: ``reason`` says which assumption does not hold, or what is missing."""
+
+    def __init__(self, reason: Words) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Executor(fx.Interpreter):
@@ -215,7 +221,7 @@ class Executor(fx.Interpreter):
             expected = self._expected[index]
             if type(result) is not type(expected) or not is_same(result, expected):
                 guard = self._answers[index]
-                raise Refused(f"the graph was made where {guard}; here it is {result!r}")
+                raise Refused(reasons.OTHER_ANSWER(assumption=guard, answer=repr(result)))
         return result
 
 
@@ -235,19 +241,19 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
     kind = type(template)
     if kind is Slot:
         if not isinstance(thing, Tensor):
-            raise Refused(f"a tensor is expected where {type(thing).__name__} was passed")
+            raise Refused(reasons.TENSOR_EXPECTED(given=type(thing).__name__))
         if into.setdefault(template.number, thing) is not thing:
-            raise Refused("one and the same tensor is expected in two places, and two were passed")
+            raise Refused(reasons.SAME_TENSOR_EXPECTED())
     elif kind in (tuple, list):
         if type(thing) is not kind and (kind is list or type(thing) is not torch.Size):
-            raise Refused(f"a {kind.__name__} is expected where {type(thing).__name__} was passed")
+            raise Refused(reasons.KIND_EXPECTED(kind=kind.__name__, given=type(thing).__name__))
         if len(thing) != len(template):
-            raise Refused(f"{len(template)} items are expected where {len(thing)} were passed")
+            raise Refused(reasons.ITEMS_EXPECTED(count=len(template), given=len(thing)))
         for x, y in zip(template, thing):
             bindings(pattern, x, y, into)
     elif kind is dict:
         if type(thing) is not dict or not have_same_keys(thing, template):
-            raise Refused(f"the keyword arguments are {', '.join(map(str, template)) or 'none'}")
+            raise Refused(reasons.KEYWORDS_EXPECTED(names=", ".join(map(str, template)) or "none"))
         for key, item in template.items():
             bindings(pattern, item, thing[key], into)
     elif kind is Struct:
@@ -255,13 +261,13 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
 
         members = members_of(thing) if type(thing) is template.type else None
         if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
-            raise Refused(f"a {template.type.__name__} with the same fields is expected")
+            raise Refused(reasons.FIELDS_EXPECTED(kind=template.type.__name__))
         for x, y in zip(template.items, members[1]):
             bindings(pattern, x, y, into)
     elif kind is Held:
-        raise Refused(f"it works on a {template.type.__name__}, whose state is not part of the graph")
+        raise Refused(reasons.WORKS_ON(kinds=f"a {template.type.__name__}"))
     elif kind is not Attribute and (type(thing) is not kind or not is_same(thing, template)):
-        raise Refused(f"it holds for the argument {template!r}, not for {thing!r}")
+        raise Refused(reasons.HOLDS_FOR(expected=repr(template), given=repr(thing)))
 
 
 __all__ = ["Executor", "Joiner", "Refused", "bindings", "plain_item"]

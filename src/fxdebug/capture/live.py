@@ -13,6 +13,7 @@ import torch
 import torch.fx
 from torch import nn
 
+from fxdebug.capture import reasons
 from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.explain import Explained, Explainer
@@ -55,9 +56,10 @@ class Live:
         self._explain()
         explained = self._explained.get(call.index - self._shift)
         if explained is None or explained.status != VERIFIED or explained.pattern is None:
-            status = "opaque" if explained is None else explained.status
-            reason = "" if explained is None else f": {explained.reason}"
-            raise UsageError(f"the graph of {call.id} is {status} and can only be shown{reason}")
+            if explained is None:
+                raise UsageError(reasons.ONLY_SHOWN(call=call.id, status=OPAQUE))
+            because, status = explained.reason, explained.status
+            raise UsageError(reasons.ONLY_SHOWN_BECAUSE(call=call.id, status=status, reason=because))
         body, inputs = explained.body, (explained.uids or [])[: explained.pattern.inputs]
         kinds = [self._values.objects[uid].type for uid in inputs if uid is not None]
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
@@ -66,7 +68,7 @@ class Live:
             return GraphOfCall(built_of(explained.pattern), body.module, call.id, kinds, hidden)
         except (AttributeError, KeyError, TypeError) as error:  # what it names was taken away or put elsewhere since
             changed = f"{type(error).__name__}: {first_line(error)}"
-            raise UsageError(f"the graph of {call.id} does not fit its module as it is now: {changed}") from None
+            raise UsageError(reasons.FITS_NO_MORE(call=call.id, error=changed)) from None
 
     def explained(self, index: int) -> Explained | None:
         """What became of a call, by its index in the trace."""
@@ -85,8 +87,7 @@ class Live:
     def _body(self, index: int, graphs: list[Graph], numbers: dict[int, int]) -> Body:
         explained = self._explained.get(index)
         if explained is None:
-            other = "a method other than forward: what it does besides calling modules is not noted"
-            return Body(OPAQUE, other if index < 0 else "no operation of it was noted")
+            return Body(OPAQUE, reasons.OTHER_METHOD() if index < 0 else reasons.NOTHING_NOTED())
         if explained.pattern is None:
             return Body(explained.status, explained.reason)
         built = built_of(explained.pattern)

@@ -12,17 +12,19 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture import reasons
 from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, have_same_keys, is_same
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.pattern import is_another_of
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import short
 from fxdebug.capture.values import Values
 
 
-def differs_inside(native: tuple[Body, Values], graph: tuple[Body, Values]) -> str | None:
-    """In words: which call does something else where the graph makes it. ``None``: none does."""
+def differs_inside(native: tuple[Body, Values], graph: tuple[Body, Values]) -> Words | None:
+    """Which call does something else where the graph makes it. ``None``: none does."""
     (body, values), (other, others) = native, graph
     return _Comparison(_names(body.module, values), _names(other.module, others)).of_calls(body, other)
 
@@ -41,28 +43,28 @@ class _Comparison:
         self._others = others
         self._pairs: dict[Uid, Uid] = {}
 
-    def of_calls(self, body: Body, other: Body) -> str | None:
+    def of_calls(self, body: Body, other: Body) -> Words | None:
         calls, others = list(_calls(body)), list(_calls(other))
         if len(calls) != len(others):
-            return "it makes other calls than its graph"
+            return reasons.OTHER_CALLS()
         for call, its in zip(calls, others):
             problem = self._of(call, its)
             if problem is not None:
                 return problem
         return None
 
-    def _of(self, call: Body, other: Body) -> str | None:
+    def _of(self, call: Body, other: Body) -> Words | None:
         name = type_name(type(call.module))
         if call.module is not other.module and not is_another_of(call.module, other.module):
-            return f"{name} is called where the graph calls {type_name(type(other.module))}"
+            return reasons.OTHER_MODULE(module=name, other=type_name(type(other.module)))
         self._pairs = {}
         if not self._same((call.args, call.kwargs), (other.args, other.kwargs)):
-            return f"{name} in it is given something else than by the graph"
+            return reasons.CALL_GIVEN_OTHER(module=name)
         for entry, its in zip(call.entries, other.entries):
             if not self._is_same_step(entry, its):
-                return f"{name} in it does something else than alone" + _at(entry)
+                return reasons.CALL_RUNS_OTHER(module=name, place=_at(entry))
         if len(call.entries) != len(other.entries) or not self._same(call.out, other.out):
-            return f"{name} in it does something else than alone"
+            return reasons.CALL_RUNS_OTHER(module=name, place="")
         return self.of_calls(call, other)
 
     def _is_same_step(self, entry: Entry, other: Entry) -> bool:

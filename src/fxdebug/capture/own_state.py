@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from fxdebug.capture import reasons
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.standin import Mismatch
 
 
@@ -83,18 +85,18 @@ def stub(thing: Any) -> Any:
     if issubclass(kind, functools._lru_cache_wrapper):
         return thing.__wrapped__  # what is computed with stand-ins must not be remembered
     if issubclass(kind, io.IOBase):
-        return _OutOfReach(thing, "it uses a file that the program holds open")
+        return _OutOfReach(thing, reasons.USES_OPEN_FILE())
     homes = {base.__module__.partition(".")[0].removeprefix("_") for base in kind.__mro__}
     is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"  # Python's own queues are looked into
     if is_outward or issubclass(kind, _SIGNALS):
-        return _OutOfReach(thing, f"it uses a {kind.__name__} that the program holds")
+        return _OutOfReach(thing, reasons.USES_HELD(kind=kind.__name__))
     if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodType)):
         owner = stub(thing.__self__)
         return _OutOfReach(thing, vars(owner)["_why"]) if type(owner) is _OutOfReach else None
     if kind.__module__ == "numpy" and hasattr(thing, "nbytes") and thing.nbytes >= _LARGE and thing.flags.writeable:
-        return _OutOfReach(thing, "it uses a large array of numpy's that the program holds")
+        return _OutOfReach(thing, reasons.USES_LARGE_ARRAY())
     if hasattr(kind, "__next__"):
-        return _OutOfReach(thing, "it takes from an iterator that the program holds")
+        return _OutOfReach(thing, reasons.USES_ITERATOR())
     return None
 
 
@@ -114,7 +116,7 @@ _SIGNALS = (threading.Semaphore, threading.Event, threading.Condition, threading
 class _OutOfReach:
     """Stands in front of an object while bodies are traced: in the tracing thread, using it ends the trace."""
 
-    def __init__(self, thing: Any, why: str) -> None:
+    def __init__(self, thing: Any, why: Words) -> None:
         self.__dict__.update(_thing=thing, _why=why, _thread=threading.get_ident())
 
     def _use(self) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.context import Context
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.source import Line
 
 
@@ -93,7 +94,7 @@ class Pattern:
     reusable: bool = True
     fitted: set[int] = field(default_factory=set)  # ids of modules it fitted: where several could, it is tried first
     traits: tuple[Any, ...] = ()  # of the module it was traced for
-    only_here: str = ""  # in words: what its Python does that a graph does not, so that it is not run elsewhere
+    only_here: Words | None = None  # what its Python does that a graph does not, so that it is not run elsewhere
     built: Any = None  # the torch.fx graph, once somebody has looked at it
 
     def fits(self, module: nn.Module) -> None:

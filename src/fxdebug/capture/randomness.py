@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from fxdebug.capture import reasons
+from fxdebug.capture.reasons import Reason
 from fxdebug.capture.standin import Mismatch
 
 _FIRST = 0x6678_6465_6275_6700  # seeds that no program sets
@@ -20,10 +22,10 @@ class Moving:
         self._state = torch.get_rng_state()
         self._seed = torch.default_generator.initial_seed()
 
-    def on(self, where: str = "before") -> None:
+    def on(self, reason: Reason = reasons.SETS_RANDOM_STATE) -> None:
         """The body goes on to its next operation. Raises :class:`Mismatch` if it set the state since the last one."""
         if torch.default_generator.initial_seed() != self._seed:
-            raise Mismatch(f"its Python sets the state of torch's random numbers, {where}")
+            raise Mismatch(reason())
         self._seed = _FIRST if self._seed < _FIRST else self._seed + 1
         torch.default_generator.manual_seed(self._seed)
 

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from fxdebug.capture import resumable, threads
+from fxdebug.capture import reasons, resumable, threads
 from fxdebug.capture.aside import aside
 from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.context import context_now
 from fxdebug.capture.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure, has_submodules
 from fxdebug.capture.gradients import no_gradients
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.source import Line, caller_line, came_through
 from fxdebug.capture.steps import Steps
 from fxdebug.capture.structure import Structure
@@ -148,7 +149,7 @@ class Recorder:
         stack = self._stacks.get(get_ident())
         return stack[-1] if stack else threads.origin(self)
 
-    def not_again(self, frame: Frame, why: str) -> None:
+    def not_again(self, frame: Frame, why: Words) -> None:
         """The body of this call must not be run once more to explain it."""
         body = None if self.bodies is None else self.bodies.by_index.get(frame.index)
         if body is not None:
@@ -159,7 +160,7 @@ class Recorder:
         for tensor in tensors:
             self.values.forget(tensor)
         for frame in self._stacks.get(get_ident()) or ():
-            self.not_again(frame, "it swaps tensors")
+            self.not_again(frame, reasons.SWAPS_TENSORS())
 
     def _enter(
         self,
@@ -223,9 +224,9 @@ class Recorder:
         previous, stack.subject = stack.subject, frame
         try:
             if frame.thread is not None:
-                self.not_again(frame, "it ran in a thread of its own")
+                self.not_again(frame, reasons.OWN_THREAD())
             if type(output) in resumable.KINDS:
-                self.not_again(frame, "its forward goes on after it has returned")
+                self.not_again(frame, reasons.GOES_ON())
             frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
             if self._listeners:
                 with self._lock:

@@ -21,11 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from fxdebug.capture import reasons
 from fxdebug.capture.context import in_context
 from fxdebug.capture.faked import checked
 from fxdebug.capture.fxgraph import Absent, Built
 from fxdebug.capture.interpreter import Executor, Refused, bindings
 from fxdebug.capture.pattern import member
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.traced import is_traced
 from fxdebug.errors import UsageError, first_line
 
@@ -33,7 +35,7 @@ from fxdebug.errors import UsageError, first_line
 class GraphOfCall(fx.GraphModule):
     """A verified body, callable as the module's ``forward`` is; ``guards`` are the assumptions it rests on."""
 
-    def __init__(self, built: Built, module: nn.Module, name: str, kinds: Sequence[str], hidden: str | None) -> None:
+    def __init__(self, built: Built, module: nn.Module, name: str, kinds: Sequence[str], hidden: Words | None) -> None:
         super().__init__(*_renamed(_root(built, module), built.graph), class_name=type(module).__name__)
         object.__setattr__(self, "_what", (built, module, name))
         object.__setattr__(self, "_kinds", list(kinds))
@@ -54,7 +56,7 @@ class GraphOfCall(fx.GraphModule):
             bindings(built.pattern, built.pattern.kwargs, kwargs, slots)
             if built.opaque:
                 kinds = sorted({o.type.__name__ for o in built.objects.values() if isinstance(o, Absent)})
-                raise Refused(f"it works on {', '.join(kinds)}, whose state is not part of the graph")
+                raise Refused(reasons.WORKS_ON(kinds=", ".join(kinds)))
             alone = self._hidden or built.pattern.only_here
             if alone:
                 raise Refused(alone)
@@ -69,9 +71,9 @@ class GraphOfCall(fx.GraphModule):
                 problem = checked(built, module, args, kwargs, tensors, on_copies=True)
                 if problem is None or type(error).__name__ in problem:  # so does the body
                     raise
-                raise Refused(f"an operation raises {type(error).__name__}: {first_line(error)}") from None
+                raise Refused(reasons.RAISES(error=f"{type(error).__name__}: {first_line(error)}")) from None
         except Refused as error:
-            raise UsageError(f"the graph of {name} does not hold here: {error}") from None
+            raise UsageError(reasons.HOLDS_NOT(call=name, reason=error.reason)) from None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> fx.GraphModule:
         """A plain one, as ``copy.copy`` makes it, with parameters of its own."""
@@ -97,7 +99,7 @@ class GraphOfCall(fx.GraphModule):
         built, module, _ = self._what
         for kind, tensor in zip(self._kinds, tensors):
             if type(tensor).__name__ != kind:
-                raise Refused(f"it was made with a {kind} where a {type(tensor).__name__} is given")
+                raise Refused(reasons.MADE_WITH(kind=kind, given=type(tensor).__name__))
         problem = checked(built, module, args, kwargs, tensors)
         if problem is not None:
             raise Refused(problem)

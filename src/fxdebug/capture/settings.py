@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 
+from fxdebug.capture import reasons
 from fxdebug.capture.own_state import back_to_what_it_is
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.surroundings import environment
 
 # What decides how torch computes besides what a graph says: ``torch._C._set_…``
@@ -37,28 +39,28 @@ _LOGGING = (
     (logging.Filterer, "addFilter removeFilter"), (logging, "disable"),
 )  # fmt: skip
 _PROCESS = (
-    (os, "umask chdir fchdir nice sched_setaffinity", "it changes a setting of the process's"),
-    (sys, "setrecursionlimit setswitchinterval", "it changes a setting of the process's"),  # recordings set them, too
-    (signal, "signal alarm setitimer", "it changes what happens on a signal"),
-    (atexit, "register unregister", "it changes what happens when the program ends"),
+    (os, "umask chdir fchdir nice sched_setaffinity", reasons.CHANGES_PROCESS_SETTING),
+    (sys, "setrecursionlimit setswitchinterval", reasons.CHANGES_PROCESS_SETTING),  # recordings set them, too
+    (signal, "signal alarm setitimer", reasons.CHANGES_SIGNALS),
+    (atexit, "register unregister", reasons.CHANGES_EXIT),
 )
 
 
-def must_not_be_set() -> Iterator[tuple[Any, str, str]]:
+def must_not_be_set() -> Iterator[tuple[Any, str, Words]]:
     """The owner and the name of each function that sets one, and what a body does that calls it."""
     named = [(torch._C, f"_set_{name}") for name in _TORCHS]
     named += [(owner, name) for owner in (torch, torch._C) for name in _OTHERS_OF_TORCHS]
     for owner, name in named:
         if hasattr(owner, name):
-            yield owner, name, f"it changes a setting of torch's ({name.lstrip('_')})"
-    yield torch.backends.ContextProp, "__set__", "it changes a setting of torch's (torch.backends)"
+            yield owner, name, reasons.CHANGES_TORCH_SETTING(name=name.lstrip("_"))
+    yield torch.backends.ContextProp, "__set__", reasons.CHANGES_TORCH_SETTING(name="torch.backends")
     for kind, names in _LOGGING:
         for name in names.split():
-            yield kind, name, f"it changes what is logged ({name})"
-    for owner, names, why in _PROCESS:
+            yield kind, name, reasons.CHANGES_LOGGING(name=name)
+    for owner, names, reason in _PROCESS:
         for name in names.split():
             if hasattr(owner, name):
-                yield owner, name, f"{why} ({owner.__name__}.{name})"
+                yield owner, name, reason(name=f"{owner.__name__}.{name}")
 
 
 def rewinds() -> list[Callable[[], bool]]:

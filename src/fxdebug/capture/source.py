@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.wrap import stands_in
 
 _HERE = str(Path(__file__).parent.parent) + os.sep  # the whole package: the root is called by the door
@@ -204,9 +205,9 @@ def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
     return False
 
 
-def at(what: str, line: Line | None) -> str:
+def at(what: Words, line: Line | None) -> Words:
     """A remark, with the line it is about."""
-    return what if line is None else f"{what} ({short(line)})"
+    return what if line is None else Words(f"{what} ({short(line)})")
 
 
 def short(line: Line) -> str:

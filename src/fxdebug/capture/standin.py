@@ -18,11 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxdebug.capture import reasons
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.seen import Uid
 
 
 class Mismatch(Exception):
-    """The symbolic trace is not what ran; the message says how, in a user's words."""
+    """The symbolic trace is not what ran: ``reason`` says how."""
+
+    def __init__(self, reason: Words) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -61,7 +67,7 @@ class Standin(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise Mismatch(f"{func} ran past the tape")
+        raise Mismatch(reasons.BELOW_PYTHON(operation=func))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"<stand-in {int(self.uid)}>"

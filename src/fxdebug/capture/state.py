@@ -17,18 +17,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxdebug.capture import reasons
 from fxdebug.capture.own_state import rewind, stub
 from fxdebug.capture.places import Mapping, Together, places_of
 from fxdebug.capture.reach import Reach, mappings_of
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.references import Passed, References, references_to
 from fxdebug.capture.settings import rewinds
 from fxdebug.capture.undisturbed import is_alone, undisturbed
 
-__all__ = ["TOO_MUCH", "Passed", "References", "State", "references_to"]
-
-TOO_MUCH = "the program holds more objects than could be put back if it were run again"
-
-UNMOVED = "the program holds a {} in a tuple, a set or the like, where it cannot be kept from being used twice"
+__all__ = ["Passed", "References", "State", "references_to"]
 
 
 class State:
@@ -40,7 +38,8 @@ class State:
 
     def __init__(self, model: nn.Module, given: Iterable[Any] = ()) -> None:
         found = Reach(model, given=given)
-        self.why_not = "" if found.is_complete else TOO_MUCH  # in words: what cannot be put back, or kept out of reach
+        # what cannot be put back, or kept out of reach
+        self.why_not: Words | None = None if found.is_complete else reasons.HOLDS_TOO_MUCH()
         self._places = places_of(found)
         self._empty = found.empty
         self._rewinds = [back for thing in found.others if (back := rewind(thing)) is not None]
@@ -51,7 +50,7 @@ class State:
                 and id(thing) in found.fixed
                 and not issubclass(type(thing), functools._lru_cache_wrapper)
             ):
-                self.why_not = self.why_not or UNMOVED.format(type(thing).__name__)
+                self.why_not = self.why_not or reasons.HELD_FAST(kind=type(thing).__name__)
         self._swaps = [swap for place in self._places for swap in place.swaps(stubs)] if stubs else []
         self._swapped = [place for place in self._places if place.swaps(stubs)] if stubs else []
         self._mappings = [place for place in self._places if isinstance(place, Mapping)]

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.utils._device import DeviceContext
 
+from fxdebug.capture import reasons
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.standin import Mismatch
 
 # Settings that are variables of torch's Python. Each is looked at where it matters.
@@ -39,7 +41,7 @@ class Surroundings:
     """
 
     def __init__(self, is_altered_for: Callable[[nn.Module], bool]) -> None:
-        self.altered = ""  # in words: what was other for a module that the body called
+        self.altered: Words | None = None  # what was other for a module that the body called
         self._is_altered_for = is_altered_for
 
     def begin(self) -> None:
@@ -56,29 +58,29 @@ class Surroundings:
         if torch._C._len_torch_dispatch_stack() or self._modes:
             modes = computing_modes()
             if modes != self._modes:
-                raise Mismatch(f"it computes under a mode of its own ({names_of(modes) or 'none'})")
+                raise Mismatch(reasons.OWN_MODE(modes=names_of(modes) or "none"))
         if function is torch.functional.einsum and _values(_EINSUM) != self._einsum:
-            raise Mismatch("it changes a setting of torch's (opt_einsum)")
+            raise Mismatch(reasons.CHANGES_TORCH_SETTING(name="opt_einsum"))
 
     def call(self, module: nn.Module) -> None:
         """The body calls a module: is anything other for it now? A graph calls it as things are."""
         self.operation()
         if not self.altered:
-            self.altered = self._other() or ""
+            self.altered = self._other()
         if not self.altered and self._is_altered_for(module):
-            self.altered = "its Python changes attributes or other objects around a call"
+            self.altered = reasons.CHANGES_AROUND_CALL()
 
-    def _other(self) -> str | None:
-        """In words: what is other now than when the body began."""
+    def _other(self) -> Words | None:
+        """What is other now than when the body began."""
         functions = changing_modes()
         if functions != self._functions:
-            return f"its Python calls a module under a mode of its own ({names_of(functions[len(self._functions) :])})"
+            return reasons.MODE_AROUND_CALL(modes=names_of(functions[len(self._functions) :]))
         if _values(_CALLS) != self._calls:
-            return "its Python changes a setting of torch's around a call"
+            return reasons.SETTING_AROUND_CALL()
         if environment() != self._environment:
-            return "its Python changes the environment around a call"
+            return reasons.ENVIRONMENT_AROUND_CALL()
         variable = next(self._other_variables(), None)
-        return None if variable is None else f"its Python sets a context variable around a call ({variable.name})"
+        return None if variable is None else reasons.VARIABLE_AROUND_CALL(name=variable.name)
 
     def _other_variables(self) -> Iterator[contextvars.ContextVar[Any]]:
         now, before = contextvars.copy_context(), self._variables

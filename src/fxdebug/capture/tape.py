@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
+from fxdebug.capture import reasons
 from fxdebug.capture.aside import aside, nothing_listens
 from fxdebug.capture.body import Body, Entry, Met, unnoted
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, members_of, opaque_in
@@ -79,7 +80,7 @@ class Tape(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         body = bodies[-1]
         if may_be_traced() and is_traced():
-            body.hazard = body.hazard or "torch itself traces operations in it"
+            body.hazard = body.hazard or reasons.TRACED_BY_TORCH()
             return func(*args, **kwargs) if kwargs else func(*args)
         met = Met()
         coded: tuple[Any, Any] | None = None
@@ -92,7 +93,7 @@ class Tape(TorchFunctionMode):
             if met.left < 0:
                 body.hazard = body.hazard or met.full
         except Exception as error:
-            body.hazard = body.hazard or unnoted("an argument", error)
+            body.hazard = body.hazard or unnoted(reasons.ARGUMENT_UNNOTED, error)
         if func is _iterate and args and args[0].dim():  # iterating calls unbind unseen: note its results
             result = args[0].unbind(0)
         else:
@@ -101,7 +102,7 @@ class Tape(TorchFunctionMode):
             try:
                 self._note(body, func, coded, met, result, sys._getframe(1))
             except Exception as error:
-                body.hazard = body.hazard or unnoted("an operation", error)
+                body.hazard = body.hazard or unnoted(reasons.OPERATION_UNNOTED, error)
         return iter(result) if func is _iterate and type(result) is tuple else result
 
     def _note(
@@ -116,9 +117,9 @@ class Tape(TorchFunctionMode):
         elif name in NORMS:
             self.values.rewritten(met, running_statistics(func, *coded))
         if name in ESCAPES:
-            body.hazard = body.hazard or at(f"memory escapes through {called(func)}", line)
+            body.hazard = body.hazard or at(reasons.CHANGED_UNSEEN(function=called(func)), line)
         elif name in LEVELS:
-            body.hazard = body.hazard or at("it computes inside a level of torch.autograd.forward_ad", line)
+            body.hazard = body.hazard or at(reasons.FORWARD_AD(), line)
         context = context_now()
         changed = None
         if met.plain and type(result) is Tensor and not context[0] and nothing_listens():
@@ -193,8 +194,8 @@ class Tape(TorchFunctionMode):
             changed = [tensor is not None and tensor.requires_grad != gradient for tensor, gradient in known]
         if any(changed):
             line = user_line(sys._getframe(2), self._lines) if asked else None
-            what = "a tensor's gradient changed outside the tape, as in a custom autograd function"
-            body.hazard = what if line is None else at(f"{what}, before", line)
+            reason = reasons.GRADIENT_CHANGED if line is None else reasons.GRADIENT_CHANGED_BEFORE
+            body.hazard = at(reason(), line)
 
     def _changed(self, known: Seen, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
         """What an in-place operation made of a tensor's metadata, if it changed it."""
@@ -305,7 +306,7 @@ class Tape(TorchFunctionMode):
                     body.out = self._code(output, met)
                 body.hazard = body.hazard or met.full
         except Exception as error:  # the caller's tape has the call all the same
-            body.out, body.hazard = Opaque(output), unnoted("what it returned", error)
+            body.out, body.hazard = Opaque(output), unnoted(reasons.RESULT_UNNOTED, error)
         context = context_now()
         if met and context[0]:
             self._check_gradients(body, met)
@@ -340,9 +341,7 @@ class Tape(TorchFunctionMode):
         if not bodies:
             return None
         body = bodies[-1]
-        body.hazard = body.hazard or at(
-            "it runs code that torch.compile made", user_line(sys._getframe(2), self._lines)
-        )
+        body.hazard = body.hazard or at(reasons.RUNS_COMPILED(), user_line(sys._getframe(2), self._lines))
         try:
             with aside():
                 met = Met()
@@ -358,7 +357,7 @@ class Tape(TorchFunctionMode):
             self._note(*region, result, sys._getframe(1))
             body.regions += 1
         except Exception:
-            body.hazard = "it runs code that torch.compile made, which could not be noted"
+            body.hazard = reasons.RUNS_COMPILED_UNNOTED()
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:

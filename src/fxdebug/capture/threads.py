@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from fxdebug.capture import reasons
+
 if TYPE_CHECKING:
     from fxdebug.capture.frame import Frame
     from fxdebug.capture.recorder import Recorder
@@ -56,7 +58,7 @@ def _here(recorders: _On) -> _Origins:
         frame = recorder.innermost()
         if frame is not None:
             origins[recorder] = frame
-            recorder.not_again(frame, "it starts threads")
+            recorder.not_again(frame, reasons.STARTS_THREADS())
     return origins
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fxdebug.capture import sizes
+from fxdebug.capture import reasons, sizes
 from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.coding import ATOMS, Opaque, Struct, again, have_same_keys, is_same, members_of, rebuilt, uids_in
 from fxdebug.capture.context import context_now, in_context
@@ -48,7 +48,6 @@ from fxdebug.values import UNKNOWN
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
 _iterate = Tensor.__iter__
-_NEVER_MET = "a tensor is passed that was not there when it ran: from outside, or made by no operation (from_numpy)"
 
 
 class ModuleTracer(fx.Tracer):
@@ -87,20 +86,19 @@ class ModuleTracer(fx.Tracer):
             with in_context(body.context), Guide(self.operation), NothingWritten():
                 self.around.begin()
                 output = forward(*args, **kwargs)
-            self._random.on("after")
+            self._random.on(reasons.SETS_RANDOM_STATE_LAST)
         finally:
             sizes.listen(before)
             self._random.stop()
         if self._position != len(body.entries):
             missing = name_of(body.entries[self._position].what)
-            raise Mismatch(f"run again, it ends before {missing} ({self._position} of {len(body.entries)} operations)")
+            raise Mismatch(reasons.ENDS_EARLY(operation=missing, reached=self._position, count=len(body.entries)))
         try:
             pattern.out = self._matched(output, body.out)
         except Mismatch as error:
             if any(uid not in self._standins and uid not in self._real for uid in uids_in(body.out)):
-                why = "it returns tensors that were made inside its children and gathered past them, as by hooks there"
-                raise Mismatch(why) from None
-            raise Mismatch(f"run again, it returns something else: {error}") from None
+                raise Mismatch(reasons.GATHERED_PAST()) from None
+            raise Mismatch(reasons.RETURNS_OTHER(difference=error.reason)) from None
         pattern.held = len(self._held)
         return pattern
 
@@ -110,7 +108,7 @@ class ModuleTracer(fx.Tracer):
         if not body.opaque:
             return self._decoded(body.args), self._decoded(body.kwargs)
         if body.copies is None:
-            raise Mismatch("it was given an object whose earlier state was not kept")
+            raise Mismatch(reasons.EARLIER_STATE_LOST())
         fresh = Copies(body.copies.copy)  # copied once more: the state that was kept must survive this trace
         originals = body.copies.originals()
         for copy, earlier in fresh.pairs.values():
@@ -138,20 +136,20 @@ class ModuleTracer(fx.Tracer):
         """The body calls a torch function: it must be the next entry; its recorded result is the answer."""
         if function in UNANSWERABLE and args and type(args[0]) is Standin:
             attribute = getattr(function, "__self__", None)  # a getter is its method
-            raise Mismatch(f"it asks for {getattr(attribute, '__name__', function.__name__)}")
+            raise Mismatch(reasons.ASKS_FOR(attribute=getattr(attribute, "__name__", function.__name__)))
         if function in METADATA:
             return self._metadata(function, args, kwargs)
         self._random.on()
         self.around.operation(function)
         entry = self._next(function)
         if type(entry.what) is not type(function) or entry.what != function:
-            raise Mismatch(f"run again, it calls {name_of(function)} where {name_of(entry.what)} ran")
+            raise Mismatch(reasons.CALLS_OTHER(now=name_of(function), then=name_of(entry.what)))
         templates = self._call_templates(entry, args, kwargs)
         if entry.changed is not None:
             uid, shape, dtype, gradient = entry.changed
             known = self._facts.get(Uid(uid))
             if known is None or known[0] != shape or known[1] != dtype:
-                raise Mismatch(f"{name_of(function)} changes the shape or dtype of a tensor in place")
+                raise Mismatch(reasons.CHANGES_SHAPE(operation=name_of(function)))
             self._facts[Uid(uid)] = (shape, dtype, gradient)
             if Uid(uid) in self._standins:
                 self._standins[Uid(uid)].gradient = gradient
@@ -169,7 +167,7 @@ class ModuleTracer(fx.Tracer):
     def _child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = self._next(module)
         if entry.what is not module and not is_another_of(module, entry.what):
-            raise Mismatch(f"run again, it calls {name_of(module)} where {name_of(entry.what)} ran")
+            raise Mismatch(reasons.CALLS_OTHER(now=name_of(module), then=name_of(entry.what)))
         self._random.on()
         self.around.call(entry.what)
         templates = self._call_templates(entry, args, kwargs)
@@ -184,7 +182,7 @@ class ModuleTracer(fx.Tracer):
 
     def _next(self, what: Any) -> Entry:
         if self._position >= len(self.body.entries):
-            raise Mismatch(f"run again, it goes on with {name_of(what)} after all that ran")
+            raise Mismatch(reasons.RUNS_ON(operation=name_of(what)))
         self._position += 1
         return self.body.entries[self._position - 1]
 
@@ -192,16 +190,16 @@ class ModuleTracer(fx.Tracer):
         self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if context_now() != entry.context:
-            raise Mismatch(f"the grad or autocast state differs at {name_of(entry.what)}")
+            raise Mismatch(reasons.OTHER_CONTEXT(operation=name_of(entry.what)))
         if len(args) != len(entry.args) or kwargs.keys() != entry.kwargs.keys():
-            raise Mismatch(f"the arguments of {name_of(entry.what)} differ")
+            raise Mismatch(reasons.OTHER_ARGUMENTS(operation=name_of(entry.what)))
         try:
             return (
                 tuple([self._matched(x, y) for x, y in zip(args, entry.args)]),
                 {name: self._matched(x, entry.kwargs[name]) for name, x in kwargs.items()},
             )
         except Mismatch as error:
-            raise Mismatch(f"{error}, in {name_of(entry.what)}") from None
+            raise Mismatch(reasons.IN_OPERATION(difference=error.reason, operation=name_of(entry.what))) from None
 
     def _result(self, entry: Entry) -> Any:
         for uid in uids_in(entry.out):
@@ -233,7 +231,7 @@ class ModuleTracer(fx.Tracer):
         if function is Tensor.__len__:
             return Size(shape[0], ("size", asked.slot, 0))
         if function == _getter["requires_grad"]:
-            self._guard("requires_grad", asked.gradient, None)
+            self._guard(reasons.GRADIENT_ASKED(), asked.gradient, None)
             return asked.gradient
         return function(*args, **kwargs)
 
@@ -241,7 +239,7 @@ class ModuleTracer(fx.Tracer):
         """A question about values (``bool``, ``item``, ``tolist``): the answer is an assumption from now on."""
         index = len(self.pattern.nodes) - 1
         if type(result) in (bool, int, float, complex, str, list):
-            self._guard(f"{name_of(function).strip('_')}() of a tensor", result, index)
+            self._guard(reasons.VALUE_ASKED(function=name_of(function).strip("_")), result, index)
         if type(result) is int and function is Tensor.item:
             return Size(result, ("node", index))
         return iter(result) if function is _iterate else result
@@ -283,12 +281,12 @@ class ModuleTracer(fx.Tracer):
         first = self.values.objects[uid]
         shape, dtype, gradient = self._facts.get(uid) or (first.shape, getattr(torch, first.dtype), first.requires_grad)
         if (first.detail or "").startswith("inside"):
-            raise Mismatch("it computes inside torch.vmap or another transform of torch.func")
+            raise Mismatch(reasons.INSIDE_TRANSFORM())
         if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised")):
             kind = first.layout if first.detail is None else first.detail.split()[0].strip(":,")
-            raise Mismatch(f"a {kind} tensor cannot be stood in for")
+            raise Mismatch(reasons.NO_SYMBOL_FOR_KIND(kind=kind))
         if UNKNOWN in shape:
-            raise Mismatch("a tensor whose size is not known cannot be stood in for")
+            raise Mismatch(reasons.NO_SYMBOL_FOR_SIZE())
         if first.sharding is not None:
             shape = first.sharding.shape
             self._facts[uid] = (shape, dtype, gradient)
@@ -321,31 +319,31 @@ class ModuleTracer(fx.Tracer):
         if kind is Standin:
             standin = self._standins.get(code) if type(code) is Uid else None
             if standin is None or standin is not thing or standin.uid != code:
-                raise Mismatch("another tensor is passed")
+                raise Mismatch(reasons.OTHER_TENSOR())
             return Slot(standin.slot)
         if kind is Size:
             if type(code) is not int or plain(thing) != code:
-                raise Mismatch(f"the size {plain(thing)} stands where {code!r} was")
+                raise Mismatch(reasons.OTHER_SIZE(now=plain(thing), then=repr(code)))
             return thing
         if kind in ATOMS:
             if type(code) is kind and (code is thing or is_same(code, thing)):
                 return thing
-            raise Mismatch(f"the constant {short(thing)} stands where {short(code)} was")
+            raise Mismatch(reasons.OTHER_CONSTANT(now=short(thing), then=short(code)))
         if isinstance(thing, Tensor):
             return self._real_tensor(thing, code)
         if kind is Shape or kind is torch.Size or (kind is tuple and type(code) is Struct and code.type is torch.Size):
             return self._matched_sizes(thing, code)
         if kind is tuple or kind is list:
             if type(code) is not kind or len(code) != len(thing):
-                raise Mismatch(f"a {kind.__name__} of other length or kind")
+                raise Mismatch(reasons.OTHER_LENGTH(kind=kind.__name__))
             return kind([self._matched(x, y) for x, y in zip(thing, code)])
         if kind is dict:
             if type(code) is not dict or not have_same_keys(thing, code):
-                raise Mismatch("a dict with other keys")
+                raise Mismatch(reasons.OTHER_KEYS())
             return {key: self._matched(item, code[key]) for key, item in thing.items()}
         if kind is slice:
             if type(code) is not slice:
-                raise Mismatch("a slice stands where none was")
+                raise Mismatch(reasons.OTHER_KIND(kind="slice", then=short(code)))
             return slice(*(self._matched(getattr(thing, n), getattr(code, n)) for n in ("start", "stop", "step")))
         if type(code) is Struct and code.type is kind:
             return self._matched_struct(thing, code)
@@ -353,7 +351,7 @@ class ModuleTracer(fx.Tracer):
             return self._matched_object(thing, code)
         if isinstance(thing, (int, float, complex, str)) and type(code) is kind and code == thing:
             return thing
-        raise Mismatch(f"a {kind.__name__} stands where {short(code)} was")
+        raise Mismatch(reasons.OTHER_KIND(kind=kind.__name__, then=short(code)))
 
     def _matched_sizes(self, thing: Any, code: Any) -> Any:
         """A ``torch.Size`` or a tuple, whichever ran: what Python makes of a shape is not always another shape."""
@@ -364,7 +362,7 @@ class ModuleTracer(fx.Tracer):
     def _matched_struct(self, thing: Any, code: Struct) -> Struct:
         members = members_of(thing)
         if members is None or members[0] != code.keys or len(members[1]) != len(code.items):
-            raise Mismatch(f"a {code.type.__name__} with other fields")
+            raise Mismatch(reasons.OTHER_FIELDS(kind=code.type.__name__))
         return again(code, [self._matched(x, y) for x, y in zip(members[1], code.items)])
 
     def _matched_object(self, thing: Any, code: Opaque) -> Held | Attribute:
@@ -375,12 +373,12 @@ class ModuleTracer(fx.Tracer):
         for number, (mine, recorded) in enumerate(self._held):
             if mine is thing:
                 if recorded is not code.thing:
-                    raise Mismatch(f"another {type(thing).__name__} is passed")
+                    raise Mismatch(reasons.OTHER_OBJECT(kind=type(thing).__name__))
                 return Held(number, type(thing))
         if thing is not code.thing and (
             type(thing) is not type(code.thing) or any(recorded is code.thing for _, recorded in self._held)
         ):
-            raise Mismatch(f"another {type(thing).__name__} is passed")
+            raise Mismatch(reasons.OTHER_OBJECT(kind=type(thing).__name__))
         self._held.append((thing, code.thing))
         return Held(len(self._held) - 1, type(thing))
 
@@ -388,9 +386,9 @@ class ModuleTracer(fx.Tracer):
         entry = self.values.seen(tensor)
         if entry is None or type(code) is not Uid or entry.uid != code:
             if type(code) is Uid and (self.values.objects[code].detail or "").startswith("inside"):
-                raise Mismatch("it computes inside torch.vmap or another transform of torch.func")
+                raise Mismatch(reasons.INSIDE_TRANSFORM())
             name = None if entry is None else self._names.get(id(tensor)) or object_name(self.body.module, tensor)
-            raise Mismatch(_NEVER_MET if name is None else f"since it ran, {name} was replaced by another tensor")
+            raise Mismatch(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
         self._real[entry.uid] = tensor
         return self._attribute(tensor)
 

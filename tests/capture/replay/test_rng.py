@@ -49,8 +49,10 @@ def test_a_seed_that_a_forward_sets_is_not_set_again() -> None:
             return self.l(x) + torch.rand(8)
 
     assert saw(Seeds) == (
-        "recorded", "its Python sets the state of torch's random numbers, before", "return self.l(x) + torch.rand(8)",
-    )  # fmt: skip
+        "recorded",
+        "its Python sets the state of torch's random numbers before an operation",
+        "return self.l(x) + torch.rand(8)",
+    )
 
 
 def test_a_random_state_that_a_forward_sets_and_puts_back_gives_a_recorded_graph() -> None:
@@ -68,6 +70,6 @@ def test_a_random_state_that_a_forward_sets_and_puts_back_gives_a_recorded_graph
             torch.set_rng_state(state)
             return self.l(x) + noise + torch.rand(8)
 
-    words = "its Python sets the state of torch's random numbers, before"
+    words = "its Python sets the state of torch's random numbers before an operation"
     assert saw(Forks) == ("recorded", words, "noise = torch.rand(8)")
     assert saw(DrawsTheSameTwice) == ("recorded", words, "return self.l(x) + noise + torch.rand(8)")

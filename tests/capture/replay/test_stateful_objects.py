@@ -77,7 +77,10 @@ def reason_of(call: Any) -> str:
     ("kind", "reason"),
     [
         (InScriptedCode, "it runs a scripted function"),
-        (WithTorchFunctionsOff, "aten.add_.Tensor ran past the tape"),
+        (
+            WithTorchFunctionsOff,
+            "aten.add_.Tensor was called past torch's Python functions, as C or scripted code does",
+        ),
     ],
 )
 def test_what_is_written_where_no_mode_hears_of_it_is_written_once(kind: type[Counts], reason: str) -> None:

@@ -171,7 +171,7 @@ def test_what_a_call_is_said_to_be_does_not_depend_on_chance() -> None:
         root = fx_debug(Passes(lambda x: x), x).root
         found[sparse].add((root.status, root.reason))
     assert found[False] == {("verified", "")}
-    assert found[True] == {("recorded", "a sparse_coo tensor cannot be stood in for")}
+    assert found[True] == {("recorded", "it cannot be run again with a symbol for a sparse_coo tensor")}
 
 
 # Whatever a body decides by ----------------------------------------------------------------------

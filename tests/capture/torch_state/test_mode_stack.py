@@ -160,7 +160,7 @@ def test_a_run_on_symbolic_sizes_makes_no_promise_about_them() -> None:
     assert found == expected
     assert [value.label for value in trace.root.outputs] == ["float32[6, 5]", "int64[?, 2]"]
     assert trace.root.status == "recorded"
-    assert trace.root.reason.startswith("a tensor whose size is not known cannot be stood in for")
+    assert trace.root.reason.startswith("it cannot be run again with a symbol for a tensor whose size is not known")
     after, _ = assumed(lambda model, x: [call.status for call in fx_debug(model, x).calls])
     assert after == expected  # nor does explaining it
 
