@@ -28,7 +28,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import fxdebug
-from fxdebug.trace import replaced
+from fxdebug.data.trace import replaced
 
 PATIENCE = 40  # seconds a collective waits for the other rank
 

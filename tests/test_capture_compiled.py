@@ -17,7 +17,7 @@ from torch import nn
 from watched import watched
 
 import fxdebug
-from fxdebug.trace import Trace
+from fxdebug.api.trace import Trace
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.jit's and the compiler's own
 

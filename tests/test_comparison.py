@@ -17,7 +17,7 @@ from fxdebug import LoadError, UsageError, compare, fx_debug
 from fxdebug.comparison import KINDS, paired, sample_positions
 from fxdebug.comparison.closeness import error_between, tolerance_of
 from fxdebug.comparison.order import in_order
-from fxdebug.values import Stats
+from fxdebug.data.values import Stats
 
 X = torch.linspace(-2, 2, 48).view(4, 12)
 

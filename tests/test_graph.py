@@ -20,8 +20,8 @@ from trees import Does, linear, ones
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from fxdebug.data.graphs import refs_in
 from fxdebug.graph import Network
-from fxdebug.ops import refs_in
 from fxdebug.query import network
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}

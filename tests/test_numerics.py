@@ -21,9 +21,9 @@ from torch import nn
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.apps import cli
+from fxdebug.data.values import Value
 from fxdebug.nonfinite import EPS, LARGEST, TINY, judge, masking
 from fxdebug.stats import measure
-from fxdebug.values import Value
 
 # Zoo models that make NaN or infinities by themselves, and what is right to say about each.
 NOT_HEALTHY = {

@@ -20,10 +20,10 @@ from torch import nn
 import fxdebug
 from fxdebug import LoadError, Trace, fx_debug
 from fxdebug.apps import cli
+from fxdebug.data.values import Group, Stats, Thing, Value
 from fxdebug.store import json_tree, run_files
 from fxdebug.store.reference_tree import _from_text
 from fxdebug.store.reference_values import stats_of
-from fxdebug.values import Group, Stats, Thing, Value
 
 PLAIN = [name for name, _ in zoo_sample.entries(False) if name.split("/")[0] in ("call", "values", "tensors", "names")]
 ARCHITECTURES = ("hf/bert/", "hf/whisper/", "hf/longt5/", "hf/diffllama/", "hf/owlvit/")

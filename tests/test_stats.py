@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fxdebug import fx_debug
+from fxdebug.data.values import Stats, pooled
 from fxdebug.stats import BLOCK, Unmeasurable, measure, measure_at_once, sums
-from fxdebug.values import Stats, pooled
 
 FLOATS = [
     getattr(torch, name)

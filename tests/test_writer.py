@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
 from fxdebug.store import writer
 from fxdebug.store.blanks import AHEAD, Blanks
 from fxdebug.store.json_tree import write_full
 from fxdebug.store.tensors import Files
 from fxdebug.store.writer import NAMES, Copies, Safetensors, Writer, write_one
-from fxdebug.values import Value
 
 
 @pytest.mark.parametrize("dtype", NAMES)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Group, Value
 from fxdebug.graph import Edge, Network, Node
 from fxdebug.operations import OVERWRITES, TAKES_OUT, only_the_shape
-from fxdebug.trace import Call
-from fxdebug.values import Group, Value
 
 OPERATIONS = ("call_function", "call_method")
 

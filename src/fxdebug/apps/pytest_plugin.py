@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from fxdebug.trace import Trace
+    from fxdebug.api.trace import Trace
 
 FOLDER = "golden_traces"  # beside the test file; in it a folder for each test file
 SUFFIX = ".json.gz"

@@ -39,6 +39,7 @@ from fxdebug.capture.tracer import ModuleTracer
 from fxdebug.capture.traits import traits_of
 from fxdebug.capture.undisturbed import uncollected
 from fxdebug.capture.values import Values
+from fxdebug.data.graphs import Status
 from fxdebug.errors import first_line
 
 PAYS_AFTER = 24  # bodies that a pattern was tried on in later runs; to write its code takes as long as to match some 50
@@ -53,7 +54,7 @@ class Explained:
     """What became of one call: its pattern, the tensors in the pattern's slots, and how far it is trusted."""
 
     body: Body
-    status: str  # verified, recorded, opaque
+    status: Status
     reason: str
     pattern: Pattern | None = None
     uids: list[Uid | None] | None = None

@@ -18,7 +18,7 @@ from fxdebug.capture.coding import ATOMS, Opaque, Struct, is_same
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.sizes import Size
-from fxdebug.values import Value
+from fxdebug.data.values import Value
 
 Fitting = Callable[[Body, dict[int, Seen], list[Value]], "list[Uid | None] | None"]
 """The tensors in the pattern's slots if a body fits. The others: what is known of tensors by ``id``, and by ``Uid``."""

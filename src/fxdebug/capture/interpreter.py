@@ -24,7 +24,7 @@ from fxdebug.capture.pattern import Pattern, member
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import evaluate
 from fxdebug.capture.values import Values
-from fxdebug.values import Group, Item, Thing, Value, plain
+from fxdebug.data.values import Group, Item, Thing, Value, plain
 
 
 class Joiner:

@@ -46,7 +46,7 @@ from fxdebug.capture.structure import Glimpsed
 from fxdebug.capture.thread_state import thread_state
 from fxdebug.capture.traced import is_traced
 from fxdebug.capture.values import Values
-from fxdebug.values import Value
+from fxdebug.data.values import Value
 
 _iterate = Tensor.__iter__
 _new = tuple.__new__

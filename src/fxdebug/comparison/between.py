@@ -17,8 +17,8 @@ from fxdebug.comparison.peers import odd_one
 from fxdebug.comparison.regions import Region, common, fractions, origin, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.comparison.telling import computes, small, telling
-from fxdebug.trace import Call
-from fxdebug.values import Value
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
 
 
 @dataclass

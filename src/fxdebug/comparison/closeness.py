@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fxdebug.values import Stats, Value
+from fxdebug.data.values import Stats, Value
 
 # One rounding step of each dtype (``torch.finfo(dtype).eps``).
 EPS = {

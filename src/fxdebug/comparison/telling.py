@@ -6,7 +6,7 @@ from fxdebug.comparison.closeness import EPS
 from fxdebug.comparison.opnames import ACTIVATIONS
 from fxdebug.comparison.regions import common
 from fxdebug.comparison.steps import Step
-from fxdebug.trace import Call
+from fxdebug.data.calls import Call
 
 
 def computes(step: Step) -> bool:

@@ -16,12 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fxdebug.data.calls import Call, Parameter
+from fxdebug.data.graphs import Body, Explanation, Graph, Op
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Inputs, Outputs, Stats, Thing, Value
 from fxdebug.errors import SaveError
-from fxdebug.ops import Body, Explanation, Graph, Op
 from fxdebug.store import load
 from fxdebug.store.samples import Samples, sampled, shortest
-from fxdebug.trace import Call, Parameter, Trace
-from fxdebug.values import Group, Inputs, Outputs, Stats, Thing, Value
 
 NARROW = re.compile(r"float(32|16|8_\w+)|bfloat16|complex(64|32)")  # 9 digits of a mean are more than these have
 EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
@@ -30,7 +31,7 @@ _TELLING = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without p
 _ADDRESS = re.compile(r"0x[0-9A-Fa-fX]+")
 
 
-def write(trace: Trace, path: Path) -> Path:
+def write(trace: TraceData, path: Path) -> Path:
     """Write the golden file of a run, gzipped if it ends in ``.gz``. Raises :class:`SaveError`."""
     text = io.StringIO()
     load.write(reduced(trace), text, lean=True)
@@ -47,13 +48,13 @@ def write(trace: Trace, path: Path) -> Path:
     return path
 
 
-def reduced(trace: Trace) -> Trace:
+def reduced(trace: TraceData) -> TraceData:
     """What of a trace stays the same from run to run, as long as the model does."""
     explanation = trace.explanation
     arbitrary = _uninitialised(trace, explanation)
     values = [_value(value, value.number in arbitrary) for value in trace.values]
     remade = _Remade(values)
-    return Trace(
+    return TraceData(
         trace.model,
         tuple([remade.call(call) for call in trace.calls]),
         tuple(values),
@@ -66,7 +67,7 @@ def reduced(trace: Trace) -> Trace:
     )
 
 
-def _versions(trace: Trace) -> dict[str, str]:
+def _versions(trace: TraceData) -> dict[str, str]:
     """Those that may explain a difference: torch's, and transformers' where the model's code is from there.
 
     Whether somebody else in the process has loaded it says nothing about the run.
@@ -145,7 +146,7 @@ def _text(text: str) -> str:
     return text if _TELLING.fullmatch(text.replace("…", "")) else ""
 
 
-def _uninitialised(trace: Trace, explanation: Explanation | None) -> set[int]:
+def _uninitialised(trace: TraceData, explanation: Explanation | None) -> set[int]:
     """The numbers of values that hold what happened to be in memory: results of ``empty``, and those as they were.
 
     What has been written is known, even where the memory happened to hold the very same before.
@@ -199,7 +200,7 @@ def _exact(number: Any, dtype: str) -> Any:
     return int(short) if short.is_integer() and abs(short) < 1e9 and math.copysign(1, short) > 0 else short
 
 
-def _samples(trace: Trace, arbitrary: set[int]) -> Samples:
+def _samples(trace: TraceData, arbitrary: set[int]) -> Samples:
     """The samples the run took; where it kept whole tensors, from those."""
     found, known = Samples(), getattr(trace.data, "samples", None)
     if isinstance(known, Mapping):

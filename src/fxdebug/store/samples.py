@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fxdebug.data.values import Value, settled
 from fxdebug.errors import LoadError
 from fxdebug.store.json_tree import MEASURED, rounded
 from fxdebug.store.saved import Saved, Words
-from fxdebug.values import Value, settled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ class Samples:
         """Nothing was printed."""
         return None
 
-    def tensor(self, value: Value) -> Any:
+    def tensor(self, value: Value) -> Tensor:
         """The rest of the data was not kept."""
         raise LoadError(f"only samples of value {value.number} ({value.label}) were kept: run with values='tensors'")
 

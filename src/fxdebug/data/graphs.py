@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from fxdebug.values import Group, Item, Thing, Value
+from fxdebug.data.values import Group, Item, Thing, Value
 
-VERIFIED, RECORDED, OPAQUE = "verified", "recorded", "opaque"
+Status: TypeAlias = Literal["verified", "recorded", "opaque"]  # how far a graph can be trusted, the most first
+NodeKind: TypeAlias = Literal["placeholder", "get_attr", "call_function", "call_method", "call_module", "output"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
+VERIFIED: Final = "verified"
+RECORDED: Final = "recorded"
+OPAQUE: Final = "opaque"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class Op:
     """
 
     name: str
-    kind: str
+    kind: NodeKind
     op: str
     target: str
     args: tuple[Operand, ...] = ()
@@ -80,7 +87,7 @@ class Body:
     pairs of (position of a node, value) say which nodes wrote to memory that was there before.
     """
 
-    status: str
+    status: Status
     reason: str = ""
     guards: tuple[Guard, ...] = ()
     graph: int | None = None

@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from fxdebug.errors import NotFound, nearest
+
+Keeping: TypeAlias = Literal["stats", "samples", "repr", "tensors"]  # what a run keeps of each value
+VALUES: tuple[Keeping, ...] = get_args(Keeping)
 
 LONGEST = 2_000  # bits of an integer: Python refuses to read very long ones from decimals
 
