@@ -21,7 +21,12 @@ class ExportOptions(TypedDict, total=False):
 
 
 class Comparison(ComparisonData):
-    __doc__ = ComparisonData.__doc__
+    """Two runs side by side; printing it gives the screen of ``fxdebug compare``.
+
+    ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
+    within tolerance; ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
+    a partner. ``notes`` say what could not be compared. True in a condition when the runs are *equal*.
+    """
 
     a: Trace
     b: Trace

@@ -229,8 +229,8 @@ class Trace(TraceData):
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
-        >>> list(trace.subgraph(trace.between("0", "1#0/x")).edges())
-        [('0#0', '1#0/input')]
+        >>> list(trace.subgraph(trace.between("0", "1#0/tanh")).edges())
+        [('0#0', '1#0/input'), ('1#0/input', '1#0/tanh')]
         """
         return query.subgraph(self, places)
 

@@ -17,10 +17,10 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxdebug.capture.blocks import closed
 from fxdebug.capture.body import Body
-from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same
+from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same, members_of
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.pattern import Pattern, member
+from fxdebug.capture.pattern import Attribute, Held, Pattern, Slot, member
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import evaluate
 from fxdebug.capture.values import Values
@@ -230,8 +230,6 @@ def _thawed(thing: Any) -> Any:
 
 def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) -> None:
     """Put the tensors of an argument (or result) into their slots. Raises :class:`Refused` if it does not fit."""
-    from fxdebug.capture.pattern import Attribute, Held, Slot
-
     kind = type(template)
     if kind is Slot:
         if not isinstance(thing, Tensor):
@@ -251,8 +249,6 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
         for key, item in template.items():
             bindings(pattern, item, thing[key], into)
     elif kind is Struct:
-        from fxdebug.capture.coding import members_of
-
         members = members_of(thing) if type(thing) is template.type else None
         if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
             raise Refused(f"a {template.type.__name__} with the same fields is expected")

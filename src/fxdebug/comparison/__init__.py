@@ -5,7 +5,7 @@
 """
 
 from fxdebug.comparison.comparing import compare, paired
-from fxdebug.comparison.measures import Measures, sample_positions
+from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.verdict import KINDS, ComparisonData, Kind, Row, Side, Verdict
 
 __all__ = [
@@ -18,5 +18,4 @@ __all__ = [
     "Verdict",
     "compare",
     "paired",
-    "sample_positions",
 ]

@@ -22,7 +22,7 @@ from fxdebug.comparison.closeness import (
     tolerance_of,
 )
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Value
+from fxdebug.data.values import Value, sample_positions
 from fxdebug.errors import first_line
 
 Basis: TypeAlias = Literal["statistics", "sample", "tensors"]  # what numbers come from, the weakest first
@@ -32,7 +32,6 @@ BASES: tuple[Basis, ...] = get_args(Basis)
 TENSORS: Final = "tensors"
 SAMPLE: Final = "sample"
 STATISTICS: Final = "statistics"
-SAMPLES = 16
 NEARER = 8  # times: so much closer are the same numbers once they are sorted
 PIECE = 1 << 22  # elements compared at a time
 
@@ -63,18 +62,6 @@ class Measures:
 
 
 EQUAL = Measures(0.0)
-
-
-def sample_positions(numel: int) -> list[int]:
-    """Where a value of that many elements is sampled: spread over all of it, the same everywhere.
-
-    >>> sample_positions(3), len(sample_positions(1000))
-    ([0, 1, 2], 16)
-    """
-    if numel <= SAMPLES:
-        return list(range(numel))
-    # multiples of the golden section: no period that a row or a column could share
-    return sorted({int(((i + 1) * 0.6180339887498949) % 1.0 * numel) for i in range(SAMPLES)})
 
 
 class Meter:
