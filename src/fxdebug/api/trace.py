@@ -230,7 +230,7 @@ class Trace(TraceData):
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
         >>> list(trace.subgraph(trace.between("0", "1#0/tanh")).edges())
-        [('0#0', '1#0/input'), ('1#0/input', '1#0/tanh')]
+        [('0#0', '1#0/input_1'), ('1#0/input_1', '1#0/tanh')]
         """
         return query.subgraph(self, places)
 
