@@ -9,21 +9,40 @@
 Importing does nothing and loads no torch; the names below are looked up when they are used.
 """
 
-from fxdebug.api import (
-    check,
-    compare,
-    compare_models,
-    fx_debug,
-    last_failed,
-    load,
-    model_addition_debugger_context,
-    save_golden,
-    shadow,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxdebug import api
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Stats, Value
 from fxdebug.errors import FxDebugError, LoadError, MissingExtra, NonFinite, NotFound, SaveError, UsageError
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Stats, Value
 from fxdebug.version import __version__
+
+if TYPE_CHECKING:
+    from fxdebug.api import (
+        Trace,
+        check,
+        compare,
+        compare_models,
+        fx_debug,
+        last_failed,
+        load,
+        model_addition_debugger_context,
+        save_golden,
+        shadow,
+    )
+else:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(api, name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Call",

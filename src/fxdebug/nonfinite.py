@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
+from fxdebug.data.values import Stats, Value
 from fxdebug.operations import (
     ADDS,
     ATTENTIONS,
@@ -30,9 +32,12 @@ from fxdebug.operations import (
     WRITES,
 )
 from fxdebug.operators.dtypes import FLOATS
-from fxdebug.values import Stats, Value
 
-NAN, INF, MEANT, UNINITIALISED = "nan", "inf", "meant", "uninitialised"
+Made: TypeAlias = Literal["nan", "inf", "meant", "uninitialised", "input", "weight"]  # where it comes from
+NAN: Final = "nan"
+INF: Final = "inf"
+MEANT: Final = "meant"
+UNINITIALISED: Final = "uninitialised"
 
 # A number this far below zero, where all others are 0, only serves to be nothing after a softmax.
 MASK_FROM = -1e3
@@ -48,9 +53,9 @@ def largest_of(dtype: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an operation made: ``kind`` is ``nan``, ``inf``, ``meant`` or ``uninitialised``; ``why`` says how."""
+    """What an operation made, or what came from an input or a weight; ``why`` says how."""
 
-    kind: str
+    kind: Made
     why: str
 
 
@@ -75,7 +80,7 @@ def counted(stats: Stats | None) -> str:
 def masking(value: Value) -> bool:
     """Is it a mask for scores: 0 and one number far below it, numbers as low as they go, or -Inf?
 
-    >>> from fxdebug.values import Stats
+    >>> from fxdebug.data.values import Stats
     >>> masking(Value(0, (4,), "float32", "cpu", stats=Stats(4, -5e8, 5.8e8, -1e9, 0.0, 1e9, zeros=2)))
     True
     """

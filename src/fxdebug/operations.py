@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from fxdebug.values import Value
+from fxdebug.data.values import Value
 
 UNFILLED = frozenset(
     "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize resize_as".split()

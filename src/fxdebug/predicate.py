@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
+from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest
-from fxdebug.operators.dtypes import DTYPES  # names that are no mistake in a trace without them
-from fxdebug.values import Value
+from fxdebug.operators.dtypes import DTYPES
 
 Shape: TypeAlias = "str | Sequence[int | None] | None"
 
@@ -49,7 +49,7 @@ def compiled(line: str) -> Callable[[Value], bool]:
 
     Raises :class:`~fxdebug.errors.UsageError` for anything else than comparisons of known names and numbers.
 
-    >>> from fxdebug.values import Stats
+    >>> from fxdebug.data.values import Stats
     >>> holds = compiled("absmax > 100 or nan > 0")
     >>> holds(Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0)))
     True

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Inputs, Outputs, Stats, pooled
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Inputs, Outputs, Stats, pooled
 
 FEWEST = 3  # repetitions worth folding
 LONGEST_PERIOD = 8  # siblings that may alternate and still be one repeating pattern
@@ -59,7 +60,7 @@ def main_output(call: Call):  # type: ignore[no-untyped-def]
 
 
 def folded(
-    trace: Trace, *, fold: bool = True, depth: int | None = None, alike: Callable[[Call], object] | None = None
+    trace: TraceData, *, fold: bool = True, depth: int | None = None, alike: Callable[[Call], object] | None = None
 ) -> Row:
     """The rows of a drawing of the call tree, repetitions folded, down to ``depth`` levels below the root.
 
@@ -119,7 +120,7 @@ def _repetition(keys: list[object], start: int) -> tuple[int, int]:
 class _Signatures:
     """What each call does, as numbers: equal for calls that do the same all the way down."""
 
-    def __init__(self, trace: Trace, alike: Callable[[Call], object] | None) -> None:
+    def __init__(self, trace: TraceData, alike: Callable[[Call], object] | None) -> None:
         self._numbers: dict[object, int] = {}
         self._of: dict[int, int] = {}
         for call in reversed(trace.calls):  # children come after their parents: seen first here

@@ -11,35 +11,41 @@ from __future__ import annotations
 import fnmatch
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-import networkx as nx
-
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import NODE_KINDS, STATUSES, NodeKind, Status
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest
-from fxdebug.graph import Edge, Network, Node, attributes, to_networkx
+from fxdebug.graph import Edge, Network, Node, collapsed, shortest_ways, some_of, to_networkx
 from fxdebug.predicate import Shape, about_values
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Value
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _MAGIC = frozenset("*?[")
 
-Where: TypeAlias = "Callable[[Any], Any] | str | None"
-Place: TypeAlias = "Node | Call | Value | str"
+_T = TypeVar("_T", Call, Node)
+Where: TypeAlias = Callable[[_T], object] | str | None  # a function of a call or node, or a line about its tensors
+Place: TypeAlias = Node | Call | Value | str
 
 
 # Finding -----------------------------------------------------------------------------------------
 
 
 def find(
-    trace: Trace,
+    trace: TraceData,
     path: str | None = None,
     *,
     type: str | None = None,
     dtype: str | None = None,
     shape: Shape = None,
-    status: str | None = None,
+    status: Status | None = None,
     source: str | None = None,
-    where: Where = None,
+    where: Where[Call] = None,
 ) -> list[Call]:
     """Calls in execution order, narrowed down by every argument that is given.
 
@@ -62,7 +68,7 @@ def find(
         calls = _by_name(calls, "module type", type, lambda call: call.type, set(trace.modules.values()))
     if status is not None:
         _has_graphs(trace, "status")
-        _known("status", status, ("verified", "recorded", "opaque"))
+        _known("status", status, STATUSES)
         calls = [call for call in calls if call.status == status]
     _refuse_unknown_file(source, (call.source for call in trace.calls))
     test = _test(trace, dtype, shape, source, where)
@@ -70,17 +76,17 @@ def find(
 
 
 def ops(
-    trace: Trace,
+    trace: TraceData,
     op: str | None = None,
     *,
     path: str | None = None,
     type: str | None = None,
-    kind: str | None = None,
+    kind: NodeKind | None = None,
     dtype: str | None = None,
     shape: Shape = None,
-    status: str | None = None,
+    status: Status | None = None,
     source: str | None = None,
-    where: Where = None,
+    where: Where[Node] = None,
 ) -> list[Node]:
     """Operations in execution order: functions and methods that ran, narrowed down as in :func:`find`.
 
@@ -92,7 +98,7 @@ def ops(
     if kind is None:
         nodes = [node for node in nodes if node.kind in ("call_function", "call_method")]
     else:
-        _known("kind", kind, ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output"))
+        _known("kind", kind, NODE_KINDS)
         nodes = [node for node in nodes if node.kind == kind]
     if op is not None:
         nodes = _by_name(nodes, "operation", op, lambda node: node.op)
@@ -104,7 +110,7 @@ def ops(
         kinds = set(trace.modules.values()) | {call.type for call in trace.calls}
         nodes = _by_name(nodes, "module type", type, lambda node: node.call.type, kinds)
     if status is not None:
-        _known("status", status, ("verified", "recorded", "opaque"))
+        _known("status", status, STATUSES)
         nodes = [node for node in nodes if node.status == status]
     _refuse_unknown_file(source, (node.source for node in network(trace).nodes.values()))
     test = _test(trace, dtype, shape, source, where)
@@ -116,8 +122,8 @@ def _names(call: Call) -> tuple[str, ...]:
 
 
 def _by_name(
-    things: list[Any], what: str, pattern: str, name: Callable[[Any], str], known: set[str] | None = None
-) -> list[Any]:
+    things: list[_T], what: str, pattern: str, name: Callable[[_T], str], known: set[str] | None = None
+) -> list[_T]:
     found = [thing for thing in things if fnmatch.fnmatchcase(name(thing), pattern)]
     if not found and not _MAGIC & set(pattern):
         _refuse_unknown(what, pattern, (known or set()) | {name(thing) for thing in things})
@@ -125,8 +131,8 @@ def _by_name(
 
 
 def _test(
-    trace: Trace, dtype: str | None, shape: Shape, source: str | None, where: Where
-) -> Callable[[Any, tuple[Value, ...], str | None], bool]:
+    trace: TraceData, dtype: str | None, shape: Shape, source: str | None, where: Where[_T]
+) -> Callable[[_T, tuple[Value, ...], str | None], bool]:
     """Everything but names: of the thing itself, its tensors and its line."""
     of_values = None
     if dtype is not None or shape is not None or isinstance(where, str):
@@ -135,7 +141,7 @@ def _test(
     of_thing = where if callable(where) else None
     lines = None if source is None else _source_pattern(source)
 
-    def test(thing: Any, values: tuple[Value, ...], line: str | None) -> bool:
+    def test(thing: _T, values: tuple[Value, ...], line: str | None) -> bool:
         if lines is not None and not lines(line or ""):
             return False
         if of_values is not None and not any(of_values(value) for value in values):
@@ -162,7 +168,7 @@ def _refuse_unknown_file(source: str | None, lines: Iterable[str | None]) -> Non
         _refuse_unknown("source file", name, files)
 
 
-def _has_graphs(trace: Trace, what: str) -> None:
+def _has_graphs(trace: TraceData, what: str) -> None:
     if trace.explain is None:
         raise UsageError(f"this run has no {what}: it was made with graph=False")
 
@@ -183,16 +189,16 @@ def _refuse_unknown(what: str, name: str, known: set[str]) -> None:
 # Walking -----------------------------------------------------------------------------------------
 
 
-def network(trace: Trace) -> Network:
+def network(trace: TraceData) -> Network:
     """The nodes and edges of a trace, made once."""
     found = trace.cache.get("network")
-    if found is None:
-        found = trace.cache["network"] = Network(trace)
+    if found is None:  # it has a shallow copy: what the trace keeps may not lead back to the trace
+        found = trace.cache["network"] = Network(replace(trace))
     assert isinstance(found, Network)
     return found
 
 
-def node(trace: Trace, place: Place) -> Node:
+def node(trace: TraceData, place: Place) -> Node:
     """The node for a node, a call, a value (the step that made it, or the input it is) or an id.
 
     An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
@@ -230,19 +236,19 @@ def _same(asked: Node | Call, found: Node | None) -> Node:
     return found
 
 
-def upstream(trace: Trace, place: Place, *, steps: int | None = None) -> list[Node]:
+def upstream(trace: TraceData, place: Place, *, steps: int | None = None) -> list[Node]:
     """Every node that ``place`` depends on, in execution order; at most ``steps`` edges away."""
     net = network(trace)
     return _reached(net, node(trace, place), lambda id: (e.source for e in net.into.get(id, ())), steps)
 
 
-def downstream(trace: Trace, place: Place, *, steps: int | None = None) -> list[Node]:
+def downstream(trace: TraceData, place: Place, *, steps: int | None = None) -> list[Node]:
     """Every node that depends on ``place``, in execution order; at most ``steps`` edges away."""
     net = network(trace)
     return _reached(net, node(trace, place), lambda id: (e.target for e in net.out_of.get(id, ())), steps)
 
 
-def producers(trace: Trace, place: Place) -> list[Node]:
+def producers(trace: TraceData, place: Place) -> list[Node]:
     """The nodes whose results ``place`` is given; for a call, those whose results are its arguments."""
     net, asked = network(trace), node(trace, place)
     entrances = [asked.id]
@@ -253,55 +259,46 @@ def producers(trace: Trace, place: Place) -> list[Node]:
     return sorted((net.nodes[id] for id in found), key=lambda n: n.position)
 
 
-def consumers(trace: Trace, place: Place) -> list[Node]:
+def consumers(trace: TraceData, place: Place) -> list[Node]:
     """The nodes that are given the result of ``place``."""
     return downstream(trace, place, steps=1)
 
 
-def between(trace: Trace, start: Place, end: Place) -> list[Node]:
+def between(trace: TraceData, start: Place, end: Place) -> list[Node]:
     """Every node on some way from ``start`` to ``end``, both included; empty if there is no way."""
     first, last = node(trace, start), node(trace, end)
     after = {n.id for n in downstream(trace, first)} | {first.id}
     return [n for n in [*upstream(trace, last), last] if n.id in after] if last.id in after else []
 
 
-def paths(trace: Trace, start: Place, end: Place, *, limit: int = 100) -> list[list[Node]]:
+def paths(trace: TraceData, start: Place, end: Place, *, limit: int = 100) -> list[list[Node]]:
     """Ways from ``start`` to ``end``, the shortest first, at most ``limit`` of them."""
     net = network(trace)
     inside = {n.id for n in between(trace, start, end)}
-    plain = nx.DiGraph()
-    plain.add_edges_from((e.source, e.target) for e in net.edges if e.source in inside and e.target in inside)
-    first, last = node(trace, start).id, node(trace, end).id
-    if first not in plain or last not in plain:
-        return []
-    ways: list[list[Node]] = []
-    for way in nx.shortest_simple_paths(plain, first, last):
-        ways.append([net.nodes[id] for id in way])
-        if len(ways) == limit:
-            break
-    return ways
+    ways = shortest_ways(net, inside, node(trace, start).id, node(trace, end).id)
+    return [[net.nodes[id] for id in way] for way in islice(ways, limit if limit > 0 else None)]
 
 
-def subgraph(trace: Trace, places: Iterable[Place]) -> nx.MultiDiGraph:
+def subgraph(trace: TraceData, places: Iterable[Place]) -> nx.MultiDiGraph:
     """The networkx graph of some nodes and the edges among them."""
     net = network(trace)
-    chosen = {node(trace, place).id for place in places}
-    graph = nx.MultiDiGraph(model=trace.model)
-    graph.add_nodes_from((id, attributes(net.nodes[id])) for id in net.nodes if id in chosen)
-    whole = whole_graph(trace)
-    graph.add_edges_from((u, v, dict(data)) for u, v, data in whole.edges(chosen, data=True) if v in chosen)
-    return graph
+    return some_of(net, whole_graph(trace), {node(trace, place).id for place in places})
 
 
-def whole_graph(trace: Trace) -> nx.MultiDiGraph:
+def whole_graph(trace: TraceData) -> nx.MultiDiGraph:
     """The trace as networkx, made once."""
     found = trace.cache.get("graph")
     if found is None:
         found = trace.cache["graph"] = to_networkx(network(trace))
-    return found
+    return found  # type: ignore[no-any-return]
 
 
-def pattern(trace: Trace, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
+def graph_at(trace: TraceData, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
+    """The graph with every call at ``depth`` as one node: see :func:`fxdebug.graph.collapsed`."""
+    return collapsed(network(trace), depth, ops=ops)
+
+
+def pattern(trace: TraceData, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
     """Where operations of these names follow one another along the flow of data.
 
     Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Each match

@@ -7,9 +7,9 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
+from fxdebug.data.values import Value
 from fxdebug.nonfinite import judge, masking
 from fxdebug.stats import measure
-from fxdebug.values import Value
 from support.bodies import Body, kinds
 
 

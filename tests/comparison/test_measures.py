@@ -14,7 +14,7 @@ import fxdebug
 from fxdebug import fx_debug
 from fxdebug.comparison import sample_positions
 from fxdebug.comparison.closeness import error_between, tolerance_of
-from fxdebug.values import Stats
+from fxdebug.data.values import Stats
 from support.blocks import changed, run
 
 

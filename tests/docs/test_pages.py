@@ -22,10 +22,11 @@ from pathlib import Path
 
 import pytest
 
+from fxdebug.api.trace import Trace
 from fxdebug.apps import cli
-from fxdebug.ops import Body, Explanation, Graph, Guard, Op, Ref
-from fxdebug.trace import Call, Failure, Note, Parameter, Trace
-from fxdebug.values import Group, Inputs, Outputs, Sharding, Stats, Thing, Value
+from fxdebug.data.calls import Call, Failure, Note, Parameter
+from fxdebug.data.graphs import Body, Explanation, Graph, Guard, Op, Ref
+from fxdebug.data.values import Group, Inputs, Outputs, Sharding, Stats, Thing, Value
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

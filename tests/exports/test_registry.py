@@ -128,7 +128,7 @@ def test_an_unknown_form_names_those_there_are(trace, tmp_path, name):
 
 
 def test_the_documentation_of_export_names_every_form():
-    said = Trace.export.__doc__ + fxdebug.api.export.__doc__
+    said = Trace.export.__doc__
     assert [form for form in FORMS if form not in said] == []
 
 

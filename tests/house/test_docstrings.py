@@ -7,6 +7,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,16 @@ from typing import Any
 import pytest
 
 import fxdebug
+from fxdebug import api
+from fxdebug.analyses.findings import Finding, Findings
+from fxdebug.analyses.twin import Shadow
+from fxdebug.api import comparison, trace
+from fxdebug.comparison import Measures, Row, Side
+from fxdebug.exports import comparisons, registry
+from fxdebug.graph import Edge, Node
 
 SOURCE = Path(fxdebug.__file__).parent
+RETURNED = (api.Comparison, Row, Side, Measures, Finding, Findings, Shadow, Node, Edge)  # what public functions return
 MODULES = ["fxdebug", *(m.name for m in pkgutil.walk_packages([str(SOURCE)], "fxdebug.") if "__main__" not in m.name)]
 
 
@@ -25,10 +34,10 @@ def examples(module: str) -> list[doctest.DocTest]:
     return [test for test in found if test.examples]
 
 
-def api() -> Iterator[tuple[str, Callable[..., Any]]]:
+def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every function and every public method of the names that ``fxdebug`` offers."""
-    for name in fxdebug.__all__:
-        thing = getattr(fxdebug, name)
+    named = {name: getattr(fxdebug, name) for name in fxdebug.__all__}
+    for name, thing in {**named, **{kind.__name__: kind for kind in RETURNED}}.items():
         if inspect.isfunction(thing):
             yield name, thing
         elif inspect.isclass(thing):
@@ -38,7 +47,7 @@ def api() -> Iterator[tuple[str, Callable[..., Any]]]:
                     yield f"{name}.{member}", function
 
 
-API = dict(api())
+API = dict(public_functions())
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if examples(module)])
@@ -57,7 +66,7 @@ def test_an_example_that_shows_something_else_is_noticed() -> None:
 
 def test_the_functions_one_calls_first_have_an_example() -> None:
     shown = {test.name for module in MODULES for test in examples(module)}
-    assert {"fxdebug", "fxdebug.api.run.fx_debug", "fxdebug.trace.Trace"} <= shown
+    assert {"fxdebug", "fxdebug.api.run_model.fx_debug", "fxdebug.api.trace.Trace"} <= shown
 
 
 def test_the_api_is_not_empty() -> None:
@@ -68,7 +77,7 @@ def test_the_api_is_not_empty() -> None:
 def test_a_public_function_has_a_docstring_and_a_type_for_everything(name: str) -> None:
     function = API[name]
     text = inspect.getdoc(function)
-    assert text and text[0].isupper() | (text[0] in "`\"'") and text.splitlines()[0].rstrip()[-1] in ".:;,…`", text
+    assert text and text[0].isupper() | (text[0] in "`\"'") and text.splitlines()[0].rstrip()[-1] in ".:;,…`?", text
     signature = inspect.signature(function)
     assert signature.return_annotation is not signature.empty
     untyped = [p.name for p in signature.parameters.values() if p.annotation is p.empty and p.name != "self"]
@@ -79,6 +88,45 @@ def test_a_public_function_has_a_docstring_and_a_type_for_everything(name: str) 
 def test_a_public_class_says_what_it_is(name: str) -> None:
     text = inspect.getdoc(vars(getattr(fxdebug, name)).get("__doc__") and getattr(fxdebug, name))
     assert text and not text.startswith(f"{name}("), f"{name} has only the docstring dataclass made"
+
+
+# Parameters and results that may be anything: what a model takes, what it returns, and JSON.
+ANYTHING = {
+    "fx_debug.inputs", "fx_debug.kwargs", "fx_debug.model", "compare_models.inputs", "compare_models.kwargs",
+    "compare_models.inputs_b", "shadow.inputs", "shadow.kwargs", "Trace.output",
+    "Finding.as_json", "Findings.as_json",
+}  # fmt: skip
+
+
+def test_public_signatures_say_any_only_for_what_a_model_takes_and_returns() -> None:
+    vague = set()
+    for name, function in API.items():
+        signature = inspect.signature(function)
+        if re.search(r"\bAny\b", str(signature.return_annotation)):
+            vague.add(name)
+        parameters = signature.parameters.values()
+        vague |= {f"{name}.{p.name}" for p in parameters if re.search(r"\bAny\b", str(p.annotation))}
+    assert vague == ANYTHING
+
+
+def test_public_signatures_name_their_options() -> None:
+    """An editor completes them: ``**options`` only with a TypedDict that names each."""
+    nameless = [
+        f"{name}(**{p.name})"
+        for name, function in API.items()
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.VAR_POSITIONAL or (p.kind is p.VAR_KEYWORD and not str(p.annotation).startswith("Unpack["))
+    ]
+    assert nameless == []
+
+
+def test_the_options_of_export_are_those_of_the_exporters() -> None:
+    for table, options in (
+        (registry.EXPORTERS, trace.ExportOptions),
+        (comparisons.EXPORTERS, comparison.ExportOptions),
+    ):
+        known = {name for suffix in table for name in inspect.signature(registry.exporter(suffix, table)).parameters}
+        assert set(options.__annotations__) == known - {"trace", "comparison", "path"}
 
 
 def test_every_option_of_fx_debug_is_explained_in_its_docstring() -> None:
@@ -116,7 +164,10 @@ def test_every_public_name_of_every_file_has_a_docstring() -> None:
 
 def test_types_of_the_api_can_be_looked_up() -> None:
     """Annotations are text; what they name must exist where the function was written."""
-    import torch.nn
+    import networkx
+    import torch.fx
 
     for name, function in API.items():
-        assert "return" in typing.get_type_hints(function, localns={"nn": torch.nn}), name
+        assert "return" in typing.get_type_hints(function, localns={"nn": torch.nn, "torch": torch, "nx": networkx}), (
+            name
+        )

@@ -9,15 +9,27 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import torch
+
+import fxdebug
+from fxdebug import api
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "fxdebug"
 FILES = sorted(PACKAGE.rglob("*.py"))
 OUTSIDE = {"__init__", "__main__", "version"}
-CALL_THE_DOOR = {"trace", "questions", "comparison"}  # their conveniences import the door inside a function
+# Our imports inside functions: how many each file has, and why they cannot stand at its top.
+LATE = {
+    "capture/wrap.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),
+    "stats/sums.py": (2, "llvmlite is an extra: what needs it may not be there"),
+    "store/reference_values.py": (2, "a tree is read without torch until a tensor is asked for"),
+    "store/saved.py": (1, "a trace is read without torch until a tensor is asked for"),
+}
+MOST_LATE = 12
 LOADED_BY = {"pytest_plugin.py": "pytest"}  # nobody but that library imports the file
 CORE = {"torch", "safetensors", "networkx", "graphviz", "numpy", "rich"}
 
@@ -39,6 +51,14 @@ def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inside = {id(node) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for node in ast.walk(f)}
     return tuple((name, node.lineno, id(node) in inside) for node in ast.walk(tree) for name in _named(node, path))
+
+
+def at_run_time(path: Path) -> set[str]:
+    """What a file imports when it runs: all but the blocks for type checkers."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    typed = {id(node) for block in blocks for statement in block.body for node in ast.walk(statement)}
+    return {name for node in ast.walk(tree) if id(node) not in typed for name in _named(node, path)}
 
 
 def _named(node: ast.AST, path: Path) -> Iterator[str]:
@@ -71,12 +91,30 @@ def test_a_file_imports_only_what_stands_to_its_left() -> None:
         f"{path.relative_to(PACKAGE)}:{line} imports {target}"
         for path in FILES
         if (own := floor_of(path)) not in OUTSIDE
-        for target, line, inside in ours(path)
+        for target, line, _ in ours(path)
         if target != own and target != "version"
-        if not (own in CALL_THE_DOOR and target == "api" and inside)
         if position[target] >= position[own]
     ]
     assert wrong == []
+
+
+def test_imports_inside_functions_are_few_and_each_has_its_reason() -> None:
+    late = Counter(path.relative_to(PACKAGE).as_posix() for path in FILES for _, _, inside in ours(path) if inside)
+    assert late == {path: count for path, (count, _) in LATE.items()}
+    assert sum(late.values()) <= MOST_LATE
+
+
+def test_no_module_of_the_lazy_door_bears_the_name_of_what_it_offers() -> None:
+    """Importing the module would put it in the place of the function."""
+    assert {path.stem for path in (PACKAGE / "api").glob("*.py")} & set(api.__all__) == set()
+    assert {path.stem for path in PACKAGE.iterdir()} & (set(fxdebug.__all__) - {"__version__"}) == set()
+
+
+def test_every_name_of_the_door_is_there() -> None:
+    for door in (fxdebug, api):
+        assert set(door.__all__) <= set(dir(door))
+        assert all(hasattr(door, name) for name in door.__all__)
+        assert not hasattr(door, "no_such_name")
 
 
 def test_the_check_sees_an_import_that_goes_up(tmp_path: Path) -> None:
@@ -98,6 +136,14 @@ def test_importing_loads_no_torch_and_takes_less_than_150_ms() -> None:
     found = [_output(source).split(maxsplit=1) for _ in range(5)]
     assert {loaded for _, loaded in found} == {"[]\n"}
     assert min(float(seconds) for seconds, _ in found) < 0.15
+
+
+def test_loading_and_comparing_saved_runs_loads_no_torch(tmp_path: Path) -> None:
+    fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2), save=tmp_path / "run")
+    source = f"import sys, fxdebug\ntrace = fxdebug.load({str(tmp_path / 'run')!r})\n"
+    source += "assert fxdebug.compare(trace, trace).equal and trace.check().healthy and trace.upstream('#0')\n"
+    source += f"print(sorted({CORE!r} & set(sys.modules)), fxdebug.last_failed.__name__)"
+    assert _output(source) == "['rich'] last_failed\n"
 
 
 def test_help_on_the_command_line_loads_no_torch_either() -> None:
@@ -147,7 +193,13 @@ def test_an_optional_library_is_imported_in_one_file_inside_a_function_and_has_a
 
 
 def test_the_data_imports_no_library_at_all() -> None:
-    """``errors`` to ``trace``: a run can be read wherever Python runs."""
-    low = {name for floor in floors()[: floors().index({"trace"}) + 1] for name in floor}
-    used = {name.partition(".")[0] for path in FILES if floor_of(path) in low for name, _, _ in imports(path)}
+    """``errors`` and ``data``: a run can be read wherever Python runs. Types may name a library."""
+    low = {name for floor in floors()[: floors().index({"data"}) + 1] for name in floor}
+    used = {name.partition(".")[0] for path in FILES if floor_of(path) in low for name in at_run_time(path)}
     assert used - sys.stdlib_module_names == {"fxdebug"}
+
+
+def test_networkx_is_imported_by_one_file_for_queries_and_by_its_exporters() -> None:
+    """Whoever asks for no graph of networkx does not wait for it."""
+    users = {path.relative_to(PACKAGE).as_posix() for path in FILES if "networkx" in at_run_time(path)}
+    assert users == {"graph/views.py", "exports/networks.py"}

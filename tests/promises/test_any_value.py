@@ -22,7 +22,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
-from fxdebug.values import Group, Thing, Value
+from fxdebug.data.values import Group, Thing, Value
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of prototypes we make on purpose
 

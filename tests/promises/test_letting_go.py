@@ -113,11 +113,31 @@ def test_a_copy_a_pickle_and_a_loaded_trace_outlive_the_first(tmp_path, no_colle
         assert str(other) == one and other.calls[2].parent is other.calls[1] and other.calls[2].status == "verified"
 
 
-def test_a_trace_that_was_asked_is_found_by_the_collector():
-    model = net()
-    trace, alive = asked(fx_debug(model, torch.randn(3, 4))), weakref.ref(model)
-    del trace, model
-    gc.collect()
+def test_a_trace_that_was_asked_leaves_nothing_to_the_collector_either(no_collector):
+    for number in range(2):  # what is learned of the class at first stays
+        model = net()
+        gc.collect()
+        trace = asked(fx_debug(model, torch.randn(3, 4)))
+        alive = [weakref.ref(thing) for thing in (model, trace, trace.calls[1])]
+        del trace, model
+        if number:
+            assert [reference() for reference in alive] == [None] * 3
+    assert ours() == set()
+
+
+def test_a_call_that_is_made_again_is_equal_to_the_first_and_one_while_it_is_held(no_collector):
+    trace = fx_debug(net(), torch.randn(3, 4))
+    first, copied, notes = trace.calls[1], pickle.loads(pickle.dumps(trace.calls[1])), trace.calls[1].notes
+    held = trace.calls[2]
+    assert held.parent is first and first.children[0] is held and copied == first and copied.parent is None
+    gone = weakref.ref(first)
+    del trace, first
+    assert gone() is None
+    again = held.parent
+    assert again == copied and hash(again) == hash(copied) and held.parent is again and again.notes == notes
+    assert again.children[0] is held and repr(again) == repr(copied)
+    alive = weakref.ref(again)
+    del again, held
     assert alive() is None
 
 

@@ -18,8 +18,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from fxdebug.data.graphs import refs_in
 from fxdebug.graph import Network
-from fxdebug.ops import refs_in
 from fxdebug.query import network
 from support.trees import Does, linear, ones
 from zoo import zoo_sample

@@ -21,9 +21,9 @@ import fxdebug.capture.sight
 import fxdebug.capture.staging
 from fxdebug import Trace, fx_debug
 from fxdebug.capture.values import Values
+from fxdebug.data.values import Stats
 from fxdebug.stats import elsewhere, measure, sums
 from fxdebug.stats.measure import flat_of
-from fxdebug.values import Stats
 from support.measured import COMPLEX, FLOATS, INTEGERS, SHAPES_OF_DATA, assert_close, exact, listed, precision, tensors
 
 WAITING = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero", "aten::equal")

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fxdebug import fx_debug
+from fxdebug.data.values import Stats, pooled
 from fxdebug.stats import BLOCK, Unmeasurable, measure, measure_at_once, sums
-from fxdebug.values import Stats, pooled
 from support.measured import (
     COMPLEX,
     FLOATS,

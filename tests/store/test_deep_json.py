@@ -12,10 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fxdebug
+from fxdebug.api.trace import Trace
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Group, Inputs, Item, Outputs, Value
 from fxdebug.store import deep_json, json_text, json_tree, load
 from fxdebug.store.records import item_from_json, item_to_json
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Group, Inputs, Item, Outputs, Value
 
 DEEP = 30_000  # levels: more than any version of Python recurses in C
 

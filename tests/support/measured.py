@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from fxdebug.values import Stats
+from fxdebug.data.values import Stats
 
 FLOATS = [
     getattr(torch, name)

@@ -7,13 +7,21 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+from fxdebug.data.values import Value
 from fxdebug.nonfinite import described
-from fxdebug.values import Value
 
-ERROR, WARNING, ADVICE = "error", "warning", "advice"
-SEVERITIES = (ERROR, WARNING, ADVICE)
+Severity: TypeAlias = Literal["error", "warning", "advice"]
+FindingKind: TypeAlias = Literal[
+    "nan", "inf", "input", "weight", "uninitialised", "headroom", "underflow", "subnormal", "cancellation", "float16",
+    "precision",
+]  # fmt: skip
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+ADVICE: Final = "advice"
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +38,8 @@ class Finding:
     names the operations that it went into and did not come out of. ``others`` are nodes with the same finding.
     """
 
-    kind: str
-    severity: str
+    kind: FindingKind
+    severity: Severity
     path: str
     call: str
     op: str

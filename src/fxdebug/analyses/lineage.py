@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Group, Value
 from fxdebug.graph import Edge, Network, Node
 from fxdebug.operations import OVERWRITES, TAKES_OUT, only_the_shape
-from fxdebug.trace import Call
-from fxdebug.values import Group, Value
 
 OPERATIONS = ("call_function", "call_method")
 
@@ -116,11 +116,10 @@ class Lineage:
         self._results = results
         self._net = results.net
         self._bad = bad
-        self._judge = judge
         self._nodes: dict[str, int] = {}
         self._values: dict[int, int] = {}
         self._memory: dict[int, int] = {}  # storage → the same, of what was last found in it
-        self._follow()
+        self._follow(judge)
 
     def carried(self, node: Node) -> int:
         """The origins in the result of a node, as bits."""
@@ -134,7 +133,7 @@ class Lineage:
             bits &= bits - 1
         return found
 
-    def _follow(self) -> None:
+    def _follow(self, judge: Judge) -> None:
         for node in self._net.nodes.values():
             made = self._results.made(node)
             bad = [value for value in made if self._bad(value)]
@@ -150,7 +149,7 @@ class Lineage:
             around, memory = self._around(node, bad)
             inherited |= memory
             fresh = [value for value in bad if value.number not in around]
-            found = self._judge(node, given, fresh, inherited) if fresh else None
+            found = judge(node, given, fresh, inherited) if fresh else None
             own = 0
             if isinstance(found, int):
                 inherited |= found

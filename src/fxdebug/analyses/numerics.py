@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxdebug.analyses import ranges
-from fxdebug.analyses.findings import ADVICE, ERROR, WARNING, Checked, Finding, Findings, worst_first
+from fxdebug.analyses.findings import ADVICE, ERROR, WARNING, Checked, Finding, Findings, Severity, worst_first
 from fxdebug.analyses.lineage import (
     Given,
     Lineage,
@@ -15,16 +15,16 @@ from fxdebug.analyses.lineage import (
     is_output,
     literals_of,
 )
+from fxdebug.data.graphs import Ref
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.graph import Node
-from fxdebug.nonfinite import INF, MEANT, NAN, UNINITIALISED, Verdict, broken, counted, judge, masking, unwritten
+from fxdebug.nonfinite import INF, MEANT, NAN, UNINITIALISED, Made, Verdict, broken, counted, judge, masking, unwritten
 from fxdebug.operations import CURES, UNFILLED, VIEWS, WRITES, is_probability, only_the_shape
-from fxdebug.ops import Ref
 from fxdebug.query import network
-from fxdebug.trace import Trace
-from fxdebug.values import Value
 
 
-def check(trace: Trace, *, tensors: bool = True) -> Findings:
+def check(trace: TraceData, *, tensors: bool = True) -> Findings:
     """Everything that is wrong with the numbers of a run, worst first; a tuple of ``Finding``.
 
     Every operation that made a NaN or an infinity of what had none is named, those that only pass it on are counted.
@@ -47,7 +47,7 @@ def check(trace: Trace, *, tensors: bool = True) -> Findings:
     return Findings(worst_first(found, position), _checked(trace, results))
 
 
-def _checked(trace: Trace, results: Results) -> Checked:
+def _checked(trace: TraceData, results: Results) -> Checked:
     net = results.net
     operations = [node for node in net.nodes.values() if is_operation(net, node) and node.kind != "call_module"]
     made = {value.number: value for node in net.nodes.values() for value in results.made(node)}
@@ -67,7 +67,7 @@ def _checked(trace: Trace, results: Results) -> Checked:
 class NonFinites:
     """Who made the NaNs and infinities of a run."""
 
-    def __init__(self, trace: Trace, results: Results) -> None:
+    def __init__(self, trace: TraceData, results: Results) -> None:
         self._trace = trace
         self._results = results
         self._net = results.net
@@ -196,7 +196,7 @@ class NonFinites:
             absorbed=tuple(dict.fromkeys(other.id for other in origin.absorbed)),
         )
 
-    def _severity(self, origin: Origin, verdict: Verdict) -> str:
+    def _severity(self, origin: Origin, verdict: Verdict) -> Severity:
         if origin.output or self._trace.error is not None:
             return ERROR
         stats = origin.made.stats
@@ -240,7 +240,7 @@ def _scales(node: Node) -> bool:
     return operands == 1 and node.op.strip("ir") in ("mul", "add", "sub", "truediv", "div", "neg", "multiply")
 
 
-def _kind(bad: Sequence[Value]) -> str:
+def _kind(bad: Sequence[Value]) -> Made:
     return NAN if any(value.stats.nan for value in bad if value.stats) else INF
 
 
@@ -252,7 +252,7 @@ def _weight(value: Value) -> Verdict:
     return Verdict("weight", f"the weight {value.name} has {counted(value.stats)} before it is used")
 
 
-def _name(path: str, trace: Trace) -> str:
+def _name(path: str, trace: TraceData) -> str:
     return path or trace.model
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from fxdebug.analyses.findings import ERROR, WARNING, Finding
+from fxdebug.analyses.findings import ERROR, WARNING, Finding, FindingKind
 from fxdebug.analyses.lineage import is_operation, is_output
 from fxdebug.analyses.twin import Row, Shadow
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.graph import Network, Node
 from fxdebug.operations import DRAWS, UNFILLED
 from fxdebug.operators.dtypes import FLOATS
 from fxdebug.query import network
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Value
 
 # An error is a loss of digits when it is this many roundings of its dtype (or a quarter of the value, where the
 # dtype has few digits), and this much more than came in.
@@ -26,14 +28,16 @@ _SUBTRACTS = ("sub", "rsub", "add", "radd", "isub", "iadd")
 MOST_LAYERS = 12  # that are shown
 _NUMBER = re.compile(r"\b\d+\b")
 
+_T = TypeVar("_T", bound=TraceData)
+
 
 def judged(
-    trace: Trace,
+    trace: _T,
     dtype: str,
     of_nodes: Mapping[tuple[int, str], float],
     of_calls: Mapping[int, float],
     notes: Sequence[str] = (),
-) -> Shadow:
+) -> Shadow[_T]:
     """Where the errors come from. ``of_nodes``: by call and node of its graph, ``of_calls``: of what calls returned."""
     net = network(trace)
     errors: dict[str, float] = {}
@@ -90,7 +94,7 @@ def _lost(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
 
 def _finding(net: Network, row: Row) -> Finding:
     cancels = row.ratio is not None and row.ratio < 0.1
-    kind = "cancellation" if cancels else "precision"
+    kind: FindingKind = "cancellation" if cancels else "precision"
     why = f"; its operands cancel to {row.ratio:.1e} of their size" if cancels else ""
     what = f"the relative error grows from {row.inherited:.1e} to {row.error:.1e}{why}"
     reached = _reached(net, row.node)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fxdebug.analyses.findings import ADVICE, WARNING, Finding
+from fxdebug.analyses.findings import ADVICE, WARNING, Finding, FindingKind, Severity
 from fxdebug.analyses.lineage import OPERATIONS, Given, Lineage, Results, literals_of
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.graph import Node
 from fxdebug.nonfinite import broken, largest_of, masking
 from fxdebug.operations import CASTS, SOFTMAXES, UNFILLED, VIEWS, WRITES
 from fxdebug.operators.dtypes import FLOATS
-from fxdebug.trace import Trace
-from fxdebug.values import Value
 
 HEADROOM = 4.0  # a result this factor below the largest number of its dtype: two doublings more, and it is infinite
 NARROW = frozenset(name for name in FLOATS if name not in ("float32", "float64"))
@@ -39,7 +39,7 @@ _EXACT = frozenset(
 )
 
 
-def check(trace: Trace, results: Results, *, tensors: bool = True) -> list[Finding]:
+def check(trace: TraceData, results: Results, *, tensors: bool = True) -> list[Finding]:
     """What is close to the limits of its dtype or beyond them, one finding for all layers of the same line."""
     masks = Masks(results)
     local = [found for node in _operations(results) for found in _at(node, results, masks)]
@@ -163,7 +163,7 @@ def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Valu
     if share <= LOST_SHARE or (node.op in _DECAYS | SOFTMAXES and not small):  # exp(-200) is 0 for all that follows
         return
     grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
-    severity = WARNING if grave else ADVICE
+    severity: Severity = WARNING if grave else ADVICE
     least = FLOATS[made.dtype].least
     what = f"{share:.0%} of the elements became 0: they are below {least:.2g}, the smallest {made.dtype}"
     yield _finding("underflow", severity, node, results, what, made, given)
@@ -231,7 +231,7 @@ def _whole(value: Value) -> bool:
 # Numbers below the smallest normal one -----------------------------------------------------------
 
 
-def _subnormal(trace: Trace, results: Results) -> Iterator[Finding]:
+def _subnormal(trace: TraceData, results: Results) -> Iterator[Finding]:
     """Calls whose results, where they were kept, are largely below the smallest number with all its digits."""
     read: set[int] = set()
     for call in trace.calls:
@@ -256,7 +256,7 @@ def _subnormal(trace: Trace, results: Results) -> Iterator[Finding]:
 
 
 def _finding(
-    kind: str, severity: str, node: Node, results: Results, what: str, made: Value, given: Iterable[Value]
+    kind: FindingKind, severity: Severity, node: Node, results: Results, what: str, made: Value, given: Iterable[Value]
 ) -> Finding:
     inputs = tuple(dict.fromkeys(given))
     call = results.net.call_id(node.call)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from fxdebug.analyses.findings import Finding
-from fxdebug.trace import Trace
-from fxdebug.values import Value
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 
 _SHOWN = 5
+_T = TypeVar("_T", bound=TraceData)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Shadow:
+class Shadow(Generic[_T]):
     """What a twin run in ``dtype`` tells: ``rows`` in execution order, ``findings`` where digits were lost.
 
     ``error`` is the relative error of what the model returned, ``None`` where that could not be compared.
@@ -42,7 +44,7 @@ class Shadow:
     ``trace`` is the native run.
     """
 
-    trace: Trace
+    trace: _T
     dtype: str
     error: float | None = None
     rows: tuple[Row, ...] = ()
@@ -60,7 +62,7 @@ class Shadow:
         return _text(self)
 
 
-def _text(shadow: Shadow) -> str:
+def _text(shadow: Shadow[_T]) -> str:
     """The findings, where the error grows most, and the error after each layer of the model."""
     error = "not compared" if shadow.error is None else f"{shadow.error:.1e}"
     lines = [f"{shadow.trace.model} against its {shadow.dtype} twin: the relative error of the result is {error}"]

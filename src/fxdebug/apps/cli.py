@@ -28,7 +28,7 @@ OK, FAILED, UNUSABLE = 0, 1, 2
 def show(options: argparse.Namespace) -> int:
     """Draw the call tree of a saved run."""
     trace = api.load(options.run, rank=options.rank)
-    print(api.text(trace, fold=not options.all, depth=options.depth, width=options.width))
+    print(trace.text(fold=not options.all, depth=options.depth, width=options.width))
     return OK
 
 
@@ -56,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
         except Exception:
             partial = api.last_failed()
             if partial is not None:
-                print(api.text(partial, depth=options.depth))
+                print(partial.text(depth=options.depth))
             raise
-    print(api.text(trace, depth=options.depth))
+    print(trace.text(depth=options.depth))
     if options.save:
         print(f"\nsaved to {options.save}; look again with: fxdebug show {options.save}")
     return OK
@@ -103,7 +103,7 @@ def graph(options: argparse.Namespace) -> int:
     trace = api.load(options.run, rank=options.rank)
     chosen = {name: getattr(options, name) for name in ("depth", "color", "rankdir")}
     chosen |= {"everything": options.everything or None, "fold": False if options.all else None}
-    path = api.export(trace, options.output, **{name: value for name, value in chosen.items() if value is not None})
+    path = trace.export(options.output, **{name: value for name, value in chosen.items() if value is not None})
     print(f"wrote {path}")
     return OK
 
@@ -117,9 +117,9 @@ def compare(options: argparse.Namespace) -> int:
         ignore=options.ignore,
         tolerance=options.tolerance,
     )
-    print(api.comparison_text(comparison, fold=not options.all, width=options.width))
+    print(comparison.text(fold=not options.all, width=options.width))
     if options.output:
-        print(f"\nwrote {api.export_comparison(comparison, options.output)}")
+        print(f"\nwrote {comparison.export(options.output)}")
     if not comparison.findings and not comparison.compared:
         return UNUSABLE
     return OK if comparison.equal else FAILED

@@ -3,7 +3,7 @@
     def test_the_forward_pass(trace_regression):
         trace_regression.check(model, inputs)
 
-``--fxdebug-update`` writes the golden traces anew. Nothing is loaded but pytest until a test uses the fixture.
+``--fxdebug-update`` writes the golden traces anew. No torch is loaded until a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fxdebug import api
+from fxdebug.errors import LoadError
+
 if TYPE_CHECKING:
-    from fxdebug.trace import Trace
+    from fxdebug.api.trace import Trace
 
 FOLDER = "golden_traces"  # beside the test file; in it a folder for each test file
 SUFFIX = ".json.gz"
@@ -62,8 +65,6 @@ class TraceRegression:
         instead: tests that give the same name share it. Nothing is seeded: a model that draws random numbers needs a
         seed of yours. What the model raises is raised.
         """
-        from fxdebug import api
-
         self._checks += 1
         path = self._path(name)
         trace = api.fx_debug(model, inputs, kwargs, values="samples")
@@ -81,8 +82,6 @@ class TraceRegression:
         return self._folder / (file_name(name) + SUFFIX)
 
     def _write(self, trace: Trace, path: Path) -> None:
-        from fxdebug import api
-
         before = path.read_bytes() if path.exists() else None
         api.save_golden(trace, path)
         after = path.read_bytes()
@@ -90,9 +89,6 @@ class TraceRegression:
         self._written(f"{self._shown(path)}  {len(trace.calls)} calls, {len(after) / 1024:.0f} KiB, {what}")
 
     def _compare(self, path: Path, trace: Trace, **options: Any) -> None:
-        from fxdebug import api
-        from fxdebug.errors import LoadError
-
         golden, damage = None, ""
         try:
             golden = api.load(path)

@@ -15,8 +15,8 @@ from fxdebug.capture.reasons import Reason, Words
 from fxdebug.capture.seen import Seen, Uid
 from fxdebug.capture.source import Line
 from fxdebug.capture.structural import Copies
+from fxdebug.data.values import Value
 from fxdebug.errors import first_line
-from fxdebug.values import Value
 
 
 class Entry(NamedTuple):

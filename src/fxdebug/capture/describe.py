@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxdebug.data.values import UNKNOWN, Sharding
 from fxdebug.stats import is_freed
-from fxdebug.values import UNKNOWN, Sharding
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _functorch = torch._C._functorch

@@ -39,8 +39,8 @@ from fxdebug.capture.tracer import ModuleTracer
 from fxdebug.capture.traits import traits_of
 from fxdebug.capture.undisturbed import uncollected
 from fxdebug.capture.values import Values
+from fxdebug.data.graphs import OPAQUE, RECORDED, VERIFIED, Status
 from fxdebug.errors import first_line
-from fxdebug.ops import OPAQUE, RECORDED, VERIFIED, Status
 
 PATTERNS_KEPT = 8  # per class, forward and training flag: bodies that branch have a few
 

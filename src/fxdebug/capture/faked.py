@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fxdebug.capture import reasons, wrap
 from fxdebug.capture.aside import aside
+from fxdebug.capture.bodies import Bodies
 from fxdebug.capture.body import Body
 from fxdebug.capture.coding import is_same
 from fxdebug.capture.compiled import compiled_in
@@ -338,8 +339,6 @@ def tape_of(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], instead: _Runs | None = None
 ) -> tuple[Body, Values]:
     """Run one forward for real (on fake tensors, say), or its graph ``instead`` of it, and return the tape."""
-    from fxdebug.capture.bodies import Bodies
-
     values = Values({}, None, lambda what: None, measuring=False)
     bodies = Bodies(values, {}, lambda what: None)
     watcher = _Watcher(bodies)

@@ -16,7 +16,7 @@ from fxdebug.capture.frame import Site
 from fxdebug.capture.recording import Options, Recording
 from fxdebug.capture.sites import Sites
 from fxdebug.capture.steps import Steps
-from fxdebug.trace import Trace
+from fxdebug.data.trace import TraceData
 
 
 class EveryForward:
@@ -27,7 +27,11 @@ class EveryForward:
     """
 
     def __init__(
-        self, model: nn.Module, begin: Callable[[], Options], done: Callable[[Trace, Options], None], **settings: Any
+        self,
+        model: nn.Module,
+        begin: Callable[[], Options],
+        done: Callable[[TraceData, Options], None],
+        **settings: Any,
     ) -> None:
         self.errors: list[Exception] = []
         self._sites = Sites(model)

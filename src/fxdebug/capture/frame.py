@@ -10,9 +10,9 @@ from torch import nn
 
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.source import Line, raised_at, without_our_frames
+from fxdebug.data.calls import Call, Failure, Origin
+from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, quick
 from fxdebug.errors import first_line
-from fxdebug.trace import Call, Failure
-from fxdebug.values import Group, Inputs, Item, Outputs, Thing, quick
 
 NO_INPUTS = Inputs()
 NOWHERE = -1  # the index of the call that was running where none was (a generator consumed outside any)
@@ -25,7 +25,7 @@ class Site:
     path: str
     type: str
     aliases: tuple[str, ...] = ()
-    origin: str = "registered"
+    origin: Origin = "registered"
 
 
 class Frame:

@@ -18,7 +18,7 @@ from fxdebug.capture.coding import ATOMS, NUMPYS, Struct, again, rebuilt
 from fxdebug.capture.context import Context
 from fxdebug.capture.pattern import Attribute, Held, Node, Pattern, Slot
 from fxdebug.capture.sizes import Size
-from fxdebug.ops import Graph
+from fxdebug.data.graphs import Graph
 
 # Tensor methods that are written as operators.
 _OPERATORS: dict[Any, Callable[..., Any]] = {

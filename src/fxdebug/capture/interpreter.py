@@ -18,15 +18,15 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from fxdebug.capture import reasons
 from fxdebug.capture.blocks import closed
 from fxdebug.capture.body import Body
-from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same
+from fxdebug.capture.coding import Opaque, Struct, have_same_keys, is_same, members_of
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.pattern import Pattern, member
+from fxdebug.capture.pattern import Attribute, Held, Pattern, Slot, member
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.seen import Uid
 from fxdebug.capture.sizes import evaluate
 from fxdebug.capture.values import Values
-from fxdebug.values import Group, Item, Thing, Value, plain
+from fxdebug.data.values import Group, Item, Thing, Value, plain
 
 
 class Joiner:
@@ -236,8 +236,6 @@ def _thawed(thing: Any) -> Any:
 
 def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) -> None:
     """Put the tensors of an argument (or result) into their slots. Raises :class:`Refused` if it does not fit."""
-    from fxdebug.capture.pattern import Attribute, Held, Slot
-
     kind = type(template)
     if kind is Slot:
         if not isinstance(thing, Tensor):
@@ -257,8 +255,6 @@ def bindings(pattern: Pattern, template: Any, thing: Any, into: dict[int, Any]) 
         for key, item in template.items():
             bindings(pattern, item, thing[key], into)
     elif kind is Struct:
-        from fxdebug.capture.coding import members_of
-
         members = members_of(thing) if type(thing) is template.type else None
         if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
             raise Refused(reasons.FIELDS_EXPECTED(kind=template.type.__name__))

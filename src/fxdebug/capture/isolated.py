@@ -20,8 +20,8 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.modes import makes_no_difference
 from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.pairs import Pairs
-from fxdebug.trace import Call
-from fxdebug.values import Inputs, Outputs, Value
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Inputs, Outputs, Value
 
 SURE = 0.5  # of a pair of calls that have other names
 
@@ -207,7 +207,7 @@ def _written(pairs: Pairs) -> dict[int, set[int | None]]:
 
 
 def _slot(parent: str, key: Any) -> str:
-    """As :func:`fxdebug.values.leaves` names the places in a container."""
+    """As :func:`fxdebug.data.values.leaves` names the places in a container."""
     if isinstance(key, str) and key.isidentifier():
         return f"{parent}.{key}" if parent else key
     return f"{parent}[{key!r}]"

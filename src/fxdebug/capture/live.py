@@ -1,6 +1,6 @@
 """The graphs of a run while its model is at hand: explained when somebody asks, run when somebody wants to.
 
-:class:`Live` makes the :class:`~fxdebug.ops.Explanation` of a trace, and the runnable
+:class:`Live` makes the :class:`~fxdebug.data.graphs.Explanation` of a trace, and the runnable
 ``torch.fx.GraphModule`` of a verified call.
 """
 
@@ -23,10 +23,10 @@ from fxdebug.capture.interpreter import Joiner, keys_of, plain_item
 from fxdebug.capture.runnable import GraphOfCall
 from fxdebug.capture.sizes import Size, plain
 from fxdebug.capture.values import Values
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import OPAQUE, VERIFIED, Body, Explanation, Graph, Guard, Op, Operand, Ref
+from fxdebug.data.values import Group, Item, Value
 from fxdebug.errors import UsageError, first_line
-from fxdebug.ops import OPAQUE, VERIFIED, Body, Explanation, Graph, Guard, Op, Operand, Ref
-from fxdebug.trace import Call
-from fxdebug.values import Group, Item, Value
 
 
 class Live:

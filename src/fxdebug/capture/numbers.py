@@ -11,9 +11,9 @@ from fxdebug.capture.aside import aside
 from fxdebug.capture.describe import PLAIN, is_fake, local_part
 from fxdebug.capture.sight import Form, Sight
 from fxdebug.capture.staging import Measured, Staging
+from fxdebug.data.values import Stats
 from fxdebug.errors import first_line
 from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, measure, measure_at_once, measure_later
-from fxdebug.values import Stats
 
 Known = tuple[Stats | None]  # of a weight: none where they were not taken as nobody asked for them
 Unchanged = Callable[[Tensor, Sight | None], Known | None]  # of a weight that is where and what it was before the run

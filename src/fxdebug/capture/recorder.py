@@ -28,9 +28,9 @@ from fxdebug.capture.steps import Steps
 from fxdebug.capture.structure import Structure
 from fxdebug.capture.values import Keeper, Values
 from fxdebug.capture.watched import Watcher, told_of_call
+from fxdebug.data.calls import Note
+from fxdebug.data.values import Inputs, Outputs, quick
 from fxdebug.errors import first_line
-from fxdebug.trace import Note
-from fxdebug.values import Inputs, Outputs, quick
 
 __all__ = ["Frame", "Listener", "Recorder", "Site"]
 

@@ -20,9 +20,10 @@ from fxdebug.capture.recorder import Listener, Recorder
 from fxdebug.capture.sites import Sites
 from fxdebug.capture.values import Keeper
 from fxdebug.capture.watched import Watcher
+from fxdebug.data.calls import Call, Failure, Note, Parameter
+from fxdebug.data.trace import NO_OUTPUT, TraceData
+from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.errors import first_line
-from fxdebug.trace import NO_OUTPUT, Call, Failure, Note, Parameter, Trace
-from fxdebug.values import Inputs, Outputs, Value
 
 OUTSIDE = "(outside forward)"  # the method of a root that stands for calls made outside the model's forward
 
@@ -74,7 +75,9 @@ class Recording:
         self.began = time.perf_counter()
         self.given, self.returned = Inputs(), cast("Outputs | None", None)  # of a method other than forward
 
-    def trace(self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None) -> Trace:
+    def trace(
+        self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None
+    ) -> TraceData:
         """What was recorded. A call that stands for the whole run is put on top where several stand there."""
         duration = time.perf_counter() - self.began
         recorder = self.recorder
@@ -95,7 +98,7 @@ class Recording:
                 recorder.values.let_go_of_weights(self._parameters.registered(self.sites.registered()))
             shift = len(calls) - len(recorder.frames)
             live = Live(self.sites.model, self.sites.registered(), recorder.bodies, recorder.values, shift)
-        return Trace(
+        return TraceData(
             model=self.sites.root().type,
             calls=tuple(calls),
             values=tuple(recorder.values.all),

@@ -22,8 +22,8 @@ from fxdebug.capture.sites import Sites
 from fxdebug.capture.source import without_our_frames
 from fxdebug.capture.tape import Tape
 from fxdebug.capture.traced import is_traced
+from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line
-from fxdebug.trace import NO_OUTPUT, Trace
 
 
 class _Others(threading.local):
@@ -135,7 +135,9 @@ class OneRun:
                 self.say(f"something was not put back: {type(error).__name__}: {first_line(error)}")
             self._to_do.pop()
 
-    def trace(self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None) -> Trace:
+    def trace(
+        self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None
+    ) -> TraceData:
         """What the run left behind."""
         return self._recording.trace(settings, output, error)
 
@@ -160,7 +162,7 @@ def run_once(
     kwargs: Mapping[str, Any],
     options: Options,
     settings: Mapping[str, Any],
-) -> tuple[Trace, BaseException | None]:
+) -> tuple[TraceData, BaseException | None]:
     """Call ``target(*args, **kwargs)`` once, recorded; return the trace and what it raised, if anything."""
     output: Any = NO_OUTPUT
     raised: BaseException | None = None

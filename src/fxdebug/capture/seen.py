@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fxdebug.values import Value
+from fxdebug.data.values import Value
 
 
 class Uid(int):

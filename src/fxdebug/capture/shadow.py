@@ -26,10 +26,10 @@ from fxdebug.capture.live import Live
 from fxdebug.capture.recording import Options
 from fxdebug.capture.run import run_once
 from fxdebug.capture.watched import tensors_in
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats import is_freed
-from fxdebug.trace import Trace
-from fxdebug.values import Value
 
 Key = tuple[int, int]  # call, position on its tape; -1: what the call returned
 _NARROWING = {Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
@@ -230,7 +230,7 @@ def twin_runs(
     dtype: torch.dtype,
     settings: Mapping[str, Any],
     budget: int,
-) -> tuple[Trace, Errors]:
+) -> tuple[TraceData, Errors]:
     """Run a copy of the model and its twin, with the same random numbers; the native trace and its errors.
 
     Raises ``UsageError`` where the model cannot be copied or its twin cannot run, and what the native run raises.
@@ -258,7 +258,7 @@ def twin_runs(
     return trace, _by_node(trace, kept, compared)
 
 
-def _by_node(trace: Trace, kept: _Kept, compared: _Compared) -> Errors:
+def _by_node(trace: TraceData, kept: _Kept, compared: _Compared) -> Errors:
     """Errors by node of the graphs, where the native run has its operations by position."""
     found, live = Errors(), trace.explain
     assert isinstance(live, Live)

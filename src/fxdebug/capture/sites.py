@@ -10,6 +10,7 @@ from torch import nn
 from fxdebug.capture.describe import type_name
 from fxdebug.capture.frame import Frame, Site
 from fxdebug.capture.layout import Layout, join, layout_of
+from fxdebug.data.calls import Origin
 
 
 class Sites:
@@ -57,7 +58,7 @@ class Sites:
             self._met[id(module)] = (weakref.ref(module), site)
         return site
 
-    def _name(self, module: nn.Module, stack: list[Frame]) -> tuple[str, str]:
+    def _name(self, module: nn.Module, stack: list[Frame]) -> tuple[str, Origin]:
         for frame in reversed(stack):
             if frame.module is None:
                 continue
@@ -78,8 +79,8 @@ def _sites(layout: Layout, modules: list[nn.Module]) -> list[Site]:
     found = []
     for position, (names, module) in enumerate(zip(layout.paths, modules)):
         unnamed = names[0] == "" and position > 0  # registered under an empty name: the reference cannot see it
-        path, origin = ("''", "unnamed") if unnamed else (names[0], "registered")
-        found.append(Site(path, type_name(type(module)), names, origin))
+        origin: Origin = "unnamed" if unnamed else "registered"
+        found.append(Site("''" if unnamed else names[0], type_name(type(module)), names, origin))
     return found
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fxdebug.data.values import Stats, Value
 from fxdebug.stats import finished, is_elsewhere
-from fxdebug.values import Stats, Value
 
 ROOM = 1 << 20  # elements that wait at most: 4 MB of float32
 LARGEST = 1 << 16  # elements of a tensor that is worth it

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fxdebug.capture.body import Body, Entry
 from fxdebug.capture.frame import Frame
+from fxdebug.data.values import Value
 from fxdebug.errors import NonFinite
 from fxdebug.nonfinite import (
     CHOSEN_FROM,
@@ -22,7 +23,6 @@ from fxdebug.nonfinite import (
     unwritten,
 )
 from fxdebug.operations import CURES, OVERWRITES, SOFTMAXES, TAKES_OUT, VIEWS, WRITES, is_probability, only_the_shape
-from fxdebug.values import Value
 
 _ADVICE = (
     "The trace until here is in fxdebug.last_failed(); what went in, what came out and the graph are in it. To see how "

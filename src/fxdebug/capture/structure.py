@@ -1,7 +1,7 @@
 """Any Python object → the items of a trace: containers keep their shape, tensors become values.
 
 Lists, tuples, dicts and their subclasses, dataclasses, sets and objects with attributes are opened;
-everything else is shown by its ``repr``. Cycles end in a :class:`~fxdebug.trace.Thing` that says so.
+everything else is shown by its ``repr``. Cycles end in a :class:`~fxdebug.data.values.Thing` that says so.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 
 from fxdebug.capture.describe import PLAIN, type_name
 from fxdebug.capture.values import Say, Values, silence
+from fxdebug.data.values import Group, Item, Thing, plain
 from fxdebug.errors import first_line
-from fxdebug.values import Group, Item, Thing, plain
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
 MOST = 100_000  # items in all, a container counting for eight: lists of one and the same list are endless to walk

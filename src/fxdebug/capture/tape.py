@@ -45,7 +45,7 @@ from fxdebug.capture.source import Line, at, user_line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.traced import is_traced, may_be_traced
 from fxdebug.capture.values import Values
-from fxdebug.values import Value
+from fxdebug.data.values import Value
 
 _iterate = Tensor.__iter__
 _new = tuple.__new__

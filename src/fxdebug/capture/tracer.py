@@ -44,7 +44,7 @@ from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.surroundings import Surroundings
 from fxdebug.capture.values import Values
-from fxdebug.values import UNKNOWN
+from fxdebug.data.values import UNKNOWN
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
 _iterate = Tensor.__iter__

@@ -1,6 +1,6 @@
 """Which tensors of a run are the same value: each is described, measured and kept once.
 
-Two sightings are the same :class:`~fxdebug.trace.Value` when they are the same tensor object with
+Two sightings are the same :class:`~fxdebug.data.values.Value` when they are the same tensor object with
 the same ``_version`` in the same place. The object is held weakly: Python reuses an ``id`` after the
 tensor is freed, so an entry counts only while its reference is alive. Inference tensors carry no version,
 and what shares memory with numpy, or lies in memory that is not torch's own, can be written to without one: they
@@ -23,9 +23,9 @@ from fxdebug.capture.numbers import Numbers, Unchanged
 from fxdebug.capture.seen import Registered, Seen, Uid, version_of
 from fxdebug.capture.sight import Sight, is_in_place, sight_of
 from fxdebug.capture.staging import Measured
+from fxdebug.data.values import Value, quick
 from fxdebug.errors import first_line
 from fxdebug.stats import is_elsewhere, is_freed, measure
-from fxdebug.values import Value, quick
 
 _quick_value = quick(Value)
 

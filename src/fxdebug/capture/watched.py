@@ -17,8 +17,8 @@ from fxdebug.capture.metadata import METADATA
 from fxdebug.capture.source import Line
 from fxdebug.capture.tape import Tape
 from fxdebug.capture.values import Values
+from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError, first_line
-from fxdebug.values import Value
 
 
 class Watcher(Protocol):

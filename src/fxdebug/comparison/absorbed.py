@@ -9,9 +9,9 @@ from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.replaced import replacements
 from fxdebug.comparison.returned import other_numbers, returned
 from fxdebug.comparison.steps import Run, Step
+from fxdebug.data.calls import Call
 from fxdebug.operations import TAKES_OUT
 from fxdebug.operators.dtypes import EPS
-from fxdebug.trace import Call
 
 FEW = 64
 FADED = 0.05  # of an error: what is left of it below tolerance is still that error

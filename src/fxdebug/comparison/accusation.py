@@ -11,16 +11,17 @@ from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.opnames import canonical
 from fxdebug.comparison.steps import Step
+from fxdebug.comparison.verdict import How, Kind
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.trace import Call
-from fxdebug.values import Value
 
 
 @dataclass(frozen=True)
 class Blame:
     """One finding. ``absorbable``: it counts only if something that follows differs, too."""
 
-    kind: str
+    kind: Kind
     call: Call  # of b
     op: str | None
     because: str
@@ -34,7 +35,7 @@ class Blame:
     value_b: Value | None = None
     sure: float = 1.0
     absorbable: bool = True
-    how: str = ""  # how the steps were paired
+    how: How = ""  # how the steps were paired
 
     @property
     def proven(self) -> bool:
@@ -44,7 +45,7 @@ class Blame:
 
 def blame(
     judge: Judge,
-    kind: str,
+    kind: Kind,
     call: Call,
     op: str | None,
     because: str,

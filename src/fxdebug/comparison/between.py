@@ -17,9 +17,9 @@ from fxdebug.comparison.peers import odd_one
 from fxdebug.comparison.regions import Region, common, fractions, origin, place_of, products, region, unlike
 from fxdebug.comparison.steps import Run, Step
 from fxdebug.comparison.telling import computes, small, telling
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.trace import Call
-from fxdebug.values import Value
 
 
 @dataclass

@@ -10,8 +10,9 @@ from fxdebug.comparison.judge import Judge, Judged, comparable, draws
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, canonical, family, role
 from fxdebug.comparison.regions import chain
 from fxdebug.comparison.steps import Given, Run, Step
+from fxdebug.comparison.verdict import Kind
+from fxdebug.data.values import Value, shape_text
 from fxdebug.operators.dtypes import EPS
-from fxdebug.values import Value, shape_text
 
 
 class Blamer:
@@ -81,7 +82,8 @@ class Blamer:
 
     def _itself(self, judged: Judged) -> Blame:
         step, partner = judged.step, judged.partner
-        kind, because = "values", "the same inputs give other values"
+        kind: Kind = "values"
+        because = "the same inputs give other values"
         gone, new = other_settings(partner, step)
         if judged.weights is not None:
             one, other = judged.weights
@@ -190,7 +192,7 @@ class Blamer:
         step = (ways[1] or b)[min(place, len(ways[1] or b) - 1)]
         told = [" ".join(f"{s.op}({', '.join(s.constants)})" for s in way) or "nothing" for way in (a, b)]
         because = f"{told[0]} in a, {told[1]} in b"
-        kind = "constant" if by_path else "values"
+        kind: Kind = "constant" if by_path else "values"
         return blame(self._judge, kind, step.call, step.op, because, judged, step=step)
 
     def _by_path(self, judged: Judged) -> bool:

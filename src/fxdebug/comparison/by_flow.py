@@ -13,6 +13,7 @@ from fxdebug.comparison.opnames import ADDING, COMMUTATIVE, family
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Given, Run, Step, kindred
+from fxdebug.comparison.verdict import How
 from fxdebug.operators.dtypes import EPS
 
 
@@ -41,7 +42,7 @@ def pair_uses(pairs: Pairs) -> None:
                 pair_products(pairs, left, right, "weights", 0.9)
 
 
-def pair_products(pairs: Pairs, a: Step, b: Step, how: str, sure: float) -> None:
+def pair_products(pairs: Pairs, a: Step, b: Step, how: How, sure: float) -> None:
     """Pair two steps; where only one of them adds its bias or norms in a step of its own, what they come to."""
     ends = [a, b]
     if has_bias(a) != has_bias(b):

@@ -11,8 +11,9 @@ from fxdebug.comparison.opnames import called
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step, kindred
-from fxdebug.trace import Call
-from fxdebug.values import Value
+from fxdebug.comparison.verdict import How
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
 
 UNKNOWN = "Module"  # the class, where it was not written down
 
@@ -29,7 +30,7 @@ def pair_by_path(pairs: Pairs) -> None:
             other = a.trace.root
         if other is None or not _alike(other, call):
             continue
-        how = "mapping" if other.path in a.renamed else "path"
+        how: How = "mapping" if other.path in a.renamed else "path"
         pairs.call(other, call, how, 1.0)
     for call in b.trace.calls:
         found = pairs.calls.get(call.index)
@@ -95,7 +96,7 @@ def _named_alike(pairs: Pairs, a: Call, b: Call) -> None:
             step.name = called(type)
 
 
-def _same_bodies(pairs: Pairs, a: Call, b: Call, how: str) -> None:
+def _same_bodies(pairs: Pairs, a: Call, b: Call, how: How) -> None:
     """Pair the operations of two bodies that do the same, one by one."""
     one, other = _items(pairs.a, a), _items(pairs.b, b)
     if [_plain(item) for item in one] == [_plain(item) for item in other]:

@@ -14,7 +14,7 @@ from fxdebug.comparison.opnames import PIECES, family
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.rounding import EXACT, copied, half_step
 from fxdebug.comparison.steps import Run, Step, kindred
-from fxdebug.values import Stats, Value, pooled
+from fxdebug.data.values import Stats, Value, pooled
 
 UNLIKE = 0.1  # what rounding does not make of one value
 CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less

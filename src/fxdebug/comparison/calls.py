@@ -8,7 +8,8 @@ from difflib import SequenceMatcher
 
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
-from fxdebug.trace import Call
+from fxdebug.comparison.verdict import How
+from fxdebug.data.calls import Call
 
 ALIKE = 4  # times as much may be in one as in the other, where all of the smaller one is
 LEAST = 0.5  # of the operations in both that must be pairs, or they return the same value
@@ -112,7 +113,7 @@ def _nested(pairs: Pairs, a: Call, b: Call) -> bool:
     return True
 
 
-def _how(pairs: Pairs, b: Call) -> str:
+def _how(pairs: Pairs, b: Call) -> How:
     value = next(iter(b.outputs or ()), None)
     found = None if value is None else pairs.values.get(pairs.b.root(value).number)
     return "dataflow" if found is None else found.how

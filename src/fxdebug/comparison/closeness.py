@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.values import Stats, Value
 
 # How many rounding steps may add up in one operation. In float32 the sums are in float32, too: their rounding
 # grows with the number of elements. Narrower dtypes are summed up in float32 and rounded once.

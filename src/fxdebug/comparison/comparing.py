@@ -23,19 +23,19 @@ from fxdebug.comparison.returned import Returned
 from fxdebug.comparison.rows import Rows
 from fxdebug.comparison.steps import run_of
 from fxdebug.comparison.unseen import unseen
-from fxdebug.comparison.verdict import Comparison, Row
+from fxdebug.comparison.verdict import ComparisonData, Row
+from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
-from fxdebug.trace import Trace
 
 
 def compare(
-    a: Trace,
-    b: Trace,
+    a: TraceData,
+    b: TraceData,
     *,
     mapping: Mapped | str | os.PathLike[str] | None = None,
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
-) -> Comparison:
+) -> ComparisonData:
     """Hold a run ``b`` against a reference ``a`` and name the first call and operation that add error.
 
     What belongs together is found by path, then by equal weights and values, by dataflow and by order; ``mapping``
@@ -83,7 +83,7 @@ def compare(
     counted += handed(judge, counted, globs)
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)
-    return Comparison(
+    return ComparisonData(
         a,
         b,
         tuple(every),
@@ -108,7 +108,7 @@ def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...]) -> 
 
 def _two_traces(a: object, b: object) -> None:
     for trace in (a, b):
-        if not isinstance(trace, Trace):
+        if not isinstance(trace, TraceData):
             raise UsageError(f"compare needs two traces or folders of saved runs, not {type(trace).__name__}")
 
 
@@ -131,7 +131,7 @@ def _surer(kept: list[Blame]) -> list[Blame]:
 
 
 def paired(
-    a: Trace, b: Trace, mapping: Mapped | str | os.PathLike[str] | None = None, meter: Meter | None = None
+    a: TraceData, b: TraceData, mapping: Mapped | str | os.PathLike[str] | None = None, meter: Meter | None = None
 ) -> Pairs:
     """What belongs together in two traces."""
     _two_traces(a, b)

@@ -9,6 +9,7 @@ from fxdebug.comparison.accusation import Blame, blame, listed, other_settings
 from fxdebug.comparison.judge import Judge, Judged
 from fxdebug.comparison.opnames import COMMUTATIVE, COPYING, PICKING, PIECES, REORDERING, TRANSPARENT, TURNING
 from fxdebug.comparison.steps import Step
+from fxdebug.comparison.verdict import Kind
 from fxdebug.operators.dtypes import EPS
 
 FARTHEST = 300  # steps that are looked at
@@ -18,7 +19,7 @@ ARRANGING = COPYING | REORDERING | PIECES
 class Disorder(NamedTuple):
     """The step that is to blame, and for what."""
 
-    kind: str
+    kind: Kind
     step: Step
     because: str
 

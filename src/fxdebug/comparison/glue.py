@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
 from fxdebug.graph import Node
-from fxdebug.trace import Call
-from fxdebug.values import Value
 
 MOST = 64  # values at hand that are looked at
 

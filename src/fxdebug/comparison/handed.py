@@ -15,9 +15,10 @@ from fxdebug.comparison.mapping import ignored
 from fxdebug.comparison.measures import Measures, Meter
 from fxdebug.comparison.replaced import is_other
 from fxdebug.comparison.steps import Run
-from fxdebug.comparison.verdict import Row, Side
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Inputs, Outputs, Value
+from fxdebug.comparison.verdict import Kind, Row, Side
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Inputs, Outputs, Value
 
 Slots: TypeAlias = Inputs | Outputs
 
@@ -111,7 +112,7 @@ def _row(
     judge: Judge,
     place: Call,
     op: str | None,
-    kind: str,
+    kind: Kind,
     source: str | None,
     sides: tuple[Side | None, Side],
     measures: Measures,
@@ -138,7 +139,7 @@ def _source_of(run: Run, value: Value) -> str:
     return value.name or "what the model was given"
 
 
-def _side(trace: Trace, call: Call, value: Value | None) -> Side:
+def _side(trace: TraceData, call: Call, value: Value | None) -> Side:
     return Side(call.path, call, call.type, None, call.source, value, query.network(trace).call_id(call))
 
 

@@ -10,7 +10,7 @@ from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.regions import Region, parts
 from fxdebug.comparison.rounding import EXACT, half_step, rounded, summed
 from fxdebug.comparison.steps import Run, Step
-from fxdebug.values import Stats, Value, pooled
+from fxdebug.data.values import Stats, Value, pooled
 
 
 def makers(run: Run, step: Step, partner: Callable[[Value], Value | None], other: Run) -> Iterable[Step]:

@@ -14,8 +14,8 @@ from fxdebug.comparison.opnames import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNI
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.rounding import copied, enlarged, half_step, narrower, rounded
 from fxdebug.comparison.steps import Given, Run, Step
+from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.values import Value
 
 # How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with
 # outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.

@@ -9,16 +9,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.comparison.closeness import LEAST_MASK, error_between, like_a_mask, masked, size_of, spread, tolerance_of
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value, sample_positions
 from fxdebug.errors import first_line
 from fxdebug.operators.dtypes import EPS
-from fxdebug.trace import Trace
-from fxdebug.values import Value
 
-TENSORS, SAMPLE, STATISTICS = "tensors", "sample", "statistics"
-SAMPLES = 16
+Basis: TypeAlias = Literal["statistics", "sample", "tensors"]  # what numbers come from, the weakest first
+Unlike: TypeAlias = Literal["", "shape", "dtype", "nonfinite", "unknown", "number", "missing", "extra"]
+
+BASES: tuple[Basis, ...] = get_args(Basis)
+TENSORS: Final = "tensors"
+SAMPLE: Final = "sample"
+STATISTICS: Final = "statistics"
 NEARER = 8  # times: so much closer are the same numbers once they are sorted
 PIECE = 1 << 22  # elements compared at a time
 
@@ -37,8 +42,8 @@ class Measures:
     """
 
     error: float
-    basis: str = STATISTICS
-    what: str = ""
+    basis: Basis = STATISTICS
+    what: Unlike = ""
     max_abs: float | None = None
     mean_abs: float | None = None
     relative: float | None = None
@@ -51,22 +56,10 @@ class Measures:
 EQUAL = Measures(0.0)
 
 
-def sample_positions(numel: int) -> list[int]:
-    """Where a value of that many elements is sampled: spread over all of it, the same everywhere.
-
-    >>> sample_positions(3), len(sample_positions(1000))
-    ([0, 1, 2], 16)
-    """
-    if numel <= SAMPLES:
-        return list(range(numel))
-    # multiples of the golden section: no period that a row or a column could share
-    return sorted({int(((i + 1) * 0.6180339887498949) % 1.0 * numel) for i in range(SAMPLES)})
-
-
 class Meter:
     """Measures pairs of values of two traces; remembers what it measured."""
 
-    def __init__(self, a: Trace, b: Trace, tolerance: float | None = None) -> None:
+    def __init__(self, a: TraceData, b: TraceData, tolerance: float | None = None) -> None:
         self._a, self._b = a, b
         self._tolerance = tolerance
         self._known: dict[tuple[int, int], Measures] = {}
@@ -162,7 +155,7 @@ def _squeezed(shape: Sequence[int]) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def _sample(trace: Trace, value: Value) -> Sequence[float] | None:
+def _sample(trace: TraceData, value: Value) -> Sequence[float] | None:
     known = getattr(trace.data, "sample", None)
     if known is not None:
         found: Sequence[float] | None = known(value)
@@ -246,7 +239,7 @@ def _elementwise(one: Any, other: Any, tolerance: float, a: Value, b: Value) -> 
     error = max(relative, worst / top) if top else relative
     if a.dtype not in EPS:  # of indices and masks it counts how many are others, not by how much
         error = beyond / count if count else 0.0
-    what = ""
+    what: Unlike = ""
     if nonfinite:
         if like_a_mask(a.stats) and like_a_mask(b.stats):
             error = error_between(a.stats, b.stats) or 0.0

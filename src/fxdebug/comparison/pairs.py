@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fxdebug.comparison.steps import Run, Step, kindred
-from fxdebug.trace import Call
-from fxdebug.values import Value
+from fxdebug.comparison.verdict import How
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
 
 
 class Found(NamedTuple):
     """The other side of a pair, and how it was found: ``path mapping weights values dataflow order``."""
 
     a: int  # a value's number, a step's index or a call's index
-    how: str
+    how: How
     sure: float
 
 
@@ -33,7 +34,7 @@ class Pairs:
         self.steps_of_a: dict[int, int] = {}
         self.calls_of_a: dict[int, int] = {}
 
-    def value(self, a: Value, b: Value, how: str, sure: float) -> bool:
+    def value(self, a: Value, b: Value, how: How, sure: float) -> bool:
         """Pair two values; ``False`` where one of them has another partner already."""
         one, other = self.a.root(a).number, self.b.root(b).number
         if other in self.values or one in self.values_of_a:
@@ -42,7 +43,7 @@ class Pairs:
         self.values_of_a[one] = other
         return True
 
-    def step(self, a: Step, b: Step, how: str, sure: float) -> bool:
+    def step(self, a: Step, b: Step, how: How, sure: float) -> bool:
         """Pair two steps and what they made."""
         if b.index in self.steps or a.index in self.steps_of_a:
             return False
@@ -59,7 +60,7 @@ class Pairs:
         """Are their results each other's, or nobody's?"""
         return all(self.free(x, y) or self.are(x, y) for x, y in zip(a.outputs, b.outputs))
 
-    def join(self, a: Value, b: Value, how: str, sure: float) -> bool:
+    def join(self, a: Value, b: Value, how: How, sure: float) -> bool:
         """Pair two values, and the steps that made them where those do the same."""
         one, other = self.a.made.get(self.a.root(a).number), self.b.made.get(self.b.root(b).number)
         if not self.value(a, b, how, sure):
@@ -68,7 +69,7 @@ class Pairs:
             self.step(one, other, how, sure)
         return True
 
-    def call(self, a: Call, b: Call, how: str, sure: float) -> None:
+    def call(self, a: Call, b: Call, how: How, sure: float) -> None:
         """Pair two calls."""
         if b.index not in self.calls and a.index not in self.calls_of_a:
             self.calls[b.index] = Found(a.index, how, sure)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from fxdebug.comparison.accusation import listed, other_settings
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.steps import Run, Step
-from fxdebug.trace import Call
+from fxdebug.comparison.verdict import Kind
+from fxdebug.data.calls import Call
 
 MOST = 4  # differences beyond which two calls are no peers
 
@@ -16,7 +17,7 @@ MOST = 4  # differences beyond which two calls are no peers
 class Odd(NamedTuple):
     """What a call does otherwise: the operation, and a step of it where it has one."""
 
-    kind: str
+    kind: Kind
     op: str
     step: Step
     because: str

@@ -12,9 +12,9 @@ from fxdebug.comparison.opnames import ADDING, FACTORIES, PIECES, REPEATING, STE
 from fxdebug.comparison.order import in_order
 from fxdebug.comparison.pairs import Pairs
 from fxdebug.comparison.steps import Run, Step
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.trace import Call
-from fxdebug.values import Value
 
 DEEPEST = 400  # steps that a region may have: more than that explains nothing
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fxdebug.comparison.steps import Run, Step
-from fxdebug.trace import Trace
-from fxdebug.values import Value
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 
 
-def replacements(trace: Trace) -> Iterator[tuple[Value, Value]]:
+def replacements(trace: TraceData) -> Iterator[tuple[Value, Value]]:
     """Pairs of what was handed on and what arrived in its place, in and out of calls, in execution order."""
     for call in trace.calls:
         for before, after in ((call.given, call.inputs), (call.outputs, call.returned)):

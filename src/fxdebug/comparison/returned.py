@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from fxdebug.comparison.accusation import Blame, blame
 from fxdebug.comparison.between import Between
@@ -12,9 +13,10 @@ from fxdebug.comparison.closeness import eps_of
 from fxdebug.comparison.judge import Judge, Judged, comparable
 from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.steps import Step
+from fxdebug.comparison.verdict import Kind
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Outputs, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
-from fxdebug.trace import Trace
-from fxdebug.values import Group, Outputs, Value, numbers, shape_text
 
 UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers as much by rounding
 MOVED = 4  # times the error of what a view was made of: elements stand in other places
@@ -48,6 +50,7 @@ class Returned:
         a, b = dict(self._a.named()), dict(self._b.named())
         if not self._is_one_model and (b or not a):
             return
+        kind: Literal["missing", "extra"]
         for kind, values, others, where in (("missing", a, b, "a and not in b"), ("extra", b, a, "b and not in a")):
             gone = [slot or "a tensor" for slot in values if slot not in others]
             if gone:
@@ -89,7 +92,7 @@ class Returned:
         partner = self._pairs.a.made.get(one.number) or step
         return Judged(step, partner, one, other, measures, 0.0, tolerance, True, at=len(steps))
 
-    def _blame(self, kind: str, because: str, one: Value, other: Value, measures: Measures) -> Blame:
+    def _blame(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Blame:
         """A finding about what the root returns, and about no operation."""
         judged = self._judged(one, other, measures)
         found = blame(self._judge, kind, self._pairs.b.trace.root, None, because, judged, absorbable=False)
@@ -144,12 +147,12 @@ def _apart(one: float | str, other: float | str) -> float:
     return abs(one - other) / max(abs(one), abs(other))
 
 
-def _modules(trace: Trace) -> object:
+def _modules(trace: TraceData) -> object:
     """What a model is made of: its modules, or, where they were not noted, those that were called."""
     return trace.modules or {call.path for call in trace.calls}
 
 
-def _told(trace: Trace) -> dict[str, float | str]:
+def _told(trace: TraceData) -> dict[str, float | str]:
     """The numbers and texts that a model was given: ``use_cache=False`` asks it for less."""
     given = trace.root.inputs
     named = Group("mapping", "dict", tuple(given.kwargs.values()), tuple(given.kwargs))

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from fxdebug.comparison.closeness import masked, size_of, spread
 from fxdebug.comparison.opnames import ACTIVATIONS, CONVOLUTIONS, PIECES
 from fxdebug.comparison.steps import Given, Step
+from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS, FLOATS
-from fxdebug.values import Stats, Value
 
 EXACT = 1e-6  # weights are copied
 SIGMAS = 6.0  # standard deviations that a sum of roundings may be off by

@@ -12,9 +12,9 @@ from fxdebug.comparison.mapping import ignored
 from fxdebug.comparison.measures import EQUAL, Measures
 from fxdebug.comparison.returned import returned
 from fxdebug.comparison.steps import Run, Step
-from fxdebug.comparison.verdict import Row, Side
-from fxdebug.trace import Call
-from fxdebug.values import Value, shape_text
+from fxdebug.comparison.verdict import How, Row, Side, Verdict
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value, shape_text
 
 
 class Rows:
@@ -88,7 +88,7 @@ class Rows:
             blame.position,
         )
 
-    def _how(self, step: Step | None) -> str:
+    def _how(self, step: Step | None) -> How:
         found = None if step is None else self._pairs.steps.get(step.index)
         return "dataflow" if found is None else found.how
 
@@ -112,7 +112,7 @@ class Rows:
         found = guilty.get(step.index)
         if found is not None and (found.path, found.op) == (step.call.path, step.op):
             return found
-        verdict = "equal"
+        verdict: Verdict = "equal"
         if ignored(step.call.path, self._globs):
             verdict = "ignored"
         elif step.index in absorbed:
@@ -138,7 +138,7 @@ class Rows:
         error_in, _, _, _ = self._between(partner.inputs, call.inputs, named)
         error, measures, a, b = self._between(partner.outputs or (), call.outputs or (), named)
         tolerance = self._judge.clean if a is None or b is None else self._judge.meter.tolerance(a, b)
-        verdict = "unknown" if measures.what == "unknown" else "equal"
+        verdict: Verdict = "unknown" if measures.what == "unknown" else "equal"
         if ignored(call.path, self._globs):
             verdict = "ignored"
         elif error > tolerance:

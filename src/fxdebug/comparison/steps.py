@@ -26,10 +26,11 @@ from fxdebug.comparison.opnames import (
     family,
     shorter,
 )
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import Op, Ref, text_of
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Item, Thing, Value, leaves
 from fxdebug.graph import Node
-from fxdebug.ops import Op, Ref, text_of
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Group, Item, Thing, Value, leaves
 
 
 class Given(NamedTuple):
@@ -98,7 +99,7 @@ def kindred(a: Step, b: Step) -> bool:
 class Run:
     """One side of a comparison: a trace with its steps and who made and used which value."""
 
-    trace: Trace
+    trace: TraceData
     graphs: bool = True  # are its operations looked at, or its calls alone?
     steps: list[Step] = field(default_factory=list)
     made: dict[int, Step] = field(default_factory=dict)  # a value's number → the step that made it
@@ -118,7 +119,7 @@ class Run:
         return self.renamed.get(call.path, call.path)
 
 
-def run_of(trace: Trace, *, graphs: bool = True) -> Run:
+def run_of(trace: TraceData, *, graphs: bool = True) -> Run:
     """The steps of a trace, in execution order. Without ``graphs`` its calls are all that is looked at."""
     run = Run(trace, graphs and trace.explanation is not None)
     run.values = {value.number: value for value in trace.values}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fxdebug.comparison.opnames import ACTIVATIONS
 from fxdebug.comparison.regions import common
 from fxdebug.comparison.steps import Step
+from fxdebug.data.calls import Call
 from fxdebug.operators.dtypes import EPS
-from fxdebug.trace import Call
 
 
 def computes(step: Step) -> bool:

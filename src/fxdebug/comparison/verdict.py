@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from fxdebug.comparison.measures import EQUAL, Measures
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Value
+from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measures
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
+from fxdebug.query import network
+
+Kind: TypeAlias = Literal[
+    "input", "weights", "constant", "missing", "extra", "wiring", "overwritten", "shape", "dtype", "nonfinite",
+    "random", "raised", "values",
+]  # fmt: skip
+Verdict: TypeAlias = Literal["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"]
+How: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # a pair was found
 
 # What a finding can be. Each is something that the pair itself brings in, not what it was given.
-KINDS = {
+KINDS: dict[Kind, str] = {
     "input": "the runs were given different inputs",
     "weights": "the parameters differ",
     "constant": "the same operation with another constant",
@@ -56,22 +64,22 @@ class Row:
 
     path: str
     op: str | None = None
-    kind: str | None = None
+    kind: Kind | None = None
     source: str | None = None
     a: Side | None = None
     b: Side | None = None
-    verdict: str = "equal"
+    verdict: Verdict = "equal"
     error: float = 0.0
     error_in: float = 0.0
     tolerance: float = 0.0
     measures: Measures = EQUAL
-    how: str = ""
+    how: How = ""
     sure: float = 1.0
     because: str = ""
     position: int = 0  # in the execution order of b
 
     @property
-    def basis(self) -> str:
+    def basis(self) -> Basis:
         """What it was judged by: ``tensors``, ``sample`` or ``statistics``."""
         return self.measures.basis
 
@@ -95,7 +103,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class ComparisonData:
     """Two runs side by side.
 
     ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
@@ -103,8 +111,8 @@ class Comparison:
     a partner. ``notes`` say what could not be compared. True in a condition when the runs are *equal*.
     """
 
-    a: Trace
-    b: Trace
+    a: TraceData
+    b: TraceData
     rows: tuple[Row, ...] = ()
     findings: tuple[Row, ...] = ()
     only_a: tuple[Call, ...] = ()
@@ -133,10 +141,10 @@ class Comparison:
         return self.equal
 
     @property
-    def basis(self) -> str:
+    def basis(self) -> Basis:
         """The weakest that anything was judged by: ``statistics``, ``sample`` or ``tensors``."""
         known = {row.basis for row in self.rows if row.measured}
-        return next((basis for basis in ("statistics", "sample", "tensors") if basis in known), "statistics")
+        return next((basis for basis in BASES if basis in known), STATISTICS)
 
     @property
     def compared(self) -> int:
@@ -172,33 +180,15 @@ class Comparison:
             if row.position >= start.position
         )
 
-    def export(self, path: str | Path, **options: Any) -> Path:
-        """Write it as ``.svg .png .pdf .dot`` (the graph of b, findings marked), ``.csv``, ``.json`` or ``.txt``."""
-        from fxdebug import api
-
-        return api.export_comparison(self, path, **options)
-
-    def __str__(self) -> str:
-        from fxdebug import api
-
-        return api.comparison_text(self)
-
     def __repr__(self) -> str:
         equal = "equal within tolerance" if self.narrow is None else f"no difference beyond what {self.narrow} explains"
         first = f"first {self.first}" if self.first is not None else equal
         return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
 
-    def _repr_html_(self) -> str:
-        from fxdebug import api
 
-        return api.comparison_html(self)
-
-
-def _reached(trace: Trace, start: str | None) -> set[str]:
+def _reached(trace: TraceData, start: str | None) -> set[str]:
     """The ids of the nodes that depend on a node."""
-    from fxdebug import query  # late: it needs networkx, which the data does not
-
-    net = query.network(trace)
+    net = network(trace)
     pending = [] if start is None else [start]
     found = set(pending)
     while pending:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fxdebug.data.calls import Call
 from fxdebug.graph import Network
-from fxdebug.trace import Call
 
 
 class Shapes:

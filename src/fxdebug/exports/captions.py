@@ -6,11 +6,11 @@ from html import escape
 
 import graphviz
 
+from fxdebug.data.graphs import refs_in, text_of
+from fxdebug.data.values import Stats, shape_text
 from fxdebug.exports.drawn import Box, Step
 from fxdebug.exports.text import not_finite, number, printable
 from fxdebug.graph import Node
-from fxdebug.ops import refs_in, text_of
-from fxdebug.values import Stats, shape_text
 
 RED = "#c62828"
 _LONGEST = 48  # letters of a title; names may be of any length

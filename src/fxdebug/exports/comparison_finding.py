@@ -10,18 +10,18 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fxdebug.comparison import KINDS, Comparison, Measures, Row
+from fxdebug.comparison import KINDS, ComparisonData, Measures, Row
+from fxdebug.data.values import Value, shape_text
 from fxdebug.exports.text import not_finite, number, printable
-from fxdebug.values import Value, shape_text
 
 _LABEL = 9  # columns of the names of facts
 _MOST = 6  # digits at which two numbers that differ are shown as different: the seventh of float32 is rounding
 _MOST_OF_FLOAT64 = 12
 
 
-def detail(comparison: Comparison, row: Row, width: int) -> Iterator[RenderableType]:
+def detail(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
     """The facts about a finding, one line each, and the table of both sides."""
-    because = row.because or KINDS.get(str(row.kind), "")
+    because = row.because or ("" if row.kind is None else KINDS[row.kind])
     yield _fact(str(row.kind), printable(because), "bold red")
     yield from _places(comparison, row, width)
     if row.kind == "raised":
@@ -46,7 +46,7 @@ def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
     return grid
 
 
-def _places(comparison: Comparison, row: Row, width: int) -> Iterator[RenderableType]:
+def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
     """Where it is: the module, the line with its text, and a's where that is another."""
     side = row.b or row.a
     if side is not None and row.path == side.path:

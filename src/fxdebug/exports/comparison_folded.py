@@ -9,16 +9,16 @@ from typing import TypeVar
 
 from rich.text import Text
 
-from fxdebug.comparison import Comparison, Row
+from fxdebug.comparison import ComparisonData, Row
+from fxdebug.data.calls import Call
 from fxdebug.exports.text import number, printable
-from fxdebug.trace import Call
 
 LINES = 9  # of the chain, unasked
 Item = TypeVar("Item")
 _NUMBER = re.compile(r"\d+")
 
 
-def chain(comparison: Comparison, width: int, fold: bool = True) -> Iterator[Text]:
+def chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
     """Where the error of the first finding goes: a line for each call, or for several alike, and how large it is."""
     first = comparison.first
     rows = [row for row in comparison.chain() if first is not None and row.path != first.path]

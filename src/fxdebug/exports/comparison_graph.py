@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from fxdebug.comparison import Comparison, Row
+from fxdebug.comparison import ComparisonData, Row
+from fxdebug.data.calls import Call
 from fxdebug.errors import UsageError
 from fxdebug.exports import dot, pictures
 from fxdebug.exports.captions import RED, shortened
 from fxdebug.exports.comparison_finding import error_of
 from fxdebug.exports.dot import Mark, Marks
 from fxdebug.exports.drawn import Box, Chosen, Drawing, Step, drawing, size
-from fxdebug.trace import Call
 
 MOST = 80  # nodes up to which calls with further findings are opened, too
 _ASKED = 12  # findings for which that is found out
@@ -26,18 +26,18 @@ _SHADES = ("#fff3dc", "#ffe4b5", "#ffd28a", "#ffbf66")  # an inherited error of 
 _DARK = "#8a5a00"
 
 
-def write_dot(comparison: Comparison, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
     """The DOT text; ``fold=False`` draws every repeated layer."""
     path.write_text(source(comparison, fold=fold, rankdir=rankdir), "utf-8")
     return path
 
 
-def write_picture(comparison: Comparison, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
     """The drawn picture; see :func:`fxdebug.exports.pictures.write_picture` for what it needs."""
     return pictures.draw(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
 
 
-def source(comparison: Comparison, *, fold: bool = True, rankdir: str = "TB") -> str:
+def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB") -> str:
     """The DOT text of the graph of b, marked."""
     drawn = _drawn(comparison, fold)
     if len(drawn.steps) > pictures.MOST:
@@ -51,7 +51,7 @@ def source(comparison: Comparison, *, fold: bool = True, rankdir: str = "TB") ->
 # What is open --------------------------------------------------------------------------------------
 
 
-def _drawn(comparison: Comparison, fold: bool) -> Drawing:
+def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
     alike = _Alike(comparison)
     if not comparison.findings:
         return drawing(comparison.b, fold=fold)
@@ -81,7 +81,7 @@ def _around(call: Call) -> set[int]:
 class _Alike:
     """What calls must share to be drawn as one: the findings in their own bodies and how they came out."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: ComparisonData) -> None:
         self._findings: dict[int, list[tuple[str | None, str | None]]] = {}
         self._verdicts: dict[int, str] = {}
         for row in comparison.findings:
@@ -100,7 +100,7 @@ class _Alike:
 # How it looks --------------------------------------------------------------------------------------
 
 
-def _marks(comparison: Comparison, drawn: Drawing) -> Marks:
+def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:
     rows: dict[str, Row] = {}
     for row in comparison.rows:
         if row.b is not None and row.b.node is not None and row.kind is None:

@@ -10,10 +10,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from fxdebug.comparison import Comparison, Measures, Row, Side
+from fxdebug.comparison import ComparisonData, Measures, Row, Side
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Stats
 from fxdebug.exports.text import printable
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Stats
 from fxdebug.version import __version__
 
 VERSION = 1  # of the JSON: a change that an older reader would misread makes it a new one
@@ -27,7 +28,7 @@ _SIDE = ("path", "call", "type", "op", "source", "node", "shape", "dtype", *_STA
 COLUMNS = (*_OWN, *_MEASURES, *(f"{side}_{name}" for side in "ab" for name in _SIDE))
 
 
-def write_csv(comparison: Comparison, path: Path) -> Path:
+def write_csv(comparison: ComparisonData, path: Path) -> Path:
     """Every row in execution order, one line each; columns are :data:`COLUMNS`, empty where nothing is known."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -51,7 +52,7 @@ def _cell(found: Any) -> Any:
     return printable(found) if isinstance(found, str) else found
 
 
-def write_json(comparison: Comparison, path: Path) -> Path:
+def write_json(comparison: ComparisonData, path: Path) -> Path:
     """Everything, as strict JSON: floats that JSON has no word for are ``{"float": "inf"}``, as in ``trace.json``.
 
     ``rows`` has every pair; ``findings`` and ``first`` are positions in it.
@@ -60,7 +61,7 @@ def write_json(comparison: Comparison, path: Path) -> Path:
     return path
 
 
-def record(comparison: Comparison) -> dict[str, Any]:
+def record(comparison: ComparisonData) -> dict[str, Any]:
     """A comparison as nested dicts and lists."""
     places = {id(row): place for place, row in enumerate(comparison.rows)}
     findings = [places[id(row)] for row in comparison.findings]
@@ -102,7 +103,7 @@ def strict(item: Any) -> Any:
     return printable(item) if isinstance(item, str) else item
 
 
-def _trace(trace: Trace) -> dict[str, Any]:
+def _trace(trace: TraceData) -> dict[str, Any]:
     folder = None if trace.folder is None else str(trace.folder)
     return {"model": trace.model, "folder": folder, "started": trace.started, "calls": len(trace.calls)}
 

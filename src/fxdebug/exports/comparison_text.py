@@ -12,11 +12,11 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from fxdebug.comparison import Comparison, Row
+from fxdebug.comparison import ComparisonData, Row
+from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison_finding import detail, error_of
 from fxdebug.exports.comparison_folded import between, by_pattern, chain, cut, patterns
 from fxdebug.exports.text import number, printable
-from fxdebug.trace import Trace
 
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown unasked
 _BASIS = {
@@ -26,7 +26,9 @@ _BASIS = {
 }  # fmt: skip
 
 
-def screen(comparison: Comparison, *, width: int | None = None, color: bool | None = None, fold: bool = True) -> str:
+def screen(
+    comparison: ComparisonData, *, width: int | None = None, color: bool | None = None, fold: bool = True
+) -> str:
     """The comparison as text: the verdict, the first finding, its chain, what else there is.
 
     ``width`` and ``color`` default to the terminal's (80 columns and none where output is piped).
@@ -44,7 +46,7 @@ def screen(comparison: Comparison, *, width: int | None = None, color: bool | No
     return "\n".join(line.rstrip() for line in output.getvalue().rstrip().splitlines())
 
 
-def html(comparison: Comparison, *, width: int = 100, fold: bool = True) -> str:
+def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> str:
     """The same as a piece of HTML without script or network, for notebooks and e-mails."""
     console = _console(width, True, record=True)
     for part in _parts(comparison, width, fold):
@@ -53,13 +55,13 @@ def html(comparison: Comparison, *, width: int = 100, fold: bool = True) -> str:
     return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>').rstrip()
 
 
-def write_text(comparison: Comparison, path: Path, *, width: int = 100, fold: bool = True) -> Path:
+def write_text(comparison: ComparisonData, path: Path, *, width: int = 100, fold: bool = True) -> Path:
     """The screen as a text file."""
     path.write_text(screen(comparison, width=width, color=False, fold=fold) + "\n", encoding="utf-8")
     return path
 
 
-def write_page(comparison: Comparison, path: Path, *, width: int = 120, fold: bool = True) -> Path:
+def write_page(comparison: ComparisonData, path: Path, *, width: int = 120, fold: bool = True) -> Path:
     """The screen as a page of its own."""
     title = "fxdebug compare"
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
@@ -83,7 +85,7 @@ def _console(width: int, color: bool, record: bool = False) -> Console:
 # The parts -----------------------------------------------------------------------------------------
 
 
-def _parts(comparison: Comparison, width: int, fold: bool) -> Iterator[RenderableType]:
+def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[RenderableType]:
     """Everything that is said, from what matters most to what matters least."""
     yield verdict(comparison)
     yield from _sides(comparison, width)
@@ -101,7 +103,7 @@ def _parts(comparison: Comparison, width: int, fold: bool) -> Iterator[Renderabl
         yield Text(f"note: {printable(note)}", "yellow")
 
 
-def verdict(comparison: Comparison) -> Text:
+def verdict(comparison: ComparisonData) -> Text:
     """The first line: equal, different, or nothing to compare."""
     calls, operations = _counted(comparison, False), _counted(comparison, True)
     first = comparison.first
@@ -135,7 +137,7 @@ def verdict(comparison: Comparison) -> Text:
     return text
 
 
-def _sides(comparison: Comparison, width: int) -> Iterator[Text]:
+def _sides(comparison: ComparisonData, width: int) -> Iterator[Text]:
     """What a and b are, one line each."""
     facts = [(side, *_described(trace)) for side, trace in (("a", comparison.a), ("b", comparison.b))]
     sizes = [max(len(fact[i]) for fact in facts) for i in (1, 2)]
@@ -146,14 +148,14 @@ def _sides(comparison: Comparison, width: int) -> Iterator[Text]:
         yield line
 
 
-def _described(trace: Trace) -> tuple[str, str, str]:
+def _described(trace: TraceData) -> tuple[str, str, str]:
     """Model, size, where it was saved."""
     dtypes = sorted({p.dtype for p in trace.parameters if p.kind == "parameter"})
     size = _plural(len(trace.calls), "call") + (f", {', '.join(dtypes[:3])}" if dtypes else "")
     return printable(trace.model), size, "" if trace.folder is None else printable(str(trace.folder))
 
 
-def _outputs(comparison: Comparison, width: int) -> Iterator[Text]:
+def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
     """What the models returned, and how far that is apart."""
     rows = [row for row in comparison.outputs if row.measured]
     if not rows:
@@ -170,7 +172,7 @@ def _outputs(comparison: Comparison, width: int) -> Iterator[Text]:
         yield Text(f"  and {sum(map(len, groups[FURTHER:]))} more in comparison.outputs", "dim")
 
 
-def _further(comparison: Comparison, width: int, fold: bool) -> Iterator[Text]:
+def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:
     """The other findings, one line each."""
     others = comparison.findings[1:]
     if not others:
@@ -187,7 +189,7 @@ def _further(comparison: Comparison, width: int, fold: bool) -> Iterator[Text]:
         yield Text(f"  and {len(others) - FURTHER} more in comparison.findings", "dim")
 
 
-def _unmatched(comparison: Comparison, width: int, fold: bool) -> Iterator[Text]:
+def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:
     for side, calls in (("a", comparison.only_a), ("b", comparison.only_b)):
         if not calls:
             continue
@@ -217,7 +219,7 @@ def _call_of(row: Row) -> str:
     return row.path or (side.type if side is not None else "the model")
 
 
-def _counted(comparison: Comparison, operations: bool) -> int:
+def _counted(comparison: ComparisonData, operations: bool) -> int:
     return sum(row.measured and (row.op is not None) is operations for row in comparison.rows)
 
 

@@ -12,9 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import graphviz
 
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Stats
 from fxdebug.errors import UsageError, nearest
 from fxdebug.exports.captions import (
     RED,
@@ -33,10 +36,9 @@ from fxdebug.exports.captions import (
 )
 from fxdebug.exports.drawn import Arrow, Box, Drawing, Step, drawing
 from fxdebug.exports.text import number
-from fxdebug.trace import Trace
-from fxdebug.values import Stats
 
-COLORS = ("status", "mean", "std", "min", "max", "absmax", "zeros", "none")
+Coloring: TypeAlias = Literal["status", "mean", "std", "min", "max", "absmax", "zeros", "none"]
+COLORS: tuple[Coloring, ...] = get_args(Coloring)
 
 _STATUS = {"verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", None: "#f1f1f4"}
 _MEANING = {
@@ -50,13 +52,13 @@ _WIDEST = 30  # letters of a line
 
 
 def write_dot(
-    trace: Trace,
+    trace: TraceData,
     path: Path,
     *,
     depth: int | None = None,
     fold: bool = True,
     leaves: bool = False,
-    color: str = "status",
+    color: Coloring = "status",
     everything: bool = False,
     rankdir: str = "TB",
 ) -> Path:
@@ -88,7 +90,7 @@ class Marks:
 
 
 def source(
-    trace: Trace, drawn: Drawing, *, color: str = "status", rankdir: str = "TB", marks: Marks | None = None
+    trace: TraceData, drawn: Drawing, *, color: Coloring = "status", rankdir: str = "TB", marks: Marks | None = None
 ) -> str:
     """The DOT text of a drawing. ``marks`` are in place of ``color``."""
     if color not in COLORS:
@@ -99,11 +101,11 @@ def source(
 
 
 class _Writer:
-    def __init__(self, trace: Trace, drawn: Drawing, color: str, marks: Marks | None = None) -> None:
+    def __init__(self, trace: TraceData, drawn: Drawing, color: Coloring, marks: Marks | None = None) -> None:
         self._trace = trace
         self._drawn = drawn
         self._names: dict[str, str] = {}
-        self._color = color if marks is None else "none"
+        self._color: Coloring = color if marks is None else "none"
         self._marks = marks
         self._uses = Counter(arrow.source for arrow in drawn.arrows)
         self._stats = {id: step.stats for id, step in drawn.steps.items()}

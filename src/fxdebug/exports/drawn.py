@@ -10,14 +10,15 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import OPAQUE, RECORDED, VERIFIED
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Stats, Value, pooled
 from fxdebug.exports.alike import Shapes
 from fxdebug.exports.arranging import REARRANGING, joined
 from fxdebug.graph import Network, Node
-from fxdebug.ops import OPAQUE, RECORDED, VERIFIED
 from fxdebug.prune import Row, folded
 from fxdebug.query import network
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Group, Stats, Value, pooled
 
 READABLE = 60  # steps that a person takes in at a glance
 DEEPEST = 12  # levels that are opened unasked
@@ -104,7 +105,7 @@ class Chosen:
 
 
 def drawing(
-    trace: Trace,
+    trace: TraceData,
     *,
     depth: int | None = None,
     fold: bool = True,
@@ -126,7 +127,7 @@ def drawing(
 
 
 def size(
-    trace: Trace,
+    trace: TraceData,
     *,
     depth: int | None = None,
     fold: bool = True,
@@ -138,7 +139,7 @@ def size(
     return _Draughtsman(trace, network(trace), depth, fold, leaves, everything, chosen).count()
 
 
-def _readable_depth(trace: Trace, net: Network, fold: bool, leaves: bool) -> int:
+def _readable_depth(trace: TraceData, net: Network, fold: bool, leaves: bool) -> int:
     deepest = max(call.depth for call in trace.calls)
     best = 1
     for depth in range(1, min(deepest + 1, DEEPEST) + 1):
@@ -168,7 +169,7 @@ _Key: TypeAlias = tuple[str, str, tuple[int, ...] | None]  # from, to, shape
 class _Draughtsman:
     def __init__(
         self,
-        trace: Trace,
+        trace: TraceData,
         net: Network,
         depth: int | None,
         fold: bool,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape as _escaped
 from pathlib import Path
 
+from fxdebug.data.trace import TraceData
 from fxdebug.exports.text import headline, not_finite, number, printable, remarks, shapes
 from fxdebug.prune import Row, folded, main_output
-from fxdebug.trace import Trace
 
 _STYLE = """
 .fxd{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;max-width:72em;overflow-x:auto}
@@ -35,7 +35,7 @@ def escape(text: str) -> str:
     return _escaped("\n".join(map(printable, text.split("\n"))), quote=True)
 
 
-def tree(trace: Trace) -> str:
+def tree(trace: TraceData) -> str:
     """A collapsible tree; it needs no script, no network and works in any notebook and in an e-mail."""
     columns = "".join(f'<span class="num dim">{name}</span>' for name in ("mean", "std", "min", "max"))
     header = (
@@ -49,7 +49,7 @@ def tree(trace: Trace) -> str:
     )
 
 
-def write_page(trace: Trace, path: Path) -> Path:
+def write_page(trace: TraceData, path: Path) -> Path:
     """The tree as a page of its own."""
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(trace.model)}</title></head>'
     path.write_text(f'{head}<body style="margin:1em;color-scheme:light dark">{tree(trace)}</body></html>', "utf-8")

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import networkx as nx
 
+from fxdebug.data.trace import TraceData
 from fxdebug.graph import collapsed
 from fxdebug.query import network, whole_graph
-from fxdebug.trace import Trace
 
 _NOT_IN_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
-def _graph(trace: Trace, depth: int | None, ops: bool) -> nx.MultiDiGraph:
+def _graph(trace: TraceData, depth: int | None, ops: bool) -> nx.MultiDiGraph:
     return whole_graph(trace) if depth is None and ops else collapsed(network(trace), depth, ops=ops)
 
 
-def write_graphml(trace: Trace, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
+def write_graphml(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
     """GraphML; characters that XML cannot hold (in a module's name, say) become ``\ufffd``.
 
     Ids that would be one id then are told apart by ``~`` at the end.
@@ -44,7 +44,7 @@ def _xml(text: str) -> str:
     return _NOT_IN_XML.sub("\ufffd", text)
 
 
-def write_json(trace: Trace, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
+def write_json(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
     """Node-link JSON, as ``networkx.node_link_graph(data, edges="edges")`` reads it."""
     data = nx.node_link_data(_graph(trace, depth, ops), edges="edges")
     path.write_text(json.dumps(data, indent=1, allow_nan=False), encoding="utf-8")

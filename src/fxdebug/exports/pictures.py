@@ -7,23 +7,24 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from fxdebug.data.trace import TraceData
 from fxdebug.errors import MissingExtra, SaveError, UsageError
 from fxdebug.exports import dot, pygraphviz_dot
+from fxdebug.exports.dot import Coloring
 from fxdebug.exports.drawn import drawing, size
-from fxdebug.trace import Trace
 
 MOST = 1_500  # nodes that dot lays out in a minute or so
 PATIENCE = 180  # seconds that it may take
 
 
 def write_picture(
-    trace: Trace,
+    trace: TraceData,
     path: Path,
     *,
     depth: int | None = None,
     fold: bool = True,
     leaves: bool = False,
-    color: str = "status",
+    color: Coloring = "status",
     everything: bool = False,
     rankdir: str = "TB",
 ) -> Path:
@@ -71,7 +72,7 @@ def _command(path: Path) -> list[str] | None:
     return pygraphviz_dot.command(format, str(path))
 
 
-def _remedy(trace: Trace, fold: bool) -> str:
+def _remedy(trace: TraceData, fold: bool) -> str:
     """The most that can be drawn, in words."""
     deepest = max(call.depth for call in trace.calls) + 1
     for folded in dict.fromkeys((fold, True)):

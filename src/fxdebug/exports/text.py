@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Stats, Value, shape_text
 from fxdebug.prune import Row, folded, main_output
-from fxdebug.trace import Trace
-from fxdebug.values import Stats, Value, shape_text
 
 WIDE = 110  # columns from which inputs are shown too
 NAME, SHORT_NAME = 24, 16  # columns for the names of calls: where there are fewer, others make room
@@ -33,7 +33,12 @@ _SHORT = {
 
 
 def tree(
-    trace: Trace, *, width: int | None = None, color: bool | None = None, fold: bool = True, depth: int | None = None
+    trace: TraceData,
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+    fold: bool = True,
+    depth: int | None = None,
 ) -> str:
     """The whole trace as text: a headline, the tree with statistics of each call's first output, notes.
 
@@ -60,7 +65,7 @@ def tree(
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def headline(trace: Trace) -> Text:
+def headline(trace: TraceData) -> Text:
     """The model and how much of it ran."""
     calls, values = len(trace.calls), len(trace.values)
     parts = [
@@ -73,7 +78,7 @@ def headline(trace: Trace) -> Text:
     return Text.assemble((printable(trace.model), "bold"), "  ", " · ".join(parts))
 
 
-def _table(trace: Trace, root: Row, width: int) -> Table:
+def _table(trace: TraceData, root: Row, width: int) -> Table:
     odd = any(v.stats is not None and v.stats.finite < v.stats.count for v in trace.values)
     wide = width >= WIDE
     names = ["call", *(["in"] if wide else []), "out", "dtype", "mean", "std", "min", "max"]
@@ -200,7 +205,7 @@ def not_finite(stats: Stats) -> str:
     return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
-def remarks(trace: Trace) -> list[Text]:
+def remarks(trace: TraceData) -> list[Text]:
     """What must be said below the tree: where it raised, what never ran, the first notes."""
     remarks: list[Text] = []
 
@@ -250,7 +255,7 @@ def listing(
     return "\n".join([*lines, f"{len(rows)} found"])
 
 
-def write_text(trace: Trace, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:
+def write_text(trace: TraceData, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:
     """The tree as a text file."""
     path.write_text(tree(trace, width=width, color=False, fold=fold, depth=depth) + "\n", encoding="utf-8")
     return path

@@ -8,7 +8,20 @@ cycles, and execution order is a topological order.
 ``network`` has the nodes, ``flows`` the edges, ``views`` what networkx is given.
 """
 
-from fxdebug.graph.network import Edge, Network, Node
-from fxdebug.graph.views import STATISTICS, attributes, collapsed, edge_attributes, to_networkx
+from fxdebug.graph.flows import Edge, EdgeKind
+from fxdebug.graph.network import Network, Node
+from fxdebug.graph.views import STATISTICS, attributes, collapsed, edge_attributes, shortest_ways, some_of, to_networkx
 
-__all__ = ["STATISTICS", "Edge", "Network", "Node", "attributes", "collapsed", "edge_attributes", "to_networkx"]
+__all__ = [
+    "STATISTICS",
+    "Edge",
+    "EdgeKind",
+    "Network",
+    "Node",
+    "attributes",
+    "collapsed",
+    "edge_attributes",
+    "shortest_ways",
+    "some_of",
+    "to_networkx",
+]

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from fxdebug.graph.network import Edge, Network
-from fxdebug.ops import Op, refs_in
-from fxdebug.trace import Call
-from fxdebug.values import Group, Item, Value, leaves
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import Op, refs_in
+from fxdebug.data.values import Group, Item, Value, leaves
+
+if TYPE_CHECKING:
+    from fxdebug.graph.network import Network
+
+EdgeKind: TypeAlias = Literal["data", "memory"]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value that flows: from which node, which of its outputs, to which node, which argument it is there.
+
+    ``output`` is empty for a result that is one tensor, and ``[1]`` or ``logits`` for a part of one. An
+    edge of kind ``memory`` says that the target sees what the source wrote into memory or an object.
+    """
+
+    source: str
+    target: str
+    argument: str
+    value: Value | None = None
+    output: str = ""
+    kind: EdgeKind = "data"
 
 
 class Flow(NamedTuple):

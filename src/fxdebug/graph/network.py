@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from fxdebug.ops import Body, Op
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Item, Stats, Value, leaves
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import Body, NodeKind, Op, Status
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Item, Stats, Value, leaves
+from fxdebug.graph.flows import Edge, Flows
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,12 @@ class Node:
     """
 
     id: str
-    kind: str
+    kind: NodeKind
     op: str
     target: str
     call: Call
     item: Item = None
-    status: str | None = None
+    status: Status | None = None
     source: str | None = None
     depth: int = 0
     position: int = 0  # in execution order
@@ -69,31 +71,13 @@ class Node:
         return f"<node {self}>"
 
 
-@dataclass(frozen=True)
-class Edge:
-    """A value that flows: from which node, which of its outputs, to which node, which argument it is there.
-
-    ``output`` is empty for a result that is one tensor, and ``[1]`` or ``logits`` for a part of one. An
-    edge of kind ``memory`` says that the target sees what the source wrote into memory or an object.
-    """
-
-    source: str
-    target: str
-    argument: str
-    value: Value | None = None
-    output: str = ""
-    kind: str = "data"
-
-
 _END = object()
 
 
 class Network:
     """The nodes and edges of a trace, before they are a networkx graph."""
 
-    def __init__(self, trace: Trace) -> None:
-        from fxdebug.graph.flows import Flows
-
+    def __init__(self, trace: TraceData) -> None:
         self.trace = trace
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
@@ -175,7 +159,7 @@ class Network:
     def _add(
         self,
         id: str,
-        kind: str,
+        kind: NodeKind,
         op: str,
         target: str,
         call: Call,

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
+from fxdebug.data.calls import Call
+from fxdebug.graph.flows import Edge
+from fxdebug.graph.network import Network, Node
 
-from fxdebug.graph.network import Edge, Network, Node
-from fxdebug.trace import Call
+if TYPE_CHECKING:
+    import networkx as nx
 
 STATISTICS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
+
+
+def empty(**facts: Any) -> nx.MultiDiGraph:
+    """A graph with nothing in it but facts about the whole; networkx is loaded with the first one."""
+    import networkx as nx
+
+    return nx.MultiDiGraph(**facts)
 
 
 def to_networkx(network: Network) -> nx.MultiDiGraph:
     """The graph of a whole run. Its attributes name what no node shows: shared weights, what never ran."""
     trace = network.trace
-    graph = nx.MultiDiGraph(**_facts(network))
+    graph = empty(**_facts(network))
     graph.add_nodes_from((node.id, attributes(node)) for node in network.nodes.values())
     graph.add_edges_from((edge.source, edge.target, edge_attributes(edge)) for edge in network.edges)
     for path in trace.never_called:
@@ -94,6 +104,27 @@ def _unused(network: Network) -> list[str]:
     ]
 
 
+# Parts -------------------------------------------------------------------------------------------
+
+
+def some_of(network: Network, whole: nx.MultiDiGraph, chosen: Collection[str]) -> nx.MultiDiGraph:
+    """The nodes of these ids and the edges among them."""
+    graph = empty(model=network.trace.model)
+    graph.add_nodes_from((id, attributes(network.nodes[id])) for id in network.nodes if id in chosen)
+    graph.add_edges_from((u, v, dict(data)) for u, v, data in whole.edges(chosen, data=True) if v in chosen)
+    return graph
+
+
+def shortest_ways(network: Network, inside: Collection[str], first: str, last: str) -> Iterator[list[str]]:
+    """Ways from one node to another through nodes ``inside``, the shortest first; none where there is no way."""
+    import networkx as nx
+
+    plain = nx.DiGraph()
+    plain.add_edges_from((e.source, e.target) for e in network.edges if e.source in inside and e.target in inside)
+    if first in plain and last in plain:
+        yield from nx.shortest_simple_paths(plain, first, last)
+
+
 # Coarser -----------------------------------------------------------------------------------------
 
 
@@ -104,7 +135,7 @@ def collapsed(network: Network, depth: int | None = None, *, ops: bool = True) -
     operations between them: an edge has the value that left the one and the argument by which it got into the other.
     """
     fine = _representatives(network, depth, leaves=not ops)
-    graph = nx.MultiDiGraph(model=network.trace.model)
+    graph = empty(model=network.trace.model)
     chosen = dict.fromkeys(fine.values())
     graph.add_nodes_from((id, attributes(network.nodes[id])) for id in chosen)
     seen: set[tuple[str, str, str, int | None]] = set()
@@ -137,7 +168,7 @@ def _modules_only(network: Network, graph: nx.MultiDiGraph) -> nx.MultiDiGraph:
     """Leave out every node that is no call, and calls whose calls are shown; what they joined stays joined."""
     inside = {network.nodes[id].call.parent for id in graph if network.nodes[id].kind == "call_module"}
     kept = {id for id in graph if network.nodes[id].kind == "call_module" and network.nodes[id].call not in inside}
-    small = nx.MultiDiGraph(**graph.graph)
+    small = empty(**graph.graph)
     small.add_nodes_from((id, graph.nodes[id]) for id in graph if id in kept)
     reach: dict[str, dict[str, dict[str, Any]]] = {}  # node → the kept calls whose results get there
     for id in sorted(graph, key=lambda id: network.nodes[id].position):

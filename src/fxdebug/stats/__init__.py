@@ -1,4 +1,4 @@
-"""A tensor → :class:`~fxdebug.trace.Stats`, near the speed of reading it."""
+"""A tensor → :class:`~fxdebug.data.values.Stats`, near the speed of reading it."""
 
 from fxdebug.stats.elsewhere import Elsewhere, is_elsewhere
 from fxdebug.stats.measure import Unmeasurable, fine_std, finished, measure, measure_at_once, measure_later

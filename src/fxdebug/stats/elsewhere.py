@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxdebug.data.values import Stats, pooled
 from fxdebug.stats.sums import REAL
-from fxdebug.values import Stats, pooled
 
 ROW = 1 << 20  # elements of one row at most: a larger tensor has several
 ROOM = 1 << 22  # elements that wait to be measured at most, and that are measured at once: 16 MB of float32

@@ -1,4 +1,4 @@
-"""A tensor → :class:`~fxdebug.trace.Stats`.
+"""A tensor → :class:`~fxdebug.data.values.Stats`.
 
 Call :func:`measure` with autograd and torch's modes switched off (``capture.aside`` does that).
 Everything is accumulated in float64, over blocks summed in at least float32, relative to a shift
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fxdebug.data.values import Stats, quick
 from fxdebug.stats import elsewhere
 from fxdebug.stats.sums import (
     REAL,
@@ -31,7 +32,6 @@ from fxdebug.stats.sums import (
     merged,
     sums_of,
 )
-from fxdebug.values import Stats, quick
 
 _CODES = {
     torch.bool: "?", torch.uint8: "B", torch.int8: "b", torch.int16: "h", torch.int32: "i", torch.int64: "q",

@@ -16,13 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fxdebug.data.calls import Call, Parameter
+from fxdebug.data.graphs import Body, Explanation, Graph, Op
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Inputs, Outputs, Stats, Thing, Value
 from fxdebug.errors import SaveError
 from fxdebug.operators.dtypes import EPS
-from fxdebug.ops import Body, Explanation, Graph, Op
 from fxdebug.store import load
 from fxdebug.store.samples import Samples, sampled, shortest
-from fxdebug.trace import Call, Parameter, Trace
-from fxdebug.values import Group, Inputs, Outputs, Stats, Thing, Value
 
 # 9 digits of a mean are more than these have.
 NARROW = {*(name for name, eps in EPS.items() if eps >= EPS["float32"]), "float8_e8m0fnu"}
@@ -32,7 +33,7 @@ _TELLING = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without p
 _ADDRESS = re.compile(r"0x[0-9A-Fa-fX]+")
 
 
-def write(trace: Trace, path: Path) -> Path:
+def write(trace: TraceData, path: Path) -> Path:
     """Write the golden file of a run, gzipped if it ends in ``.gz``. Raises :class:`SaveError`."""
     text = io.StringIO()
     load.write(reduced(trace), text, lean=True)
@@ -49,13 +50,13 @@ def write(trace: Trace, path: Path) -> Path:
     return path
 
 
-def reduced(trace: Trace) -> Trace:
+def reduced(trace: TraceData) -> TraceData:
     """What of a trace stays the same from run to run, as long as the model does."""
     explanation = trace.explanation
     arbitrary = _uninitialised(trace, explanation)
     values = [_value(value, value.number in arbitrary) for value in trace.values]
     remade = _Remade(values)
-    return Trace(
+    return TraceData(
         trace.model,
         tuple([remade.call(call) for call in trace.calls]),
         tuple(values),
@@ -68,7 +69,7 @@ def reduced(trace: Trace) -> Trace:
     )
 
 
-def _versions(trace: Trace) -> dict[str, str]:
+def _versions(trace: TraceData) -> dict[str, str]:
     """Those that may explain a difference: torch's, and transformers' where the model's code is from there.
 
     Whether somebody else in the process has loaded it says nothing about the run.
@@ -147,7 +148,7 @@ def _text(text: str) -> str:
     return text if _TELLING.fullmatch(text.replace("…", "")) else ""
 
 
-def _uninitialised(trace: Trace, explanation: Explanation | None) -> set[int]:
+def _uninitialised(trace: TraceData, explanation: Explanation | None) -> set[int]:
     """The numbers of values that hold what happened to be in memory: results of ``empty``, and those as they were.
 
     What has been written is known, even where the memory happened to hold the very same before.
@@ -201,7 +202,7 @@ def _exact(number: Any, dtype: str) -> Any:
     return int(short) if short.is_integer() and abs(short) < 1e9 and math.copysign(1, short) > 0 else short
 
 
-def _samples(trace: Trace, arbitrary: set[int]) -> Samples:
+def _samples(trace: TraceData, arbitrary: set[int]) -> Samples:
     """The samples the run took; where it kept whole tensors, from those."""
     found, known = Samples(), getattr(trace.data, "samples", None)
     if isinstance(known, Mapping):

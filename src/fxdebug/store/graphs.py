@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from fxdebug.ops import Body, Explanation, Graph, Guard, Op, Operand, Ref
-from fxdebug.values import Group, Item, Value
+from fxdebug.data.graphs import Body, Explanation, Graph, Guard, Op, Operand, Ref
+from fxdebug.data.values import Group, Item, Value
 
 OP = tuple(f.name for f in fields(Op))
 BODY = tuple(f.name for f in fields(Body))

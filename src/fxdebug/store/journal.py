@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fxdebug.data.calls import Call, Failure, Note
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.errors import LoadError
 from fxdebug.store import load, records
 from fxdebug.store.deep_json import dumps, loads
-from fxdebug.trace import Call, Failure, Note, Trace
-from fxdebug.values import Inputs, Outputs, Value
 
 FILE = "journal.jsonl"
 
@@ -85,7 +86,7 @@ def _line(event: str, content: Any) -> str:
     return f'["{event}",{dumps(content)}]\n'
 
 
-def recovered(folder: Path) -> Trace:
+def recovered(folder: Path) -> TraceData:
     """The trace that an unfinished run left in its working folder: calls that never ended have an error."""
     path = folder / FILE
     values: list[Value] = []
@@ -122,4 +123,4 @@ def recovered(folder: Path) -> Trace:
     for call in unfinished:
         call["error"] = Failure("Unfinished", "the process ended while this call ran", call["index"] not in above)
     note = Note("recovered from an unfinished run: its process ended before it was complete")
-    return Trace(model, tuple(Call(**call) for call in calls.values()), tuple(values), notes=(note,), folder=folder)
+    return TraceData(model, tuple(Call(**call) for call in calls.values()), tuple(values), notes=(note,), folder=folder)

@@ -1,7 +1,7 @@
 """The standard nested tree: the JSON of transformers' ``model_addition_debugger_context``.
 
 Text-equal to what the reference writes where it works, and made from a finished
-:class:`~fxdebug.trace.Trace`: the modules that were registered when the run began, the inputs of
+:class:`~fxdebug.data.trace.TraceData`: the modules that were registered when the run began, the inputs of
 every call, the outputs of calls without calls below them. A call that raised has ``error`` in
 addition, which the reference has no place for.
 """
@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from fxdebug.trace import Call, Trace
-from fxdebug.values import Group, Inputs, Item, Thing, Value
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Inputs, Item, Thing, Value
 
 Node: TypeAlias = dict[str, Any]
 Entry: TypeAlias = Callable[[Value, str], Node]  # (value, the reference's name for it) → its JSON
@@ -22,7 +23,7 @@ _ADDRESS = re.compile(r"object at 0x[0-9A-Fa-f]+")
 _LAYER = re.compile(r"(.*)\.(\d+)$")
 
 
-def standard_tree(trace: Trace, entry: Entry, *, prune: bool) -> Node:
+def standard_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
     """The tree as nested dicts, ready for :mod:`fxdebug.store.json_text`.
 
     ``entry`` makes the JSON of a tensor. ``prune`` removes middle layers as the reference does: of
@@ -47,7 +48,7 @@ def standard_tree(trace: Trace, entry: Entry, *, prune: bool) -> Node:
     return root
 
 
-def _standing_on(trace: Trace, call: Call) -> int | None:
+def _standing_on(trace: TraceData, call: Call) -> int | None:
     """The registered call that was running when this one was made: what the reference hangs it under.
 
     ``None`` where none was: of such a call (a generator made it, outside any) the reference keeps nothing.
@@ -61,7 +62,7 @@ def _standing_on(trace: Trace, call: Call) -> int | None:
             return index
 
 
-def _node(trace: Trace, call: Call, entry: Entry) -> Node:
+def _node(trace: TraceData, call: Call, entry: Entry) -> Node:
     path = f"{trace.model}.{call.path}" if call.path else trace.model
     node: Node = {"module_path": path}
     if call.parent_index is None and call.method != "forward":

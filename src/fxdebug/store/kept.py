@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 from torch import Tensor
 
+from fxdebug.data.values import Value
 from fxdebug.stats import is_freed
 from fxdebug.store import tensors
 from fxdebug.store.folder import Workplace
 from fxdebug.store.printed import Printer
 from fxdebug.store.saved import Words
-from fxdebug.values import Value
 
 SPOOLED = 1 << 20  # bytes of text that are kept in memory
 
@@ -102,7 +102,7 @@ class Kept:
         """Mean, std, min and max in the reference's arithmetic and letters."""
         return self.words.get(value.number)
 
-    def tensor(self, value: Value) -> Any:
+    def tensor(self, value: Value) -> Tensor:
         """The data of a value."""
         return tensors.read(self.place.path, value)
 

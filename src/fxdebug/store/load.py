@@ -1,4 +1,4 @@
-"""``trace.json``: everything of a :class:`~fxdebug.trace.Trace` but the tensors' data, both ways.
+"""``trace.json``: everything of a :class:`~fxdebug.data.trace.TraceData` but the tensors' data, both ways.
 
 The file is one JSON object. ``values``, ``calls`` and ``parameters`` are tables: ``columns`` names
 the fields, ``rows`` holds one list per record, one record a line. Reading needs neither torch nor
@@ -17,8 +17,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from fxdebug.data.calls import Call, Note, Parameter
+from fxdebug.data.graphs import Body, Explanation
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Stats, Value
 from fxdebug.errors import LoadError
-from fxdebug.ops import Body, Explanation
 from fxdebug.store import graphs, samples
 from fxdebug.store.deep_json import dumps, loads
 from fxdebug.store.records import (
@@ -36,8 +39,6 @@ from fxdebug.store.records import (
     value_row,
 )
 from fxdebug.store.saved import Saved
-from fxdebug.trace import Call, Note, Parameter, Trace
-from fxdebug.values import Stats, Value
 
 FORMAT = "fxdebug-trace"
 VERSION = 1
@@ -60,7 +61,7 @@ def moved(saved: str | None, shards: Mapping[str, str]) -> str | None:
 
 
 def write(
-    trace: Trace,
+    trace: TraceData,
     file: TextIO,
     shards: Mapping[str, str] | None = None,
     *,
@@ -145,7 +146,7 @@ def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
     file.write("\n]")
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> TraceData:
     """The trace in ``path``. Raises :class:`LoadError` for what is not one, damaged, or newer than this version."""
     with _without_collection():
         return _read(path)
@@ -163,11 +164,11 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _read(path: Path) -> Trace:
+def _read(path: Path) -> TraceData:
     content = _parsed(path)
     try:
         values = tuple([value_from_row(record) for record in _table(content, "values")])
-        return Trace(
+        return TraceData(
             **{name: content[name] for name in _PLAIN_TRACE},
             parameters=tuple([parameter_from_row(record) for record in _table(content, "parameters")]),
             values=values,

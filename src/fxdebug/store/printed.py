@@ -18,9 +18,9 @@ import torch
 import torch._tensor_str as tensor_str
 from torch import Tensor
 
+from fxdebug.data.values import Stats
 from fxdebug.stats import fine_std
 from fxdebug.stats.sums import loop_of
-from fxdebug.values import Stats
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from fxdebug.values import Stats, Value
+from fxdebug.data.values import Stats, Value
 
 MEASURED = frozenset({"float16", "float32", "bfloat16"})  # the dtypes the reference has statistics for
 

@@ -9,9 +9,9 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, cast
 
+from fxdebug.data.calls import Call, Failure, Parameter
+from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
 from fxdebug.store.deep_json import dumps
-from fxdebug.trace import Call, Failure, Parameter
-from fxdebug.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
 
 VALUE = tuple(f.name for f in fields(Value))
 CALL = tuple(f.name for f in fields(Call) if f.init)

@@ -1,6 +1,6 @@
 """Reading the standard nested tree back: what transformers' ``model_addition_debugger_context`` wrote, or we.
 
-Any ``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json`` becomes a :class:`~fxdebug.trace.Trace`: the calls
+Any ``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json`` becomes a :class:`~fxdebug.data.trace.TraceData`: the calls
 with what went in and came out, as far as the file has it. It has no graphs and no classes of modules, and no
 identity of values: equal data that a call is given after another one returned it is taken for one value. What
 the file lacks, and what is known to be wrong with it, stands in the notes. No torch is needed.
@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fxdebug.data.calls import Call, Failure, Note
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, plain
 from fxdebug.errors import LoadError
 from fxdebug.store.deep_json import loads
 from fxdebug.store.reference_values import ReferenceFiles, Sightings, is_tensor
-from fxdebug.trace import Call, Failure, Note, Trace
-from fxdebug.values import Group, Inputs, Item, Outputs, Thing, plain
 
 UNKNOWN = "Module"  # the class of every module but the model itself
 
@@ -65,7 +66,7 @@ def find(folder: Path) -> Path | None:
     return kinds.get("FULL_TENSORS") or kinds.get("SUMMARY")
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> TraceData:
     """The trace in a standard tree. Raises :class:`LoadError` for what is not one, or is damaged."""
     repeated: list[str] = []
     tree = _parsed(path, repeated)
@@ -120,7 +121,7 @@ class _Reading:
         self._notes: list[Note] = []
         self._sightings = Sightings(path.parent, _tensors(tree))
 
-    def trace(self, repeated: list[str]) -> Trace:
+    def trace(self, repeated: list[str]) -> TraceData:
         """The whole of it."""
         self._walk()
         self._say(
@@ -133,7 +134,7 @@ class _Reading:
         for what in self._sightings.remarks():
             self._say(what)
         calls = tuple([Call(**facts) for facts in self._calls])
-        return Trace(
+        return TraceData(
             self._model, calls, tuple(self._sightings.values),
             modules={call.path: call.type for call in calls}, notes=tuple(self._notes), settings=self._settings(),
             data=ReferenceFiles(self._path.parent, self._sightings.words, self._sightings.lines),

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from fxdebug.data.values import Stats, Value
 from fxdebug.errors import LoadError
 from fxdebug.store.printed_statistics import spread
 from fxdebug.store.saved import Words
-from fxdebug.values import Stats, Value
 
 LEAST_MASK = -1e4  # a tensor of zeros and this or less is an additive mask, of which zeros would have to be counted
 TENSOR_FILE = re.compile(r"\./([^/\\\0#]+\.safetensors)(?:#(v\d+))?")

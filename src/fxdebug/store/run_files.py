@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.store import json_text, json_tree, load
 from fxdebug.store.names import LONGEST, Names, ignores_case, safe_name
 from fxdebug.store.printed_statistics import words_of
 from fxdebug.store.records import WrittenValues
-from fxdebug.trace import Trace
-from fxdebug.values import Value
 
 
 class _Files(Protocol):
@@ -31,7 +31,7 @@ def standard_names(model: str) -> tuple[str, str]:
 
 
 def write_run(
-    trace: Trace,
+    trace: TraceData,
     folder: Path,
     *,
     prune: bool,
@@ -63,7 +63,7 @@ def _text_file(path: Path) -> TextIO:
     return path.open("w", encoding="utf-8", buffering=1 << 18)
 
 
-def _content(trace: Trace, shards: Mapping[str, str]) -> Callable[[Value, str], Any] | None:
+def _content(trace: TraceData, shards: Mapping[str, str]) -> Callable[[Value, str], Any] | None:
     """What stands under ``value`` in the full tree, or ``None`` if there is nothing to put there."""
     if any(value.saved for value in trace.values):
         return lambda value, path: value.saved and f"./{load.moved(value.saved, shards)}"
@@ -73,7 +73,7 @@ def _content(trace: Trace, shards: Mapping[str, str]) -> Callable[[Value, str], 
     return lambda value, path: json_text.Lines(lambda: data.lines(value) or [])
 
 
-def _entry(trace: Trace, content: Callable[[Value, str], Any] | None) -> json_tree.Entry:
+def _entry(trace: TraceData, content: Callable[[Value, str], Any] | None) -> json_tree.Entry:
     data, settings = trace.data, trace.settings
     precision, default = int(settings.get("precision", 4)), str(settings.get("default_dtype", "float32"))
 
@@ -93,7 +93,7 @@ def _entry(trace: Trace, content: Callable[[Value, str], Any] | None) -> json_tr
 
 
 def write_standard(
-    trace: Trace, folder: Path, *, prune: bool, files: _Files | None
+    trace: TraceData, folder: Path, *, prune: bool, files: _Files | None
 ) -> tuple[list[str], dict[str, str]]:
     """Write just the reference's JSON files; return their names, and those of its tensors.
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fxdebug.data.values import Value, sample_positions, settled
 from fxdebug.errors import LoadError
 from fxdebug.store.printed_statistics import MEASURED, rounded
 from fxdebug.store.saved import Saved, Words
-from fxdebug.values import Value, settled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ class Samples:
             self.samples[value.number] = found
 
     def sample(self, value: Value) -> Sequence[float] | None:
-        """The elements of a value at :func:`fxdebug.comparison.measures.sample_positions`."""
+        """The elements of a value at :func:`fxdebug.data.values.sample_positions`."""
         return self.samples.get(value.number)
 
     def lines(self, value: Value) -> list[str] | None:
@@ -51,7 +51,7 @@ class Samples:
         """Nothing was printed."""
         return None
 
-    def tensor(self, value: Value) -> Any:
+    def tensor(self, value: Value) -> Tensor:
         """The rest of the data was not kept."""
         raise LoadError(f"only samples of value {value.number} ({value.label}) were kept: run with values='tensors'")
 
@@ -64,7 +64,7 @@ class SavedSamples(Saved):
         self.samples = samples
 
     def sample(self, value: Value) -> Sequence[float] | None:
-        """The elements of a value at :func:`fxdebug.comparison.measures.sample_positions`."""
+        """The elements of a value at :func:`fxdebug.data.values.sample_positions`."""
         return self.samples.get(value.number)
 
 
@@ -100,8 +100,6 @@ def sampled(tensor: Tensor) -> list[float] | None:
 @functools.lru_cache(maxsize=4096)
 def _places(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """The positions as one index for each dimension."""
-    from fxdebug.comparison.measures import sample_positions
-
     found = []
     for position in sample_positions(math.prod(shape)):
         index = []

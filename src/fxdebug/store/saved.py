@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fxdebug.values import Value
+from fxdebug.data.values import Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Words = tuple[str, str, str, str]
 
@@ -28,7 +31,7 @@ class Saved:
         """Mean, std, min and max in the reference's letters, while the process that ran it lives."""
         return self._words.get(value.number)
 
-    def tensor(self, value: Value) -> Any:
+    def tensor(self, value: Value) -> Tensor:
         """The data of a value."""
         from fxdebug.store import tensors
 

@@ -19,10 +19,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.store.blanks import Blanks
 from fxdebug.store.writer import STREAMED, Copies, Safetensors, Writer, bytes_of, write_one
-from fxdebug.values import Value
 
 BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
 BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.trace import Trace
+from fxdebug.api.trace import Trace
 from support.reasons import reason_of
 from support.watched import watched
 

@@ -15,9 +15,9 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Stats
 from fxdebug.stats import measure
-from fxdebug.trace import Call
-from fxdebug.values import Stats
 
 
 class Exchanging(nn.Module):

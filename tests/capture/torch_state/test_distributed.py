@@ -19,8 +19,8 @@ import torch
 import torch.distributed
 
 import fxdebug
+from fxdebug.data.values import Sharding
 from fxdebug.errors import LoadError
-from fxdebug.values import Sharding
 
 pytestmark = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),

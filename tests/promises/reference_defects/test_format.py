@@ -23,7 +23,7 @@ from torch import nn
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
-from fxdebug.values import Group
+from fxdebug.data.values import Group
 from support.emitted import emitted, emitting, layers
 from support.trees import Does, assert_text_equal, files, ones, saved, theirs, tree
 
@@ -94,11 +94,11 @@ def test_object_outputs_become_repr(tmp_path: Path) -> None:
     trace = fxdebug.load(tmp_path)
     assert [item.type for item in group.items] == [type(thing).__name__ for thing in things.values()]
     for name, thing in zip(things, group.items):
-        found = fxdebug.values.Outputs(thing)
+        found = fxdebug.data.values.Outputs(thing)
         assert len(found) >= 1 and all(trace.tensor(value).item() == 3.0 for value in found), name
         assert thing.kind == "object" and thing.text is not None
     assert group["dataclass"]["right"]["left"] == Group("sequence", "list", (1,))
-    assert fxdebug.values.Outputs(group["cache"]).slots == ("layers[0].inside.keys", "layers[1].inside.keys")
+    assert fxdebug.data.values.Outputs(group["cache"]).slots == ("layers[0].inside.keys", "layers[1].inside.keys")
 
 
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -224,7 +224,7 @@ def test_dtensor_files(tmp_path: Path) -> None:
     assert loaded == trace
     (kept,) = loaded.find("emit")[0].outputs
     assert (kept.type, kept.shape) == ("DTensor", (3, 4))
-    assert kept.sharding == fxdebug.values.Sharding((6, 4), (4, 1), (2, 2), ("dp", "tp"), ("S(0)", "R"))
+    assert kept.sharding == fxdebug.data.values.Sharding((6, 4), (4, 1), (2, 2), ("dp", "tp"), ("S(0)", "R"))
     assert torch.equal(loaded.tensor(kept), ones(3))
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
 from fxdebug.store.blanks import AHEAD, Blanks
 from fxdebug.store.tensors import Files
 from fxdebug.store.writer import Copies, Writer
-from fxdebug.values import Value
 
 
 def test_a_copy_is_not_used_again_before_it_is_given_back() -> None:

@@ -17,10 +17,11 @@ from torch import nn
 import fxdebug
 from fxdebug import LoadError, Trace, fx_debug
 from fxdebug.apps import cli
+from fxdebug.data.calls import Note
+from fxdebug.data.values import Group, Stats, Thing, Value
 from fxdebug.store import json_text, json_tree, printed_statistics, run_files
 from fxdebug.store.reference_tree import _from_text
 from fxdebug.store.reference_values import stats_of
-from fxdebug.values import Group, Stats, Thing, Value
 from support import reference
 from zoo import zoo, zoo_sample
 
@@ -206,9 +207,7 @@ def test_middle_layers_that_were_pruned_are_told(tmp_path):
     pruned = fxdebug.load(of_transformers(Twice(), tmp_path / "a", torch.randn(2, 4), prune=True))
     whole = fxdebug.load(of_transformers(Twice(), tmp_path / "b", torch.randn(2, 4), prune=False))
     (note,) = [note for note in pruned.notes if "pruned" in note.what]
-    assert note == fxdebug.trace.Note(
-        "blocks: 1 to 2 not in the file: pruned, as the debugger does unless told otherwise", "", 0
-    )
+    assert note == Note("blocks: 1 to 2 not in the file: pruned, as the debugger does unless told otherwise", "", 0)
     assert "pruned" not in noted(whole)
     two = Twice()
     two.blocks = two.blocks[:2]

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from fxdebug.values import Group, Item, Thing, Value
+from fxdebug.data.values import Group, Item, Thing, Value
 
-Status: TypeAlias = Literal["verified", "recorded", "opaque"]
+Status: TypeAlias = Literal["verified", "recorded", "opaque"]  # how far a graph can be trusted, the most first
+NodeKind: TypeAlias = Literal["placeholder", "get_attr", "call_function", "call_method", "call_module", "output"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
 VERIFIED: Final = "verified"
 RECORDED: Final = "recorded"
 OPAQUE: Final = "opaque"
@@ -39,7 +43,7 @@ class Op:
     """
 
     name: str
-    kind: str
+    kind: NodeKind
     op: str
     target: str
     args: tuple[Operand, ...] = ()

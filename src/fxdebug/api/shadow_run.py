@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import nn
+
+from fxdebug.analyses import precision
 from fxdebug.analyses.twin import Shadow
+from fxdebug.api.run_model import arguments, settings_of
+from fxdebug.api.trace import Trace
+from fxdebug.capture.shadow import twin_runs
 from fxdebug.errors import UsageError
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 def shadow(
@@ -17,9 +21,9 @@ def shadow(
     inputs: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dtype: Any = None,
+    dtype: torch.dtype | None = None,
     budget: int = 2 * 1024**3,
-) -> Shadow:
+) -> Shadow[Trace]:
     """Run a copy of a model and a twin of it in ``dtype`` (``torch.float64``), and say where rounding errors grow.
 
     ``inputs`` and ``kwargs`` are those of :func:`fxdebug.fx_debug`. The model itself is deep-copied twice and never
@@ -34,17 +38,10 @@ def shadow(
     >>> [(finding.kind, finding.op) for finding in fxdebug.shadow(Shift(), torch.linspace(-1, 1, 10)).findings]
     [('cancellation', 'sub')]
     """
-    import torch
-    from torch import nn
-
-    from fxdebug.analyses import precision
-    from fxdebug.api.run import arguments, settings_of
-    from fxdebug.capture.shadow import twin_runs
-
     wide = torch.float64 if dtype is None else dtype
     if not isinstance(model, nn.Module) or not isinstance(wide, torch.dtype) or not wide.is_floating_point:
         raise UsageError("shadow needs a torch.nn.Module and a floating dtype: shadow(model, inputs)")
     args, keywords = arguments(inputs, kwargs)
     settings = settings_of(values="stats", method="forward", prune=False)
     trace, errors = twin_runs(model, args, keywords, wide, settings, budget)
-    return precision.judged(trace, str(wide)[6:], errors.of_nodes, errors.of_calls, errors.notes)
+    return precision.judged(Trace.of(trace), str(wide)[6:], errors.of_nodes, errors.of_calls, errors.notes)

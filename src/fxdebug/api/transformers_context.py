@@ -7,16 +7,22 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
+from fxdebug.api.run_model import settings_of
+from fxdebug.capture import distributed
+from fxdebug.capture.forwards import EveryForward
+from fxdebug.capture.gradients import no_gradients
+from fxdebug.capture.recording import Options
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.trace import Trace
-from fxdebug.values import Value
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from fxdebug.capture.recording import Options
+from fxdebug.store.folder import Workplace, publish
+from fxdebug.store.journal import Journal
+from fxdebug.store.kept import Kept
+from fxdebug.store.run_files import write_standard
+from fxdebug.store.tensors import Files
 
 
 @contextlib.contextmanager
@@ -35,11 +41,6 @@ def model_addition_debugger_context(
     same class. A forward that raises leaves its partial tree. Raises ``SaveError`` (a ``ValueError``)
     when the folder cannot be written.
     """
-    from fxdebug.api.run import settings_of
-    from fxdebug.capture import distributed
-    from fxdebug.capture.forwards import EveryForward
-    from fxdebug.capture.gradients import no_gradients
-
     rank = distributed.rank_and_size()
     if rank and rank[0] != 0:
         with no_gradients():  # as on rank 0: what a forward sends to other ranks can depend on it
@@ -62,46 +63,36 @@ class _StandardWriter:
     """Writes the reference's files for each forward of one context."""
 
     def __init__(self, model: nn.Module, target: Path, prune: bool, use_repr: bool) -> None:
-        from fxdebug.store.folder import Workplace
-
         self._model, self._target, self._prune, self._use_repr = model, target, prune, use_repr
         self.closed = False
-        self._spare: Any = Workplace(target)  # made now: a folder that cannot be written is told before the run
-        self._runs: dict[int, tuple[Any, Any]] = {}
+        # made now: a folder that cannot be written is told before the run
+        self._spare: Workplace | None = Workplace(target)
+        self._runs: dict[int, tuple[Kept, Files | None, list[Journal]]] = {}
 
     def begin(self) -> Options:
-        from fxdebug.capture.recording import Options
-        from fxdebug.store.folder import Workplace
-        from fxdebug.store.journal import Journal
-        from fxdebug.store.kept import Kept
-        from fxdebug.store.tensors import Files
-
         place, self._spare = self._spare or Workplace(self._target), None
         files = None if self._use_repr else Files(place.path)
         kept = Kept(place, text=self._use_repr, bodies=files)
-        journals: list[Any] = []
+        journals: list[Journal] = []
 
-        def watching(name: str, values: list[Value]) -> tuple[Any, ...]:
+        def watching(name: str, values: list[Value]) -> tuple[Journal, ...]:
             journals.append(Journal(place.path, name, values))
             return tuple(journals)
 
         options = Options(
             keeper=kept, keep_all=False, shown=kept.printer.shown, no_grad=True, weights=False, watching=watching
         )
-        self._runs[id(options)] = (kept, journals)
+        self._runs[id(options)] = (kept, files, journals)
         return options
 
-    def done(self, trace: Trace, options: Options) -> None:
-        from fxdebug.store.folder import publish
-        from fxdebug.store.run_files import write_standard
-
-        kept, journals = self._runs.pop(id(options))
+    def done(self, trace: TraceData, options: Options) -> None:
+        kept, files, journals = self._runs.pop(id(options))
         try:
-            if kept.bodies is not None:
-                kept.bodies.finish()
+            if files is not None:
+                files.finish()
             trace = replace(trace, data=kept)
             work = kept.place.path
-            names, links = write_standard(trace, work, prune=self._prune, files=kept.bodies)
+            names, links = write_standard(trace, work, prune=self._prune, files=files)
             beside = trace.root.method != "forward"  # calls outside any forward do not take a forward's name
             publish(work, self._target, names, trace.model, self._model, links=links, by=self, beside=beside)
         finally:

@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from fxdebug.errors import NotFound, nearest
+
+Keeping: TypeAlias = Literal["stats", "samples", "repr", "tensors"]  # what a run keeps of each value
+VALUES: tuple[Keeping, ...] = get_args(Keeping)
 
 LONGEST = 2_000  # bits of an integer: Python refuses to read very long ones from decimals
 
@@ -350,3 +353,18 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def _size_text(size: int) -> str:
     return "?" if size == UNKNOWN else str(size)
+
+
+SAMPLES = 16  # elements of a value that are kept as its sample
+
+
+def sample_positions(numel: int) -> list[int]:
+    """Where a value of that many elements is sampled: spread over all of it, the same everywhere.
+
+    >>> sample_positions(3), len(sample_positions(1000))
+    ([0, 1, 2], 16)
+    """
+    if numel <= SAMPLES:
+        return list(range(numel))
+    # multiples of the golden section: no period that a row or a column could share
+    return sorted({int(((i + 1) * 0.6180339887498949) % 1.0 * numel) for i in range(SAMPLES)})

@@ -1,0 +1,82 @@
+"""``compare_models``: two live models side by side, each call of one given what the other's was given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from fxdebug.api.compare_runs import compare
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.run_model import fx_debug, last_failed
+from fxdebug.api.trace import Trace
+from fxdebug.capture import isolated
+from fxdebug.comparison import paired
+from fxdebug.data.trace import replaced
+from fxdebug.data.values import Keeping
+from fxdebug.errors import FxDebugError
+
+
+def compare_models(
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+    inputs_b: Any = None,
+) -> Comparison:
+    """Compare two live models call by call: every guilty call is found, not only the first.
+
+    Each call of b that has a counterpart is given what a's was given, in b's dtype, and hands back what a's returned;
+    what it computes itself is compared. a runs once, b twice: as it is, to find the pairs, and so. ``inputs`` and
+    ``kwargs`` are as for :func:`fx_debug`, ``inputs_b`` where b takes others; the rest is as for :func:`compare`.
+    ``comparison.outputs`` are those of the plain runs. All runs begin with the same random numbers, buffers and
+    attributes of modules, and those and the hooks are afterwards as before. What model a raises is raised; where b
+    raises, the plain runs are compared and a note says so.
+
+    >>> import copy, torch
+    >>> one = torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(3)])
+    >>> other = copy.deepcopy(one)
+    >>> other[0].eps = other[2].eps = 0.5
+    >>> [(row.path, row.op) for row in compare_models(one, other, torch.arange(16.0).view(2, 8)).findings]
+    [('0', 'layer_norm'), ('2', 'layer_norm')]
+    """
+    others = inputs if inputs_b is None else inputs_b
+
+    def compared(a: Trace, b: Trace) -> Comparison:
+        return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance)
+
+    with isolated.as_they_were(model_a, model_b) as again:
+        a = fx_debug(model_a, *isolated.copied((inputs, kwargs)), values="tensors")
+        again()
+        b, failed = _run(model_b, *isolated.copied((others, kwargs)))
+        plain = compared(a, b)
+        if failed is not None:
+            return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
+        again()
+        rails = isolated.Rails(model_b, paired(a, b, mapping))
+        with rails:
+            alone, failed = _run(model_b, *isolated.copied((others, kwargs)), values="tensors")
+    if failed is not None:
+        return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
+    found = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
+    note = f"isolated: {rails.fed} of {len(b.calls) - 1} calls of b were given what those of a were given"
+    return replace(found, outputs=plain.outputs, notes=(*found.notes, note))
+
+
+def _run(model: nn.Module, inputs: Any, kwargs: Any, *, values: Keeping = "stats") -> tuple[Trace, str | None]:
+    """The trace of a run; of one that raised what there is, and what it raised."""
+    try:
+        return fx_debug(model, inputs, kwargs, values=values), None
+    except FxDebugError:
+        raise
+    except Exception as error:
+        partial = last_failed()
+        assert partial is not None
+        return partial, f"{type(error).__name__}: {error}"

@@ -1,0 +1,30 @@
+"""``compare``: two runs side by side, traces or saved ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from fxdebug import comparison
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.files import load
+from fxdebug.api.trace import Trace
+
+
+def compare(
+    a: Trace | str | os.PathLike[str],
+    b: Trace | str | os.PathLike[str],
+    *,
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+) -> Comparison:
+    """Hold a run ``b`` against a reference ``a``: see :func:`fxdebug.comparison.compare`. Paths are loaded.
+
+    >>> import torch, fxdebug
+    >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    >>> compare(trace, trace).equal
+    True
+    """
+    one, other = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
+    return Comparison.of(comparison.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance))

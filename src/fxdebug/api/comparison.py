@@ -1,0 +1,62 @@
+"""The comparison that people get: its data, and the methods that show and export it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from fxdebug.api.trace import Trace
+from fxdebug.comparison import ComparisonData
+from fxdebug.exports import comparison_text, comparisons, registry
+
+
+class ExportOptions(TypedDict, total=False):
+    """What a comparison can be exported with; which suffix takes what, ``Comparison.export`` says."""
+
+    fold: bool
+    rankdir: str
+    width: int
+
+
+class Comparison(ComparisonData):
+    """Two runs side by side; printing it gives the screen of ``fxdebug compare``.
+
+    ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
+    within tolerance; ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
+    a partner. ``notes`` say what could not be compared. True in a condition when the runs are *equal*.
+    """
+
+    a: Trace
+    b: Trace
+
+    @classmethod
+    def of(cls, data: ComparisonData) -> Comparison:
+        """The same comparison with these methods."""
+        return cls(**{field.name: getattr(data, field.name) for field in fields(data)})
+
+    def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
+        """Write it for other programs and for eyes, by suffix; return the path.
+
+        ``.svg .png .pdf .dot .gv``: the graph of b with the findings marked (``fold``, ``rankdir``); ``.csv``: every
+        row; ``.json``: everything; ``.txt`` and ``.html``: the screen (``width``, ``fold``). Raises ``UsageError`` for
+        another suffix, ``MissingExtra`` where a picture cannot be drawn here.
+
+        >>> import torch, fxdebug, tempfile
+        >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fxdebug.compare(trace, trace).export(folder + "/relu.csv").name
+        'relu.csv'
+        """
+        return registry.export(self, Path(path), table=comparisons.EXPORTERS, **options)
+
+    def text(self, *, width: int | None = None, color: bool | None = None, fold: bool = True) -> str:
+        """The screen of ``fxdebug compare``; ``width`` and ``color`` are the terminal's unless they are given."""
+        return comparison_text.screen(self, width=width, color=color, fold=fold)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return comparison_text.html(self)

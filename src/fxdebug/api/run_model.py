@@ -1,0 +1,161 @@
+"""``fx_debug``: run a model once, keep what was asked for, return the trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._tensor_str import PRINT_OPTS
+
+from fxdebug.api.run_store import RunStore
+from fxdebug.api.trace import Trace
+from fxdebug.capture import distributed
+from fxdebug.capture import progress as progress_line
+from fxdebug.capture.recording import Options
+from fxdebug.capture.run import run_once
+from fxdebug.capture.stop import StopOnNonFinite
+from fxdebug.data.values import VALUES, Keeping
+from fxdebug.errors import UsageError
+from fxdebug.store.rank_folders import rank_folder
+
+_last_failed: Trace | None = None
+
+
+def fx_debug(
+    model: nn.Module | Callable[..., Any],
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    save: str | os.PathLike[str] | None = None,
+    values: Keeping = "stats",
+    prune: bool = False,
+    progress: bool | None = None,
+    method: str = "forward",
+    weights: bool | None = None,
+    graph: bool = True,
+    budget: int = 256 * 1024 * 1024,
+    stop_on_nonfinite: bool = False,
+) -> Trace:
+    """Run a model once, as it would have run, and return the :class:`Trace` of everything it called.
+
+    ``inputs``: a tensor is the one positional argument, a tuple or list are the positional arguments,
+    a mapping (also a tokenizer's ``BatchEncoding``) the keyword arguments, to which ``kwargs`` adds.
+    ``save``: a folder to write the run to. ``values``: ``"stats"`` keeps numbers only, ``"samples"`` also
+    a few elements of each tensor (for golden runs), ``"repr"`` its printed form, ``"tensors"`` its data as
+    safetensors, with at most ``budget`` bytes waiting in memory. ``prune``: leave middle layers out of the
+    standard JSON, as transformers does.
+    ``progress``: a line on the terminal; ``None`` shows it on long runs when somebody is looking.
+    ``method``: the method to call instead of the model itself, e.g. ``"generate"`` (a bound method in
+    place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few.
+    ``graph=False`` leaves out the operations: a tree of calls alone costs less. ``stop_on_nonfinite`` ends the run with
+    ``NonFinite`` at the operation (without graphs: the call) that makes the first NaN or infinity nobody meant.
+
+    Gradient mode, training flags and random numbers are left alone. What the model raises is raised
+    unchanged, after the partial run was saved; :func:`last_failed` has it. Raises ``UsageError`` for
+    arguments that cannot work and ``SaveError`` before the run for a folder that cannot be written.
+
+    >>> import torch
+    >>> trace = fx_debug(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), torch.ones(1, 4))
+    >>> [(call.path, call.type) for call in trace.calls]
+    [('', 'Sequential'), ('0', 'Linear'), ('1', 'ReLU')]
+    """
+    if values not in VALUES:
+        raise UsageError(f"values={values!r}: use one of {', '.join(map(repr, VALUES))}")
+    module, target, method = _target(model, method)
+    args, keywords = arguments(inputs, kwargs)
+    rank = distributed.rank_and_size()
+    folder = None if save is None else rank_folder(Path(save), rank[0] if rank else None)
+    run = RunStore(folder, values, budget)
+    try:
+        shown = progress_line.line(progress, type(module).__name__)
+        options = Options(
+            keeper=run.kept if run.samples is None else run.samples,
+            shown=run.shown,
+            listeners=shown,
+            weights=weights,
+            watching=run.watching,
+            graph=graph,
+            watcher=StopOnNonFinite() if stop_on_nonfinite else None,
+        )
+        settings = settings_of(values=values, method=method, prune=prune, rank=rank)
+        recorded, raised = run_once(target, module, args, keywords, options, settings)
+        for line in shown:
+            line.close()
+        trace = run.finish(Trace.of(recorded), module, prune, raised)
+    finally:
+        run.close()
+    if raised is not None:
+        _remember(trace)
+        raise raised
+    return trace
+
+
+def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str]:
+    """The module to watch, what to call, and the name of the method."""
+    owner = None if isinstance(model, nn.Module) else getattr(model, "__self__", None)
+    if isinstance(owner, nn.Module):
+        name = getattr(model, "__name__", "method")
+        if name == "forward":  # looked up when it is called: by then it is the one that is recorded
+            return owner, lambda *args, **kwargs: owner.forward(*args, **kwargs), name
+        return owner, model, name
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"fx_debug needs a torch.nn.Module or a method of one, not {type(model).__name__}: "
+            "call it as fx_debug(model, inputs)"
+        )
+    if method == "forward":
+        return model, model, method
+    target = getattr(model, method, None)
+    if not callable(target):
+        raise UsageError(f"{type(model).__name__} has no method {method!r}")
+    return model, target, method
+
+
+def arguments(inputs: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments from what people pass as inputs.
+
+    >>> arguments([1, 2], {"scale": 3})
+    ((1, 2), {'scale': 3})
+    >>> arguments({"x": 1})
+    ((), {'x': 1})
+    """
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
+        args = tuple(inputs)
+    elif isinstance(inputs, Mapping):
+        named = {str(name): value for name, value in inputs.items()}
+    elif inputs is not None:
+        args = (inputs,)
+    twice = set(named) & set(kwargs or {})
+    if twice:
+        raise UsageError(f"given twice, in inputs and in kwargs: {', '.join(sorted(twice))}")
+    return args, {**named, **(kwargs or {})}
+
+
+def settings_of(**chosen: Any) -> dict[str, Any]:
+    """What the text of the standard tree depends on, as data."""
+    rank = chosen.pop("rank", None)
+    settings = {
+        **chosen,
+        "precision": PRINT_OPTS.precision,
+        "default_dtype": str(torch.get_default_dtype())[6:],
+        "grad": torch.is_grad_enabled(),
+    }
+    if rank:
+        settings["rank"], settings["world_size"] = rank
+    return settings
+
+
+def _remember(trace: Trace) -> None:
+    global _last_failed
+    _last_failed = trace
+
+
+def last_failed() -> Trace | None:
+    """The partial trace of the last run whose model raised, or ``None``."""
+    return _last_failed

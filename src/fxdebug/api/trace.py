@@ -1,0 +1,297 @@
+"""The trace that people get: its data, and the questions it answers, one typed method each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from fxdebug import query
+from fxdebug.analyses import numerics
+from fxdebug.analyses.findings import Findings
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import NodeKind, Status
+from fxdebug.data.trace import TraceData
+from fxdebug.exports import html, registry, text
+from fxdebug.graph import Node
+from fxdebug.predicate import Shape
+from fxdebug.query import Place, Where
+from fxdebug.store import save_run
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from fxdebug.exports.dot import Coloring
+
+
+class ExportOptions(TypedDict, total=False):
+    """What a trace can be exported with; which suffix takes what, ``Trace.export`` says."""
+
+    depth: int | None
+    fold: bool
+    leaves: bool
+    color: Coloring
+    everything: bool
+    rankdir: str
+    ops: bool
+    width: int
+
+
+class Trace(TraceData):
+    """One forward pass: its calls in execution order, the values they passed, and what must be said.
+
+    >>> import torch, fxdebug
+    >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 3), torch.ones(1, 2))
+    >>> trace.root.type, trace.root.outputs[0].shape
+    ('Linear', (1, 3))
+    """
+
+    @classmethod
+    def of(cls, data: TraceData) -> Trace:
+        """The same run with these methods; its calls are the same objects."""
+        return cls(**{field.name: getattr(data, field.name) for field in fields(data) if field.init})
+
+    # Finding ---------------------------------------------------------------------------------------
+
+    def find(
+        self,
+        path: str | None = None,
+        *,
+        type: str | None = None,
+        dtype: str | None = None,
+        shape: Shape = None,
+        status: Status | None = None,
+        source: str | None = None,
+        where: Where[Call] = None,
+    ) -> list[Call]:
+        """Calls in execution order, narrowed down by every argument that is given.
+
+        ``path``: a glob over module paths and their aliases. ``type``: over class names. ``dtype`` and
+        ``shape`` (``"2,*,384"``): of a tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``.
+        ``source``: ``model.py``, ``model.py:12`` or a glob. ``where``: a function of the call, or a line about the
+        statistics of a tensor it returned, as ``"absmax > 100 or nan > 0"``. Raises ``NotFound`` for a name without
+        wildcards that the trace does not know, ``UsageError`` for a condition that cannot be read.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0]))
+        >>> [call.path for call in trace.find(type="ReLU")], [call.path for call in trace.find(where="min >= 0")]
+        (['1'], ['', '1'])
+        """
+        return query.find(self, path, type=type, dtype=dtype, shape=shape, status=status, source=source, where=where)
+
+    def ops(
+        self,
+        op: str | None = None,
+        *,
+        path: str | None = None,
+        type: str | None = None,
+        kind: NodeKind | None = None,
+        dtype: str | None = None,
+        shape: Shape = None,
+        status: Status | None = None,
+        source: str | None = None,
+        where: Where[Node] = None,
+    ) -> list[Node]:
+        """Operations that ran, in execution order, narrowed down as in :meth:`find`.
+
+        ``op``: a glob over their names (``softmax``, ``mat*``). ``path`` and ``type``: of the module whose
+        body they are in. ``kind``: one of torch.fx's, ``call_function`` or ``call_method`` when not given.
+        Raises ``UsageError`` for a run without graphs.
+
+        >>> import torch, fxdebug
+        >>> [node.op for node in fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2)).ops()]
+        ['linear']
+        """
+        return query.ops(
+            self, op, path=path, type=type, kind=kind, dtype=dtype, shape=shape, status=status, source=source,
+            where=where,
+        )  # fmt: skip
+
+    def node(self, place: Place) -> Node:
+        """The node for a node, a call, a value (the step that made it, or the input it is) or an id.
+
+        An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
+        that was called once. Raises ``NotFound`` with the nearest ids.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2))
+        >>> trace.node("0").id, trace.node(trace.calls[1].outputs[0]).op
+        ('0#0', 'relu')
+        """
+        return query.node(self, place)
+
+    # Walking ---------------------------------------------------------------------------------------
+
+    def upstream(self, place: Place, *, steps: int | None = None) -> list[Node]:
+        """Every node that ``place`` depends on, in execution order; at most ``steps`` edges away.
+
+        Raises ``NotFound`` for a place that is not of this trace.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2))
+        >>> [node.kind for node in trace.upstream("0#0/relu")]
+        ['placeholder', 'placeholder']
+        """
+        return query.upstream(self, place, steps=steps)
+
+    def downstream(self, place: Place, *, steps: int | None = None) -> list[Node]:
+        """Every node that depends on ``place``, in execution order; at most ``steps`` edges away.
+
+        Raises ``NotFound`` for a place that is not of this trace.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2))
+        >>> [node.kind for node in trace.downstream("0#0/relu", steps=2)]
+        ['output', 'call_module']
+        """
+        return query.downstream(self, place, steps=steps)
+
+    def producers(self, place: Place) -> list[Node]:
+        """The nodes whose results ``place`` is given; for a call, those whose results are its arguments.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
+        >>> [node.id for node in trace.producers("1")]
+        ['0#0']
+        """
+        return query.producers(self, place)
+
+    def consumers(self, place: Place) -> list[Node]:
+        """The nodes that are given the result of ``place``.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
+        >>> [node.kind for node in trace.consumers("0")]
+        ['placeholder']
+        """
+        return query.consumers(self, place)
+
+    def between(self, start: Place, end: Place) -> list[Node]:
+        """Every node on some way from ``start`` to ``end``, both included; empty if there is no way.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
+        >>> len(trace.between("0", "1")), trace.between("1", "0")
+        (5, [])
+        """
+        return query.between(self, start, end)
+
+    def paths(self, start: Place, end: Place, *, limit: int = 100) -> list[list[Node]]:
+        """Ways from ``start`` to ``end``, the shortest first, at most ``limit`` of them.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
+        >>> [[node.op for node in way] for way in trace.paths("0#0/relu", "1#0/tanh")]
+        [['relu', 'output', 'ReLU', 'placeholder', 'tanh']]
+        """
+        return query.paths(self, start, end, limit=limit)
+
+    def pattern(self, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
+        """Where operations of these names follow one another along the flow of data, one node per name.
+
+        Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Matches begin at
+        different nodes, the nearest continuation counts. For attention: ``["matmul", "softmax", "matmul"]``.
+        Raises ``UsageError`` for no names, ``NotFound`` for an operation that the run does not have.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
+        >>> [[node.path for node in match] for match in trace.pattern(["relu", "tanh"])]
+        [['0', '1']]
+        """
+        return query.pattern(self, names, within=within)
+
+    # As networkx -----------------------------------------------------------------------------------
+
+    @property
+    def graph(self) -> nx.MultiDiGraph:
+        """The whole run as one graph: every operation, call, input and output, with statistics on the nodes.
+
+        >>> import torch, fxdebug
+        >>> len(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).graph)
+        4
+        """
+        return query.whole_graph(self)
+
+    def graph_at(self, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
+        """The graph with every call ``depth`` levels below the root as one node; ``ops=False``: modules only.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
+        >>> list(trace.graph_at(ops=False).edges())
+        [('0#0', '1#0')]
+        """
+        return query.graph_at(self, depth, ops=ops)
+
+    def subgraph(self, places: Iterable[Place]) -> nx.MultiDiGraph:
+        """The graph of some nodes and the edges among them.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
+        >>> list(trace.subgraph(trace.between("0", "1#0/tanh")).edges())
+        [('0#0', '1#0/input_1'), ('1#0/input_1', '1#0/tanh')]
+        """
+        return query.subgraph(self, places)
+
+    # What was kept, and where it goes --------------------------------------------------------------
+
+    def check(self, *, tensors: bool = True) -> Findings:
+        """What is wrong with the numbers of the run, worst first: see :func:`fxdebug.check`.
+
+        ``tensors=False`` does not read the data that the run kept.
+
+        >>> import torch, fxdebug
+        >>> fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).check().healthy
+        True
+        """
+        return numerics.check(self, tensors=tensors)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the run to a folder, with the standard tree and the tensors that were kept; return the folder.
+
+        A trace of a distributed run goes to the folder of its rank in there, as with ``fx_debug(save=…)``:
+        every rank may save to the same place. Raises ``SaveError``.
+
+        >>> import torch, fxdebug, tempfile
+        >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fxdebug.load(trace.save(folder + "/run")) == trace
+        True
+        """
+        return save_run.save(self, folder)
+
+    def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
+        """Write the trace for other programs and for eyes, by suffix; return the path.
+
+        ``.dot .gv .svg .png .pdf``: the drawn graph (``depth``, ``color``, ``fold``, ``everything`` …); ``.graphml``
+        and ``.json``: the networkx graph; ``.html``: the tree as a page; ``.txt``: as text.
+        Raises ``UsageError`` for another suffix, ``MissingExtra`` where a picture cannot be drawn here.
+
+        >>> import torch, fxdebug, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).export(folder + "/relu.dot", depth=1).name
+        'relu.dot'
+        """
+        return registry.export(self, Path(path), **options)
+
+    def text(
+        self, *, width: int | None = None, color: bool | None = None, fold: bool = True, depth: int | None = None
+    ) -> str:
+        """The call tree as text, as ``print(trace)`` shows it, in ``width`` columns.
+
+        ``width`` and ``color`` are the terminal's unless they are given (80 columns and none where output is piped).
+        ``fold=False`` shows every layer; ``depth`` limits the levels.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
+        >>> trace.text(width=80, color=False).splitlines()[0].startswith("ReLU")
+        True
+        """
+        return text.tree(self, width=width, color=color, fold=fold, depth=depth)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return html.tree(self)

@@ -1,0 +1,1 @@
+"""What one run left behind: frozen, equal by value, standard library only."""
