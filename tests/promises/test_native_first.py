@@ -14,7 +14,7 @@ import torch
 
 import fxdebug
 from support.same import difference
-from support.sweep import whole
+from support.sweep import sampled, whole
 from zoo import zoo, zoo_sample
 
 SLOW = frozenset({"scale/layers-500", "scale/wide-2000"})  # `scale/calls-3000` stands for them
@@ -22,7 +22,9 @@ SLOW = frozenset({"scale/layers-500", "scale/wide-2000"})  # `scale/calls-3000` 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "build" in metafunc.fixturenames:
-        chosen = [(name, build) for name, build in zoo_sample.entries(whole()) if whole() or name not in SLOW]
+        entries = dict(zoo_sample.entries(whole=True))
+        few = {*sampled([name for name in entries if name.startswith("hf/")], 8), *dict(zoo_sample.entries(whole()))}
+        chosen = [(name, entries[name]) for name in entries if name in few and (whole() or name not in SLOW)]
         metafunc.parametrize("build", [build for _, build in chosen], ids=[name for name, _ in chosen])
 
 

@@ -23,7 +23,7 @@ from zoo import zoo, zoo_sample
 # Thousands of calls, half a minute each in the reference: ``make zoo`` has them.
 SLOW = frozenset({"scale/calls-3000", "scale/layers-500", "scale/wide-2000"})
 # One of each kind of text and of files.
-ARCHITECTURES = ("hf/bert/", "hf/gpt2/", "hf/t5/", "hf/clip_text_model/", "hf/whisper/", "hf/mamba/", "hf/mixtral/")
+ARCHITECTURES = ("hf/bert/", "hf/bart/", "hf/clip_text_model/", "hf/whisper/", "hf/mamba/", "hf/convnext/", "hf/xlnet/")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
