@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support import sweep
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["COLUMNS"] = "80"
@@ -25,7 +27,11 @@ pytest_plugins = ["pytester"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
-    parser.addoption("--whole-zoo", action="store_true", help="run the zoo tests on every architecture, not a sample")
+    parser.addoption("--sweep", action="store_true", help="run every case of the sweeps, not a sample (make sweep)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    sweep.begin(config.getoption("--sweep"))
 
 
 @pytest.fixture

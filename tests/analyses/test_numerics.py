@@ -20,6 +20,7 @@ from support.bodies import Body, Runs, kinds
 from support.healthy import ADVISED, NOT_HEALTHY
 from support.mask_cases import MASKS, masked_model
 from support.numerics_cases import CASES, false_alarms, gpt2, misses, mlp, planted
+from support.sweep import whole
 from zoo import zoo, zoo_sample
 
 # Planted producers --------------------------------------------------------------------------------
@@ -106,9 +107,9 @@ def test_a_mask_is_no_fault(mask, dtype):
     assert false_alarms(fx_debug(model, inputs, graph=False)) == []
 
 
-def test_healthy_models_have_no_findings(request):
+def test_healthy_models_have_no_findings():
     alarms = {}
-    for name, build in zoo_sample.entries(request.config.getoption("--whole-zoo")):
+    for name, build in zoo_sample.entries(whole()):
         if name in NOT_HEALTHY or name in ADVISED or name.startswith("scale/"):
             continue
         with warnings.catch_warnings():

@@ -1,4 +1,7 @@
-"""With tracing on everything is, to the last bit, what it is without: the promise the rest stands on."""
+"""With tracing on everything is, to the last bit, what it is without: the promise the rest stands on.
+
+``make sweep`` holds the whole zoo to it, ``make test`` all of it but most of the architectures of transformers.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,17 @@ import torch
 
 import fxdebug
 from support.same import difference
+from support.sweep import sampled, whole
 from zoo import zoo, zoo_sample
+
+SLOW = frozenset({"scale/layers-500", "scale/wide-2000"})  # `scale/calls-3000` stands for them
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "build" in metafunc.fixturenames:
-        chosen = list(zoo_sample.entries(whole=True))
+        entries = dict(zoo_sample.entries(whole=True))
+        few = {*sampled([name for name in entries if name.startswith("hf/")], 8), *dict(zoo_sample.entries(whole()))}
+        chosen = [(name, entries[name]) for name in entries if name in few and (whole() or name not in SLOW)]
         metafunc.parametrize("build", [build for _, build in chosen], ids=[name for name, _ in chosen])
 
 

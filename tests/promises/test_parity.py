@@ -17,17 +17,24 @@ from support import reference
 from support.digits import digits
 from support.parity import DROP_IN, FEW_MODES, FX_DEBUG, KNOWN, MODES, NEITHER, NUMBERS, TENSORS, Report, compared
 from support.reference import Written, differences, of_drop_in, of_reference, unequal_trees
+from support.sweep import whole
 from zoo import zoo, zoo_sample
 
 # Thousands of calls, half a minute each in the reference: ``make zoo`` has them.
 SLOW = frozenset({"scale/calls-3000", "scale/layers-500", "scale/wide-2000"})
+# One of each kind of text and of files.
+ARCHITECTURES = ("hf/bert/", "hf/bart/", "hf/clip_text_model/", "hf/whisper/", "hf/mamba/", "hf/convnext/", "hf/xlnet/")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "entry" in metafunc.fixturenames:
-        whole = metafunc.config.getoption("--whole-zoo")
-        names = [name for name, _ in zoo_sample.entries(whole) if whole or name not in SLOW]
-        metafunc.parametrize("entry", names)
+        names = [name for name, _ in zoo_sample.entries(whole()) if whole() or chosen(name)]
+        metafunc.parametrize("entry", names, scope="module")  # the tests of an entry in a row: one report for all
+
+
+def chosen(name: str) -> bool:
+    """Does an entry take part where not all do?"""
+    return name not in SLOW and (not name.startswith("hf/") or name.startswith(ARCHITECTURES))
 
 
 @functools.cache
@@ -36,16 +43,16 @@ def _builds(whole: bool) -> dict[str, Any]:
 
 
 @functools.cache
-def _report(name: str, whole: bool) -> Report:
+def _report(name: str) -> Report:
     """The comparison of an entry, made once for all tests; what takes long gets fewer modes."""
-    few = not whole and name.startswith(("hf/", "scale/", "modes/compiled"))
-    return compared(name, _builds(whole)[name], FEW_MODES if few else MODES)
+    few = not whole() and name.startswith(("hf/", "scale/", "modes/compiled"))
+    return compared(name, _builds(whole())[name], FEW_MODES if few else MODES)
 
 
 @pytest.fixture
-def report(entry: str, request: pytest.FixtureRequest) -> Report:
+def report(entry: str) -> Report:
     """The comparison of this test's entry."""
-    return _report(entry, request.config.getoption("--whole-zoo"))
+    return _report(entry)
 
 
 def differs(report: Report, where: str) -> bool:
@@ -88,7 +95,7 @@ def test_the_drop_in_runs_what_the_reference_cannot(report: Report) -> None:
 
 
 def test_the_reference_still_stops_where_it_did() -> None:
-    stopped = {report.name for name, _ in zoo.zoo(["tensors"]) if (report := _report(name, False)).stopped}
+    stopped = {report.name for name, _ in zoo.zoo(["tensors"]) if (report := _report(name)).stopped}
     assert {"tensors/empty", "tensors/nested", "tensors/sparse-coo", "tensors/quantized"} <= stopped
 
 

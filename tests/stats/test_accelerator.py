@@ -25,6 +25,7 @@ from fxdebug.data.values import Stats
 from fxdebug.stats import elsewhere, measure, sums
 from fxdebug.stats.measure import flat_of
 from support.measured import COMPLEX, FLOATS, INTEGERS, SHAPES_OF_DATA, assert_close, exact, listed, precision, tensors
+from support.sweep import examples
 
 WAITING = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero", "aten::equal")
 
@@ -165,7 +166,7 @@ def there(tensor: torch.Tensor) -> Stats:
 
 
 @given(tensors(FLOATS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 150), deadline=None)
 def test_floats_are_measured_as_exactly_as_on_the_cpu(tensor) -> None:
     assert_close(there(tensor), exact(listed(tensor)), precision(tensor.dtype))
 

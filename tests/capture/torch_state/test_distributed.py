@@ -5,6 +5,7 @@ What the processes do is in ``ranks.py``; they run once for this file and leave 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import socket
@@ -36,8 +37,19 @@ Facts = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where both processes left their facts and files: they have run when this is given."""
-    place = tmp_path_factory.mktemp("ranks")
+    """Where both processes left their facts and files: they have run when this is given, once for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
+    place.mkdir(exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "ran").exists():
+            (place / "ran").touch()
+            _run(place)
+    return place
+
+
+def _run(place: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -57,7 +69,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for process in started:
             process.kill()
             process.wait()
-    return place
 
 
 def _logs(place: Path) -> str:

@@ -21,15 +21,19 @@ from faults.judge import answer, compared, false_alarms
 from faults.known import ALARMS, MISSES
 from faults.originals import NAMES, reference
 from faults.zoo_pairs import KINDS, zoo_pairs
+from support.sweep import sampled
 from zoo import zoo
 from zoo.zoo_sample import quietly
 
+# What compare got wrong once, and three of each model's: `make bench-compare` has all, in both modes.
+FOUND_SOMETHING = (*MISSES, "t5/relative-position-buckets", "llama/rotary-base", "encoder/norm-after", "real/")
+CHOSEN_FAULTS = sampled(FAULTS, 3, FOUND_SOMETHING)
 KINDS_OF_PAIRS = ("port/", "sdpa-and-eager/", "float32-and-bfloat16/", "renamed/", "real/")
 
 
 def _faults() -> Iterator[Any]:
-    """Every fault by its numbers, every fifth by its data instead; the bench runs both."""
-    for i, name in enumerate(FAULTS):
+    """Faults by their numbers, every fifth by its data instead; the bench runs both."""
+    for i, name in enumerate(CHOSEN_FAULTS):
         marks = [pytest.mark.xfail(reason=MISSES[name], strict=True)] if name in MISSES else []
         yield pytest.param(name, "tensors" if i % 5 == 4 else "statistics", marks=marks)
 
@@ -38,7 +42,7 @@ def _pairs() -> Iterator[Any]:
     """Five kinds of pairs for all models, and those that there is one of."""
     kinds = [name.split("/")[0] for name in EQUAL]
     chosen = [name for name, kind in zip(EQUAL, kinds) if f"{kind}/" in KINDS_OF_PAIRS or kinds.count(kind) == 1]
-    for i, name in enumerate(chosen):
+    for i, name in enumerate(sampled(chosen, 2, ("real/",))):
         marks = [pytest.mark.xfail(reason=ALARMS[name], strict=True)] if name in ALARMS else []
         yield pytest.param(name, "tensors" if i % 3 == 0 else "statistics", marks=marks)
 
@@ -112,14 +116,14 @@ def test_more_than_fifty_faults_are_planted_and_nearly_half_of_them_in_ports():
     assert places.count("port") >= len(places) * 0.45
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", CHOSEN_FAULTS)
 def test_a_planted_fault_changes_what_the_model_returns(name):
     a, b = _results(FAULTS[name].build())
     error = max(((x - y).norm() / x.norm()).item() if x.shape == y.shape else 1.0 for x, y in zip(a, b))
     assert not error < 2e-5, error  # thirty times what the order of additions makes; or NaN
 
 
-@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("name", sampled(EQUAL, 3, ("real/", "compiled/")))
 def test_an_equal_pair_returns_the_same(name):
     a, b = _results(EQUAL[name].build())
     tolerance = 5e-2 if "bfloat16" in name else 1e-5

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from fxdebug.store import writer
 from fxdebug.store.json_text import write_full
 from fxdebug.store.writer import NAMES, Safetensors, write_one
+from support.sweep import examples
 
 
 @pytest.mark.parametrize("dtype", NAMES)
@@ -87,7 +88,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=3), JSON, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, 200), deadline=None)
 def test_the_standard_tree_is_written_as_json_writes_it(tree: dict[str, Any]) -> None:
     ours, theirs = io.StringIO(), io.StringIO()
     write_full(tree, ours)

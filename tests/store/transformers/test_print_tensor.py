@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fxdebug.capture.aside import aside
 from fxdebug.stats import measure
 from fxdebug.store.printed import Printer, options_of_this_thread
+from support.sweep import examples
 
 STANDARD = {"sci_mode": True, "linewidth": 120}
 
@@ -65,7 +66,7 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(tensors())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_the_text_of_a_tensor_is_letter_for_letter_what_torch_prints(tensor) -> None:
     assert ours(tensor) == torchs(tensor)
     assert Printer(120).lines(tensor) == torchs(tensor).splitlines()
@@ -78,7 +79,7 @@ def test_the_text_of_a_tensor_is_letter_for_letter_what_torch_prints(tensor) -> 
     st.integers(0, 4),
     st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 150), deadline=None)
 def test_the_users_other_print_options_and_default_dtype_are_followed(
     tensor, precision, threshold, edgeitems, default
 ) -> None:
@@ -100,7 +101,7 @@ def test_long_tensors_are_abridged_where_torch_abridges_them(shape, dtype) -> No
 
 
 @given(tensors())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 150), deadline=None)
 def test_statistics_are_the_text_of_what_torch_computes(tensor) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of the deviation of one element
