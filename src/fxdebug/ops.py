@@ -16,6 +16,7 @@ Status: TypeAlias = Literal["verified", "recorded", "opaque"]
 VERIFIED: Final = "verified"
 RECORDED: Final = "recorded"
 OPAQUE: Final = "opaque"
+OpKind: TypeAlias = Literal["placeholder", "get_attr", "call_function", "call_method", "call_module", "output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Op:
     """
 
     name: str
-    kind: str
+    kind: OpKind
     op: str
     target: str
     args: tuple[Operand, ...] = ()

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from fxdebug.errors import UsageError
 from fxdebug.held import are_held
 from fxdebug.ops import Body, Explanation, Graph, Guard
 from fxdebug.questions import Questions
 from fxdebug.values import Inputs, Outputs, Sharding, Stats, Value
+
+ParameterKind: TypeAlias = Literal["parameter", "buffer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Parameter:
     """
 
     names: tuple[str, ...]
-    kind: str  # "parameter" or "buffer"
+    kind: ParameterKind
     shape: tuple[int, ...]
     dtype: str
     device: str

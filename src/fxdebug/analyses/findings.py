@@ -7,13 +7,16 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from fxdebug.nonfinite import described
 from fxdebug.values import Value
 
-ERROR, WARNING, ADVICE = "error", "warning", "advice"
-SEVERITIES = (ERROR, WARNING, ADVICE)
+Severity: TypeAlias = Literal["error", "warning", "advice"]
+ERROR: Final = "error"
+WARNING: Final = "warning"
+ADVICE: Final = "advice"
+SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, ADVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Finding:
     """
 
     kind: str
-    severity: str
+    severity: Severity
     path: str
     call: str
     op: str

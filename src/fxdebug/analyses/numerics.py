@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxdebug.analyses import ranges
-from fxdebug.analyses.findings import ADVICE, ERROR, WARNING, Checked, Finding, Findings, worst_first
+from fxdebug.analyses.findings import ADVICE, ERROR, WARNING, Checked, Finding, Findings, Severity, worst_first
 from fxdebug.analyses.lineage import (
     Given,
     Lineage,
@@ -196,7 +196,7 @@ class NonFinites:
             absorbed=tuple(dict.fromkeys(other.id for other in origin.absorbed)),
         )
 
-    def _severity(self, origin: Origin, verdict: Verdict) -> str:
+    def _severity(self, origin: Origin, verdict: Verdict) -> Severity:
         if origin.output or self._trace.error is not None:
             return ERROR
         stats = origin.made.stats

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fxdebug.analyses.findings import ADVICE, WARNING, Finding
+from fxdebug.analyses.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.analyses.lineage import OPERATIONS, Given, Lineage, Results, literals_of
 from fxdebug.graph import Node
 from fxdebug.nonfinite import EPS, LARGEST, TINY, broken, masking
@@ -162,7 +162,7 @@ def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Valu
     if share <= LOST_SHARE or (node.op in _DECAYS | SOFTMAXES and not small):  # exp(-200) is 0 for all that follows
         return
     grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
-    severity = WARNING if grave else ADVICE
+    severity: Severity = WARNING if grave else ADVICE
     least = TINY[made.dtype] * EPS[made.dtype]
     what = f"{share:.0%} of the elements became 0: they are below {least:.2g}, the smallest {made.dtype}"
     yield _finding("underflow", severity, node, results, what, made, given)
@@ -255,7 +255,7 @@ def _subnormal(trace: Trace, results: Results) -> Iterator[Finding]:
 
 
 def _finding(
-    kind: str, severity: str, node: Node, results: Results, what: str, made: Value, given: Iterable[Value]
+    kind: str, severity: Severity, node: Node, results: Results, what: str, made: Value, given: Iterable[Value]
 ) -> Finding:
     inputs = tuple(dict.fromkeys(given))
     call = results.net.call_id(node.call)

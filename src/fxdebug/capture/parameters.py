@@ -24,7 +24,7 @@ from fxdebug.capture.seen import version_of
 from fxdebug.capture.sight import Sight, form_known, looking, sight_of
 from fxdebug.capture.values import Values
 from fxdebug.stats import Unmeasurable, measure
-from fxdebug.trace import Parameter
+from fxdebug.trace import Parameter, ParameterKind
 from fxdebug.values import Stats
 
 AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
@@ -38,7 +38,7 @@ class _Roll:
     def __init__(self, layout: Layout, signature: list[Any], found: list[Found]) -> None:
         self.signature = signature
         names: dict[int, list[str]] = {}
-        kinds: dict[int, tuple[str, bool]] = {}
+        kinds: dict[int, tuple[ParameterKind, bool]] = {}
         homes: dict[int, tuple[int, str]] = {}
         for position, name, is_buffer, tensor, persistent in found:
             names.setdefault(id(tensor), []).append(join(layout.paths[position][0], name))
@@ -237,7 +237,7 @@ class Parameters:
 
 def _made(
     names: tuple[str, ...],
-    kind: str,
+    kind: ParameterKind,
     persistent: bool,
     tensor: Tensor,
     values: Values,
