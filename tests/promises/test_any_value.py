@@ -22,9 +22,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
-from fxdebug.data.values import Group
-from fxdebug.data.values import Thing
-from fxdebug.data.values import Value
+from fxdebug.data.values import Group, Thing, Value
 from support.sweep import whole
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of prototypes we make on purpose
