@@ -29,6 +29,7 @@ from fxdebug.capture.structure import Glimpsed
 from fxdebug.capture.surroundings import changing_modes, computing_modes, names_of
 from fxdebug.capture.tape import Tape
 from fxdebug.capture.thread_state import thread_state
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
 from fxdebug.capture.wrap import innermost
@@ -234,7 +235,7 @@ class CompiledRegions:
 
     def begin(self) -> None:
         """From now on, or from the moment at which dynamo is loaded."""
-        dynamo: Any = sys.modules.get(_DYNAMO)
+        dynamo: Any = sys.modules.get(internals.COMPILED)
         with CompiledRegions._lock:
             CompiledRegions._on = (*CompiledRegions._on, self)
             if CompiledRegions._put_back is not None:
@@ -242,7 +243,7 @@ class CompiledRegions:
             if dynamo is not None:
                 CompiledRegions._put_back = _announced(dynamo)
             else:
-                CompiledRegions._put_back = WhenImported(_DYNAMO, CompiledRegions._loaded).stop
+                CompiledRegions._put_back = WhenImported(internals.COMPILED, CompiledRegions._loaded).stop
 
     @staticmethod
     def _loaded(dynamo: Any) -> None:
@@ -290,11 +291,12 @@ class _Nesting(threading.local):
 
 
 _nesting = _Nesting()
-_DYNAMO = "torch._dynamo.eval_frame"
 
 
 def _announced(dynamo: Any) -> Callable[[], None]:
     """Hear of compiled regions; what is returned puts dynamo's own function back."""
+    if not internals.announced_by(dynamo):
+        return lambda: None
     original = dynamo._maybe_set_eval_frame
 
     def ours(callback: Any) -> Any:

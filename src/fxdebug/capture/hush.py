@@ -23,12 +23,12 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from fxdebug.capture.distributed import communicating
 from fxdebug.capture.own_state import is_out_of_reach
 from fxdebug.capture.settings import must_not_be_set
 from fxdebug.capture.standin import Mismatch
+from fxdebug.capture.torch_state import internals
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -98,7 +98,7 @@ _REPLACED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (gc, "collect", _no_garbage),
     (gc, "enable", _refuse("it switches the garbage collector on")),
     (gc, "disable", _refuse("it switches the garbage collector off")),
-    (threading, "_start_new_thread", _refuse("it starts a thread")),
+    *((threading, name, _refuse("it starts a thread")) for name in internals.STARTS_THREADS),
 )
 
 
@@ -158,7 +158,7 @@ def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A scripted function is no torch function: no mode hears of it; what it writes to would be written to twice."""
     if _mine.stands_for is None:
         raise Mismatch("it runs a scripted function")
-    args, kwargs = tree_map(_mine.stands_for, (args, kwargs))
+    args, kwargs = internals.tree_map(_mine.stands_for, (args, kwargs))
     return _call_scripted(function, *args, **kwargs)
 
 

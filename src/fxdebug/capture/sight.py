@@ -15,6 +15,7 @@ from fxdebug.capture.describe import PLAIN, is_ordinary, name_of
 from fxdebug.capture.glance import GRADIENT, VIEW, Glance, glance
 from fxdebug.capture.memory import Dims, dims_of
 from fxdebug.capture.seen import version_of
+from fxdebug.capture.torch_state import internals
 from fxdebug.stats import is_elsewhere, is_freed
 
 MOST_FORMS = 20_000  # remembered at a time: lengths and strides come and go
@@ -85,7 +86,7 @@ def requires_gradient(tensor: Tensor) -> bool:
     sight = at_a_glance(tensor)
     if sight is not None:
         return sight.gradient
-    with torch._C.DisableTorchFunction():
+    with internals.DisableTorchFunction():
         return tensor.requires_grad
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.seen import Uid
+from fxdebug.capture.torch_state import internals
 
 
 class Mismatch(Exception):
@@ -56,7 +57,7 @@ class Standin(Tensor):
     def __init__(self, *args: Any) -> None:
         pass
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # the mode sees everything first
+    __torch_function__ = internals.disabled_torch_function_impl  # the mode sees everything first
     __hash__ = Tensor.__hash__
 
     @classmethod

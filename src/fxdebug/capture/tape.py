@@ -44,6 +44,7 @@ from fxdebug.capture.source import Line, at, user_line
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.structure import Glimpsed
 from fxdebug.capture.thread_state import thread_state
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.traced import is_traced
 from fxdebug.capture.values import Values
 from fxdebug.values import Value
@@ -349,7 +350,7 @@ class Tape(TorchFunctionMode):
     @contextlib.contextmanager
     def laid_on(self) -> Iterator[None]:
         """A block in which this mode is on in this thread; what became of the stack meanwhile is not its business."""
-        torch._C._push_on_torch_function_stack(self)
+        internals.push_on_torch_function_stack(self)
         try:
             yield
         finally:
@@ -358,8 +359,8 @@ class Tape(TorchFunctionMode):
     def is_among(self, count: int) -> bool:
         """Does this mode hear of this thread's operations, as one of so many that are on?"""
         if count == 1:
-            return torch._C._get_function_stack_at(0) is self
-        return any(torch._C._get_function_stack_at(i) is self for i in range(count))
+            return internals.get_function_stack_at(0) is self
+        return any(internals.get_function_stack_at(i) is self for i in range(count))
 
     # Compiled code ------------------------------------------------------------------------------
 

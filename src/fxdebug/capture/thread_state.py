@@ -20,6 +20,7 @@ import torch
 from fxdebug.capture.aside import nothing_listens
 from fxdebug.capture.context import Context, context_now
 from fxdebug.capture.glance import is_memory_known
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.traced import may_be_traced
 from fxdebug.stats import machine
 
@@ -62,7 +63,7 @@ def thread_state() -> ThreadState:
     known = _known.get(state)
     if known is None:
         context = context_now()
-        functions, dispatches = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack() > 0
+        functions, dispatches = internals.len_torch_function_stack(), internals.len_torch_dispatch_stack() > 0
         is_quiet = not context[0] and nothing_listens()
         known = ThreadState(context, is_quiet, functions, dispatches, may_be_traced())
         if state and context[2] is None:  # autocast's dtype lies elsewhere
