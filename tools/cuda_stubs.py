@@ -80,11 +80,18 @@ def _symbols_of(libraries: list[Path]) -> Symbols:
 def _make(path: Path, functions: set[str], version: str | None) -> None:
     with tempfile.TemporaryDirectory() as work:
         source, script = Path(work, "stub.c"), Path(work, "stub.map")
-        source.write_text("\n".join(f"int {name}(){{return 100;}}" for name in sorted(functions)) or "void none(){}")
+        source.write_text("\n".join(_body(name) for name in sorted(functions)) or "void none(){}")
         script.write_text(f"{version} {{ global: *; }};\n")
         options = ["-w", "-fno-builtin", "-shared", "-fPIC", f"-Wl,-soname,{path.name}"]
         options += [f"-Wl,--version-script={script}"] if version else []
         subprocess.run(["gcc", *options, "-o", str(path), str(source)], check=True)
+
+
+def _body(function: str) -> str:
+    if function.endswith(("GetErrorString", "GetErrorName")):
+        return f'char *{function}(){{return "there is no CUDA here";}}'
+    error = 0 if function == "cudaStreamIsCapturing" else 100  # asked of a stream: no, it is not; cudaErrorNoDevice
+    return f"int {function}(){{return {error};}}"
 
 
 def _output(*command: str | Path) -> str:
