@@ -5,6 +5,7 @@
 # make zoo     every zoo model: parity with transformers' debugger and the bars of the README
 # make check   formatting, lint and types
 # make bench   what tracing costs, against the plain forward and the peers; BENCH=--write puts it into docs/performance.md
+# make compat  the tests of what stands on torch's and Python's internals, on the oldest and the newest of both (1.8 GB)
 # make bench-compare   does compare name planted faults, and nothing in equal pairs; BENCH=--write puts it into the docs
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: setup demo test sweep zoo check bench bench-compare format
+.PHONY: setup demo test sweep zoo check bench bench-compare compat format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -53,3 +54,6 @@ bench: $(READY)
 
 bench-compare: $(READY)
 	$(BIN)/python tools/bench_compare.py $(BENCH)
+
+compat:
+	$(PYTHON) tools/compat.py $(COMPAT)

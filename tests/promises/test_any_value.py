@@ -140,12 +140,13 @@ TENSORS: dict[str, Callable[[], torch.Tensor]] = {
     str(dtype)[6:]: lambda dtype=dtype: torch.tensor([0, 1, 2]).to(dtype)
     for dtype in (
         torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-        torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.bool, torch.int8, torch.uint8,
+        torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bool, torch.int8, torch.uint8,
         torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64, torch.complex32,
         torch.complex64, torch.complex128,
     )
 }  # fmt: skip
 TENSORS |= {
+    "float8_e8m0fnu": lambda: torch.tensor([0, 1, 2]).to(torch.float8_e8m0fnu),
     "float4": lambda: torch.tensor([17, 34], dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
     "bits8": lambda: torch.tensor([17, 34], dtype=torch.uint8).view(torch.bits8),
     "0-dim": lambda: torch.tensor(1.5),
@@ -519,6 +520,9 @@ async def asynchronous() -> None:
     pass
 
 
+for name, dtype in (("float8_e8m0fnu", "float8_e8m0fnu"), ("float4", "float4_e2m1fn_x2")):
+    if not hasattr(torch, dtype):  # torch has them from 2.7 and 2.8 on
+        del TENSORS[name]
 ALL = {f"tensor: {name}": make for name, make in TENSORS.items()} | THINGS
 
 

@@ -18,6 +18,7 @@ FLOATS = [
         "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
         "float8_e5m2fnuz", "float8_e8m0fnu",
     )
+    if hasattr(torch, name)  # float8_e8m0fnu: from torch 2.7 on
 ]  # fmt: skip
 INTEGERS = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,

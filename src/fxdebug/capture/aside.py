@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from fxdebug.capture.torch_state import internals
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_is_tracing = torch._C._is_tracing
-_functorch_level = torch._C._functorch.peek_interpreter_stack
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
+_is_tracing = internals.is_tracing
+_functorch_level = internals.functorch_level
+_dispatch_modes = internals.len_torch_dispatch_stack
+_function_modes = internals.len_torch_function_stack
 _gradients = torch.is_grad_enabled
 
 
@@ -52,25 +53,25 @@ class aside:
         self._traced: Any = None
         self._grad = False
         self._functorch: Any = None
-        self._functions: Any = torch._C.DisableTorchFunction()
+        self._functions: Any = internals.DisableTorchFunction()
         _here.blocks.append(self)
         try:  # at the recursion limit every call may raise that goes deeper than the one before, also one that asks
-            self._functorch = torch._C._DisableFuncTorch() if _functorch_level() is not None else None
+            self._functorch = internals.DisableFuncTorch() if _functorch_level() is not None else None
             self._functions.__enter__()
             if _dispatch_modes():
-                lifted = _disable_current_modes()
+                lifted = internals.disable_current_modes()
                 lifted.__enter__()
                 self._lifted = lifted
             self._grad = torch.is_grad_enabled()
             if self._grad:
-                torch._C._set_grad_enabled(False)
+                internals.set_grad_enabled(False)
             if _is_tracing():
-                self._traced = torch._C._get_tracing_state()
-                torch._C._set_tracing_state(None)
+                self._traced = internals.get_tracing_state()
+                internals.set_tracing_state(None)
         except BaseException:  # in place: there may be no room for one more call
             try:
                 if self._grad:
-                    torch._C._set_grad_enabled(True)
+                    internals.set_grad_enabled(True)
                 if self._lifted is not None:
                     self._lifted.__exit__(None, None, None)
             finally:
@@ -83,10 +84,10 @@ class aside:
         try:
             try:
                 if self._traced is not None:
-                    torch._C._set_tracing_state(self._traced)
+                    internals.set_tracing_state(self._traced)
             finally:
                 if self._grad:
-                    torch._C._set_grad_enabled(True)
+                    internals.set_grad_enabled(True)
             lifted, self._lifted = self._lifted, None
             if lifted is not None:
                 lifted.__exit__(None, None, None)

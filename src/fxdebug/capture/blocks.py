@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fxdebug.capture.context import Context
+from fxdebug.capture.torch_state import internals
 
 Switch = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -36,7 +37,7 @@ class Blocks:
             self._open = len(entered)
             found += entered
         if gradients != wanted[0] or self._now[1] != wanted[1]:  # inference mode brings its own
-            found.append((torch._C._set_grad_enabled, (wanted[0],)))
+            found.append((internals.set_grad_enabled, (wanted[0],)))
         self._now = wanted
         return found
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import nn
 
 from fxdebug.capture import reasons
@@ -31,6 +30,7 @@ from fxdebug.capture.source import Line, is_users
 from fxdebug.capture.state import Passed, References, references_to
 from fxdebug.capture.surroundings import changing_modes, computing_modes, names_of
 from fxdebug.capture.tape import Tape
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.values import Values
 from fxdebug.capture.watched import WatchedTape, Watcher
 from fxdebug.capture.wrap import innermost
@@ -81,7 +81,7 @@ class Bodies:
         parent = stack[-1] if stack else None
         module, forward = body.module, body.forward
         body.outermost = parent is None
-        functions = torch._C._len_torch_function_stack()
+        functions = internals.len_torch_function_stack()
         if parent is not None and parent.suspended is not None:
             is_fused = parent.suspended == _fused(parent.module)
             body.suspended = reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.suspended
@@ -94,7 +94,7 @@ class Bodies:
         containers = _containers(unusual) if unusual else ()
         stack.append(body)
         body.functions = functions
-        if functions > stack[0].functions + 1 or torch._C._len_torch_dispatch_stack():  # 1: the tape
+        if functions > stack[0].functions + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
             self._note_modes(body, stack[0])
         try:
             if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
@@ -280,15 +280,14 @@ class _Nesting(threading.local):
 
 
 _nesting = _Nesting()
-_DYNAMO = "torch._dynamo.eval_frame"
 
 
 class _Announced(SharedPatch):
     """Hears of compiled regions and tells its users, all :class:`CompiledRegions` that are on."""
 
     def places(self) -> tuple[Patch, ...]:
-        dynamo = sys.modules.get(_DYNAMO)
-        return (WhenImported(_DYNAMO, self._loaded) if dynamo is None else self._in(dynamo),)
+        dynamo = sys.modules.get(internals.COMPILED)
+        return (WhenImported(internals.COMPILED, self._loaded) if dynamo is None else self._in(dynamo),)
 
     def _loaded(self, dynamo: Any) -> None:
         self.add(self._in(dynamo))

@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.wrap import Observer
 
 Run = Callable[..., Any]
@@ -136,7 +137,7 @@ def _recorded(observer: Observer) -> Way:
 def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
     """Find those that run compiled among the modules of a model, outermost first."""
     found = Compiled()
-    if "torch._dynamo" not in sys.modules:
+    if internals.OPTIMIZED not in sys.modules:
         return found
     suspects = [m for m in modules if "_compiled_call_impl" in m.__dict__ or _is_optimized(m)]
     for module in suspects:
@@ -147,7 +148,7 @@ def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
 
 
 def _is_optimized(module: nn.Module) -> bool:
-    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
+    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith(internals.OPTIMIZED)
 
 
 def _callback(module: nn.Module) -> Any:
@@ -170,8 +171,7 @@ def _closed_over(function: Any, name: str) -> Any:
 def _is_eager(callback: Any) -> bool:
     backends = [getattr(link, "compiler_fn", link) for link in _chain(callback)]
     return any(
-        getattr(backend, "__module__", "") == "torch._dynamo.backends.debugging"
-        and getattr(backend, "__name__", "") == "eager"
+        getattr(backend, "__module__", "") == internals.COMPILES_NOTHING and getattr(backend, "__name__", "") == "eager"
         for backend in backends
     )
 

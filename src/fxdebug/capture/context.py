@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from fxdebug.capture.torch_state import internals
+
 Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode, autocast
 
 
@@ -21,7 +23,7 @@ def context_now() -> Context:
     return _gradients(), _inference(), autocast
 
 
-_any_autocast = torch._C._is_any_autocast_enabled
+_any_autocast = internals.is_any_autocast_enabled
 _gradients, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _CONTEXTS: tuple[tuple[Context, ...], ...] = tuple(
     [tuple([(grad, inference, None) for inference in (False, True)]) for grad in (False, True)]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Sharding
 from fxdebug.stats import is_freed
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-_functorch = torch._C._functorch
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ def is_ordinary(tensor: Tensor) -> bool:
     )
 
 
-_is_wrapped = _functorch.is_functorch_wrapped_tensor
+_is_wrapped = internals.is_functorch_wrapped_tensor
 NAMES: dict[Any, str] = {}  # those that were asked for
 
 
@@ -77,9 +76,9 @@ def looks(tensor: Tensor) -> Looks:
         if local is not tensor:
             sharding = _sharding(tensor)
             tensor = body = local
-        elif is_fake(tensor) or _only_stands_for_data(tensor):
+        elif internals.is_fake(tensor) or _only_stands_for_data(tensor):
             body = None
-    if _functorch.is_functorch_wrapped_tensor(tensor):
+    if internals.is_functorch_wrapped_tensor(tensor):
         detail, body = _unwrapped(tensor)
     layout = tensor.layout
     stride: tuple[int, ...] | None = None
@@ -116,12 +115,6 @@ def size_of(size: Any) -> int:
     return UNKNOWN if hint is None else int(hint)
 
 
-def is_fake(tensor: Tensor) -> bool:
-    """Is it a tensor of FakeTensorMode, which has everything but memory?"""
-    fake = sys.modules.get("torch._subclasses.fake_tensor")
-    return fake is not None and isinstance(tensor, fake.FakeTensor)
-
-
 def _only_stands_for_data(tensor: Tensor) -> bool:
     """Is it one of torch's wrappers, a masked tensor, say? It has no memory, and all that one makes of it is another.
 
@@ -144,10 +137,10 @@ def _only_stands_for_data(tensor: Tensor) -> bool:
 def _unwrapped(tensor: Tensor) -> tuple[str, Tensor]:
     """What a functorch transform (vmap, grad, …) wraps, down to the ordinary tensor."""
     words = []
-    while _functorch.is_functorch_wrapped_tensor(tensor):
-        inner = _functorch.get_unwrapped(tensor)
-        if _functorch.is_batchedtensor(tensor):
-            dim = _functorch.maybe_get_bdim(tensor)
+    while internals.is_functorch_wrapped_tensor(tensor):
+        inner = internals.get_unwrapped(tensor)
+        if internals.is_batchedtensor(tensor):
+            dim = internals.maybe_get_bdim(tensor)
             words.append(f"inside vmap over dimension {dim} of {tuple(inner.shape)}; statistics are over all of it")
         else:
             words.append("inside a functorch transform")

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch.distributed
 
+from fxdebug.capture.torch_state import internals
+
 _ASKS = frozenset("rank size name group_name group_desc bound_device_id boxed unbox".split())
 
 
@@ -23,8 +25,7 @@ def communicating() -> list[tuple[Any, str]]:
     """
     if rank_and_size() is None:
         return []
-    from torch._C import _distributed_c10d as c10d
-
+    c10d = internals.c10d()
     kinds = [getattr(c10d, name) for name in ("ProcessGroup", "Reducer", "Store", "Work") if hasattr(c10d, name)]
     found = [
         (kind, name)

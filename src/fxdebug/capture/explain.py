@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from fxdebug.capture import hush, reasons, wrap
 from fxdebug.capture.aside import leaving_all
@@ -35,6 +33,7 @@ from fxdebug.capture.seen import Uid
 from fxdebug.capture.source import at, raised_at
 from fxdebug.capture.standin import Mismatch, taken_back
 from fxdebug.capture.state import State
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.tracer import ModuleTracer
 from fxdebug.capture.traits import traits_of
 from fxdebug.capture.undisturbed import uncollected
@@ -78,7 +77,9 @@ class Explainer:
     def explain(self, bodies: list[Body]) -> list[Explained]:
         """One :class:`Explained` per body, in their order."""
         self._given = [x for body in bodies if body.opaque for x in (*opaque_in(body.args), *opaque_in(body.kwargs))]
-        modes_off = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext()
+        modes_off = (
+            internals.disable_current_modes() if internals.len_torch_dispatch_stack() else contextlib.nullcontext()
+        )
         with modes_off, uncollected(), resting():
             try:
                 return [self._safely(body) for body in bodies]
@@ -129,6 +130,9 @@ class Explainer:
         """The pattern of a body that is run again symbolically; without one, the reason."""
         if body.hazard is not None:
             return None, body.hazard
+        lost = internals.has_lost("verification")
+        if lost is not None:
+            return None, reasons.VERSION_LACKS(missing=lost)
         if self._kept and not self._kept.isdisjoint(body.met()) and not _is_torch(body.forward):
             return None, reasons.KEPT_ELSEWHERE()
         tracer = ModuleTracer(body, self._values, self._is_altered_for)

@@ -15,9 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from fxdebug.capture import reasons, wrap
 from fxdebug.capture.aside import aside
@@ -41,6 +39,7 @@ from fxdebug.capture.resting import resting
 from fxdebug.capture.source import begins, short
 from fxdebug.capture.standin import Mismatch
 from fxdebug.capture.state import State
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.undisturbed import uncollected
 from fxdebug.capture.values import Values
 from fxdebug.errors import first_line
@@ -104,7 +103,7 @@ def _tape(
 
     def run() -> _Taped:
         with instead(module) as inside:
-            args, kwargs = tree_map(inside.own, passed)
+            args, kwargs = internals.tree_map(inside.own, passed)
             return tape_of(module, args, kwargs, graph)
 
     with uncollected(), resting():
@@ -175,7 +174,7 @@ class _Instead(TorchFunctionMode):
         return self._inputs[id(thing)]
 
     def _made(self, tensor: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction():
+        with internals.DisableTorchFunction():
             made = self.make(tensor)
         vars(made).update(vars(tensor))  # the program's own attributes
         self._originals[id(made)] = tensor
@@ -184,7 +183,7 @@ class _Instead(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in HOOKS and args:
             return func(self._originals.get(id(args[0]), args[0]))
-        args, kwargs = tree_map(self._put, (args, kwargs or {}))
+        args, kwargs = internals.tree_map(self._put, (args, kwargs or {}))
         result = func(*args, **kwargs)
         return self._back.get(id(result), result)
 
@@ -207,13 +206,14 @@ class _Faked(_Instead):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._kind, mode = internals.fake_tensors()
+        self._mode = mode(allow_non_fake_inputs=True)
 
     def make(self, tensor: Tensor) -> Tensor:
         return self._mode.from_tensor(tensor, static_shapes=True)
 
     def is_foreign(self, tensor: Tensor) -> bool:
-        return not isinstance(tensor, FakeTensor) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        return not isinstance(tensor, self._kind) and not internals.is_functorch_wrapped_tensor(tensor)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in LAYOUT and args and id(args[0]) not in self._originals and not self.is_foreign(args[0]):
@@ -238,7 +238,7 @@ _MAKING = frozenset((torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_te
 
 def _has_tensors_inside(args: Sequence[Any]) -> bool:
     lists = [arg for arg in args if type(arg) in (list, tuple)]
-    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(lists))
+    return any(isinstance(leaf, Tensor) for leaf in internals.tree_leaves(lists))
 
 
 class _Result(torch.autograd.Function):
@@ -279,7 +279,7 @@ class _Copied(_Instead):
         if tensor.is_conj():  # or negated: to be carried out when it is read
             return self._copied(tensor.conj()).conj()
         if tensor.is_neg():
-            return torch._neg_view(self._copied(torch._neg_view(tensor)))
+            return internals.neg_view(self._copied(internals.neg_view(tensor)))
         memory = tensor.untyped_storage()
         if memory._cdata not in self._memories:
             self._memories[memory._cdata] = memory, memory.clone()

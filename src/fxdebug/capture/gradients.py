@@ -6,6 +6,8 @@ import threading
 
 import torch
 
+from fxdebug.capture.torch_state import internals
+
 
 class _Open(threading.local):
     """The blocks that are open in this thread, in the order in which they began."""
@@ -31,13 +33,13 @@ class no_gradients:
     def __enter__(self) -> None:
         self._before = torch.is_grad_enabled()
         _open.blocks.append(self)
-        torch._C._set_grad_enabled(False)
+        internals.set_grad_enabled(False)
 
     def __exit__(self, *error: object) -> None:
         blocks = _open.blocks
         if blocks and blocks[-1] is self:
             blocks.pop()
-            torch._C._set_grad_enabled(self._before)
+            internals.set_grad_enabled(self._before)
         elif self in blocks:  # otherwise it ends in another thread than it began in: the mode is a thread's own
             later = blocks[blocks.index(self) + 1]
             blocks.remove(self)

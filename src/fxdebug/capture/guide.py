@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxdebug.capture import reasons
 from fxdebug.capture.standin import Mismatch
+from fxdebug.capture.torch_state import internals
 
 
 class Guide(TorchFunctionMode):
@@ -24,11 +23,11 @@ class Guide(TorchFunctionMode):
         return self._operation(func, args, kwargs or {})
 
 
-class NothingWritten(TorchDispatchMode):
+class NothingWritten(internals.TorchDispatchMode):
     """What is written past the guide (by scripted code, with torch functions off) must not be written twice."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
             raise Mismatch(reasons.BELOW_PYTHON(operation=func))
-        with torch._C.DisableTorchFunction():  # the guide is still on
+        with internals.DisableTorchFunction():  # the guide is still on
             return func(*args, **(kwargs or {}))

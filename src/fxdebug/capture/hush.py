@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from fxdebug.capture import reasons
 from fxdebug.capture.distributed import communicating
@@ -32,6 +31,7 @@ from fxdebug.capture.own_state import is_out_of_reach
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.settings import must_not_be_set
 from fxdebug.capture.standin import Mismatch
+from fxdebug.capture.torch_state import internals
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -107,7 +107,7 @@ def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A scripted function is no torch function: no mode hears of it; what it writes to would be written to twice."""
     if _mine.stands_for is None:
         raise Mismatch(reasons.RUNS_SCRIPTED())
-    args, kwargs = tree_map(_mine.stands_for, (args, kwargs))
+    args, kwargs = internals.tree_map(_mine.stands_for, (args, kwargs))
     return _call_scripted(function, *args, **kwargs)
 
 

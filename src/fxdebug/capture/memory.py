@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from typing import Any
 
+from fxdebug.capture.torch_state.internals import TensorRef
 
-class Memory(weakref.ref[Any]):
+
+class Memory(TensorRef[Any]):
     """A tensor's memory, referred to weakly: its number, for as long as it is there."""
 
     __slots__ = ("number",)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxdebug.capture.torch_state import internals
+
 _GETTERS = (
     "shape dtype device ndim is_cuda is_cpu requires_grad is_leaf layout is_sparse is_quantized is_nested is_meta "
     "itemsize nbytes is_mps is_xpu is_mkldnn is_sparse_csr is_mtia is_ipu is_maia is_vulkan is_xla names _version "
@@ -21,7 +23,7 @@ _QUERIES = (
 def _metadata_functions() -> frozenset[Any]:
     """The functions that only ask for metadata: they are answered, not noted."""
     found: set[Any] = {torch.numel, torch.is_floating_point, torch.is_complex, torch.get_default_dtype}
-    found |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, torch._C._set_grad_enabled}
+    found |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, internals.set_grad_enabled}
     for name in _GETTERS:
         getter = getattr(getattr(Tensor, name, None), "__get__", None)
         if getter is not None:

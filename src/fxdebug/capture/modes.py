@@ -6,27 +6,29 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from fxdebug.capture.torch_state import internals
+
 
 def take_off(mode: TorchFunctionMode) -> int | None:
     """Take one mode off this thread's stack; how many stood above it, or ``None`` if it is not there."""
     taken = []
-    while torch._C._len_torch_function_stack():
-        top = torch._C._pop_torch_function_stack()
+    while internals.len_torch_function_stack():
+        top = internals.pop_torch_function_stack()
         taken.append(top)
         if top is mode:
             break
     found = bool(taken) and taken[-1] is mode
     for other in reversed(taken[:-1] if found else taken):
-        torch._C._push_on_torch_function_stack(other)
+        internals.push_on_torch_function_stack(other)
     return len(taken) - 1 if found else None
 
 
 def put_on(mode: TorchFunctionMode, above: int) -> None:
     """Put a mode back where it stood."""
-    others = [torch._C._pop_torch_function_stack() for _ in range(above)]
-    torch._C._push_on_torch_function_stack(mode)
+    others = [internals.pop_torch_function_stack() for _ in range(above)]
+    internals.push_on_torch_function_stack(mode)
     for other in reversed(others):
-        torch._C._push_on_torch_function_stack(other)
+        internals.push_on_torch_function_stack(other)
 
 
 def makes_no_difference(module: nn.Module) -> bool:

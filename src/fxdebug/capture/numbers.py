@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.capture.aside import aside
-from fxdebug.capture.describe import PLAIN, is_fake, local_part
+from fxdebug.capture.describe import PLAIN, local_part
 from fxdebug.capture.sight import Form, Sight
 from fxdebug.capture.staging import Measured, Staging
+from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import Stats
 from fxdebug.errors import first_line
 from fxdebug.stats import Elsewhere, Unmeasurable, is_elsewhere, measure, measure_at_once, measure_later
@@ -59,7 +60,7 @@ class Numbers:
         """Those of any other tensor; ``body``: the ordinary one that holds its data."""
         if body is None or body.is_meta:
             plain = local_part(tensor)
-            kind = "fake" if is_fake(plain) else "freed" if type(plain) in PLAIN else type(tensor).__name__
+            kind = "fake" if internals.is_fake(plain) else "freed" if type(plain) in PLAIN else type(tensor).__name__
             self._without_data("meta" if body is not None else kind)
             return Measured()
         known = self._of_weight(tensor, None, weights) if is_named else None

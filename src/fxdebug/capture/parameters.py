@@ -22,6 +22,7 @@ from fxdebug.capture.layout import Found, Layout, join, layout_of, tensors_of
 from fxdebug.capture.marks import Mark, Reader, is_uninitialised, mark_of, reader_of
 from fxdebug.capture.seen import version_of
 from fxdebug.capture.sight import Sight, sight_of
+from fxdebug.capture.torch_state.internals import TensorRef
 from fxdebug.capture.values import Values
 from fxdebug.data.calls import Parameter, ParameterKind
 from fxdebug.data.values import Stats
@@ -80,7 +81,7 @@ class _Roll:
 def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
     """To its memory: torch does not exchange what two tensors are (``swap_tensors``) if one is referred to weakly."""
     try:
-        return weakref.ref(tensor.untyped_storage())
+        return TensorRef(tensor.untyped_storage())
     except (NotImplementedError, RuntimeError):
         return None  # it has none of its own: only its mark can tell that it is as it was
 

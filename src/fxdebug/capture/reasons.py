@@ -180,6 +180,7 @@ GATHERED_PAST = Reason(
 OTHER_CONTEXT = Reason("other-context", "the grad or autocast state differs at {operation}", "recorded")
 OTHER_ARGUMENTS = Reason("other-arguments", "the arguments of {operation} differ", "recorded")
 IN_OPERATION = Reason("in-operation", "{difference}, in {operation}", "recorded")
+VERSION_LACKS = Reason("version-lacks", "it cannot be run again on this version: {missing}", "recorded")
 GRAPH_DIFFERS = Reason("graph-differs", "its graph does not match what ran", "recorded")
 # What differs: within one of these.
 OTHER_TENSOR = Reason("other-tensor", "another tensor is passed", "within")

@@ -18,6 +18,7 @@ from fxdebug.capture.live import Live
 from fxdebug.capture.parameters import Parameters
 from fxdebug.capture.recorder import Listener, Recorder
 from fxdebug.capture.sites import Sites
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.values import Keeper
 from fxdebug.capture.watched import Watcher
 from fxdebug.data.calls import Call, Failure, Note, Parameter
@@ -62,12 +63,14 @@ class Recording:
             shown=options.shown,
             listeners=options.listeners,
             no_grad=options.no_grad,
-            graph=options.graph,
+            graph=options.graph and internals.has_lost("graphs") is None,
             watcher=options.watcher,
             unchanged=None if self._parameters is None else self._parameters.unchanged,
         )
         if failed is not None:
             self.recorder.say(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")
+        for note in internals.notes():
+            self.recorder.say(note)
         watching = () if options.watching is None else options.watching(sites.root().type, self.recorder.values.all)
         if watching:
             self.recorder.listen(watching)

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from fxdebug.capture.attributes import items_of, members_in
 from fxdebug.capture.reach import Reach
+from fxdebug.capture.torch_state import internals
 
 
 def references_to(tensor: Tensor) -> int:
     """How many references to it the caller's side has: C++'s own one, if there is one, does not count."""
     thing = object()
     passing = _count(thing) - 1  # the argument here and that of getrefcount; one more where dynamo looks at all calls
-    return sys.getrefcount(tensor) - passing - (tensor._use_count() > 1)
+    return sys.getrefcount(tensor) - passing - (internals.IS_COUNTED and tensor._use_count() > 1)
 
 
 def _count(thing: object) -> int:
@@ -26,10 +27,8 @@ class Passed:
     """What a run was given, and how many references the program had to each tensor in it."""
 
     def __init__(self, things: Any) -> None:
-        from torch.utils._pytree import tree_leaves
-
         self.things = things
-        self._tensors = [leaf for leaf in tree_leaves(things) if issubclass(type(leaf), Tensor)]
+        self._tensors = [leaf for leaf in internals.tree_leaves(things) if issubclass(type(leaf), Tensor)]
         self._before = [references_to(tensor) for tensor in self._tensors]
         self.more: dict[int, int] = {}  # how many more there are after the run, by the ``id`` of the tensor
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fxdebug.capture.torch_state.internals import TensorRef
 from fxdebug.data.values import Value
 
 
@@ -16,7 +17,7 @@ class Uid(int):
     __slots__ = ()
 
 
-class Seen(weakref.ref[Tensor]):
+class Seen(TensorRef[Tensor]):
     """What is known of a tensor object that was met, and the weak reference to it: called, it gives the tensor."""
 
     __slots__ = ("gradient", "sight", "skipped", "uid", "value", "version")

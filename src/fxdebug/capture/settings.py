@@ -22,18 +22,8 @@ from fxdebug.capture import reasons
 from fxdebug.capture.own_state import back_to_what_it_is
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.surroundings import environment
+from fxdebug.capture.torch_state import internals
 
-# What decides how torch computes besides what a graph says: ``torch._C._set_…``
-_TORCHS = (
-    "default_dtype default_tensor_type deterministic_algorithms deterministic_fill_uninitialized_memory "
-    "float32_matmul_precision fp32_precision_setter cpu_allow_fp16_reduced_precision_reduction "
-    "mkldnn_deterministic mkldnn_enabled onednn_allow_tf32 nnpack_enabled qengine blas_preferred_backend "
-    "linalg_preferred_backend cudnn_allow_tf32 cudnn_benchmark cudnn_deterministic cudnn_enabled "
-    "cublas_allow_tf32 cublas_allow_fp16_accumulation cublas_allow_fp16_reduced_precision_reduction "
-    "cublas_allow_bf16_reduced_precision_reduction sdp_priority_order sdp_use_cudnn sdp_use_fa3 sdp_use_flash "
-    "sdp_use_math sdp_use_mem_efficient sdp_use_overrideable math_sdp_allow_fp16_bf16_reduction warnAlways"
-).split()
-_OTHERS_OF_TORCHS = "set_num_threads set_flush_denormal set_anomaly_enabled".split()
 _LOGGING = (
     (logging.Logger, "setLevel addHandler removeHandler"), (logging.Handler, "setLevel"),
     (logging.Filterer, "addFilter removeFilter"), (logging, "disable"),
@@ -48,11 +38,8 @@ _PROCESS = (
 
 def must_not_be_set() -> Iterator[tuple[Any, str, Words]]:
     """The owner and the name of each function that sets one, and what a body does that calls it."""
-    named = [(torch._C, f"_set_{name}") for name in _TORCHS]
-    named += [(owner, name) for owner in (torch, torch._C) for name in _OTHERS_OF_TORCHS]
-    for owner, name in named:
-        if hasattr(owner, name):
-            yield owner, name, reasons.CHANGES_TORCH_SETTING(name=name.lstrip("_"))
+    for owner, name in internals.settings():
+        yield owner, name, reasons.CHANGES_TORCH_SETTING(name=name.lstrip("_"))
     yield torch.backends.ContextProp, "__set__", reasons.CHANGES_TORCH_SETTING(name="torch.backends")
     for kind, names in _LOGGING:
         for name in names.split():
@@ -90,7 +77,7 @@ def _look_for_modules(path: list[str]) -> None:
 
 
 def _print_tensors(options: dict[str, Any]) -> None:
-    held = vars(torch._tensor_str.PRINT_OPTS)
+    held = vars(internals.PRINT_OPTS)
     held.clear()
     held.update(options)
 
@@ -99,7 +86,7 @@ _PUT_BACK: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (lambda: list(warnings.filters), _filter_warnings),
     (lambda: list(sys.path), _look_for_modules),
     (environment, _set_environment),
-    (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), _print_tensors),
+    (lambda: dict(vars(internals.PRINT_OPTS)), _print_tensors),
     (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
     (gc.get_debug, gc.set_debug),
 )

@@ -25,6 +25,7 @@ from fxdebug.capture.fxgraph import built_of
 from fxdebug.capture.live import Live
 from fxdebug.capture.recording import Options
 from fxdebug.capture.run import run_once
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.watched import tensors_in
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
@@ -220,7 +221,7 @@ def copied(things: Any, dtype: torch.dtype | None = None) -> Any:
         made = thing.detach().clone().requires_grad_(thing.requires_grad)
         return made if dtype is None else _cast(made, dtype)
 
-    return torch.utils._pytree.tree_map(one, things)
+    return internals.tree_map(one, things)
 
 
 def twin_runs(

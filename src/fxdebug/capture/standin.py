@@ -21,6 +21,7 @@ from torch import Tensor
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.seen import Uid
+from fxdebug.capture.torch_state import internals
 
 
 class Mismatch(Exception):
@@ -62,7 +63,7 @@ class Standin(Tensor):
     def __init__(self, *args: Any) -> None:
         pass
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # the mode sees everything first
+    __torch_function__ = internals.disabled_torch_function_impl  # the mode sees everything first
     __hash__ = Tensor.__hash__
 
     @classmethod

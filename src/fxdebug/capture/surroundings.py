@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._device import DeviceContext
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.standin import Mismatch
+from fxdebug.capture.torch_state import internals
 
 # Settings that are variables of torch's Python. Each is looked at where it matters.
 _EINSUM = (("torch.backends.opt_einsum", "enabled"), ("torch.backends.opt_einsum", "strategy"))
@@ -55,7 +55,7 @@ class Surroundings:
 
     def operation(self, function: Any = None) -> None:
         """The body calls a torch function. Raises :class:`Mismatch` if it may compute something else now."""
-        if torch._C._len_torch_dispatch_stack() or self._modes:
+        if internals.len_torch_dispatch_stack() or self._modes:
             modes = computing_modes()
             if modes != self._modes:
                 raise Mismatch(reasons.OWN_MODE(modes=names_of(modes) or "none"))
@@ -99,17 +99,17 @@ def environment() -> dict[Any, Any]:
 
 def computing_modes() -> tuple[Any, ...]:
     """The dispatch modes that are on in this thread and may change what an operation computes."""
-    count = torch._C._len_torch_dispatch_stack()
+    count = internals.len_torch_dispatch_stack()
     if not count:
         return ()
-    modes = [torch._C._get_dispatch_stack_at(i) for i in range(count)]
+    modes = [internals.get_dispatch_stack_at(i) for i in range(count)]
     return tuple([mode for mode in modes if not type(mode).__module__.startswith(_LOOKING_ON)])
 
 
 def changing_modes(above: int = 0) -> tuple[Any, ...]:
     """The function modes that are on in this thread. A device is in the arguments of what it is for: tapes tell."""
-    modes = [torch._C._get_function_stack_at(i) for i in range(above, torch._C._len_torch_function_stack())]
-    return tuple([mode for mode in modes if type(mode) is not DeviceContext])
+    modes = [internals.get_function_stack_at(i) for i in range(above, internals.len_torch_function_stack())]
+    return tuple([mode for mode in modes if type(mode) is not internals.DeviceContext])
 
 
 def names_of(modes: tuple[Any, ...]) -> str:

@@ -43,6 +43,7 @@ from fxdebug.capture.modes import put_on, take_off
 from fxdebug.capture.seen import Seen, Uid, version_of
 from fxdebug.capture.source import Line, at, user_line
 from fxdebug.capture.structural import Copies
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.traced import is_traced, may_be_traced
 from fxdebug.capture.values import Values
 from fxdebug.data.values import Value
@@ -189,7 +190,7 @@ class Tape(TorchFunctionMode):
         """A tensor whose gradient flag changed since it was noted went through code the tape does not see."""
         if not met or body.hazard is not None:
             return
-        with torch._C.DisableTorchFunction():  # a subclass, or a mode, is not to hear of the question
+        with internals.DisableTorchFunction():  # a subclass, or a mode, is not to hear of the question
             known = [(entry(), entry.gradient) for entry in met]
             changed = [tensor is not None and tensor.requires_grad != gradient for tensor, gradient in known]
         if any(changed):
@@ -321,7 +322,7 @@ class Tape(TorchFunctionMode):
     @contextlib.contextmanager
     def laid_on(self) -> Iterator[None]:
         """A block in which this mode is on in this thread; what became of the stack meanwhile is not its business."""
-        torch._C._push_on_torch_function_stack(self)
+        internals.push_on_torch_function_stack(self)
         try:
             yield
         finally:
@@ -330,8 +331,8 @@ class Tape(TorchFunctionMode):
     def is_among(self, count: int) -> bool:
         """Does this mode hear of this thread's operations, as one of so many that are on?"""
         if count == 1:
-            return torch._C._get_function_stack_at(0) is self
-        return any(torch._C._get_function_stack_at(i) is self for i in range(count))
+            return internals.get_function_stack_at(0) is self
+        return any(internals.get_function_stack_at(i) is self for i in range(count))
 
     # Compiled code ------------------------------------------------------------------------------
 

@@ -7,16 +7,17 @@ it were not there for as long; tensors that are fake by themselves are no reason
 from __future__ import annotations
 
 import torch
-from torch._ops import _get_dispatch_mode_pre_dispatch
+
+from fxdebug.capture.torch_state import internals
 
 _compiling = torch.compiler.is_dynamo_compiling
-_exporting = torch.compiler.is_exporting
-_by_jit = torch._C._is_tracing
-_modes = torch._C._len_torch_dispatch_stack
-_mode = torch._C._get_dispatch_mode
-_early_mode = _get_dispatch_mode_pre_dispatch
-_is_included, _EARLY = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
-_PROXIES = torch._C._TorchDispatchModeKey.PROXY
+_exporting = internals.is_exporting
+_by_jit = internals.is_tracing
+_modes = internals.len_torch_dispatch_stack
+_mode = internals.get_dispatch_mode
+_early_mode = internals.get_dispatch_mode_pre_dispatch
+_is_included, _EARLY = internals.dispatch_tls_is_dispatch_key_included, internals.PRE_DISPATCH
+_PROXIES = internals.PROXY
 
 
 def is_traced() -> bool:

@@ -43,6 +43,7 @@ from fxdebug.capture.source import Line, begins, user_line
 from fxdebug.capture.standin import Mismatch, Standin
 from fxdebug.capture.structural import Copies
 from fxdebug.capture.surroundings import Surroundings
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.values import Values
 from fxdebug.data.values import UNKNOWN
 
@@ -161,7 +162,7 @@ class ModuleTracer(fx.Tracer):
 
     def child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The body calls a module: it must be the next entry; it returns the stand-ins of what it returned."""
-        with torch._C.DisableTorchFunction():  # a module's call is no torch function: the guide is on here
+        with internals.DisableTorchFunction():  # a module's call is no torch function: the guide is on here
             return self._child(module, args, kwargs)
 
     def _child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ from torch.nn.modules import module as torch_module
 
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Setting, SharedPatch
 from fxdebug.capture.resting import awake, heard, heard_again
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.traced import is_traced
 
 _compiling = torch.compiler.is_dynamo_compiling
@@ -216,7 +217,7 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         )
     ):
         return _original_call_impl(self, *args, **kwargs)
-    if _frames.get_eval_frame_callback() is not None or is_traced():  # no Python of ours may run in what torch compiles
+    if internals.eval_frame_callback() is not None or is_traced():  # no Python of ours may run in what torch compiles
         return _original_call_impl(self, *args, **kwargs)
     return _watched(self, args, kwargs)
 
@@ -275,10 +276,7 @@ _class_call_impl = nn.Module._call_impl
 _torch_code = _class_call_impl.__code__
 _our_code = _call_impl.__code__.replace(co_filename=_torch_code.co_filename)
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
-_frames = torch._C._dynamo.eval_frame
-_frames.set_code_exec_strategy(  # dynamo looks at each frame in a compiled region: not at this one
-    _seen.__code__, _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
-)
+internals.keep_dynamo_off(_seen.__code__)  # dynamo looks at each frame in a compiled region: not at this one
 
 
 def _put_code(code: types.CodeType) -> None:

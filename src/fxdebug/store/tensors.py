@@ -22,7 +22,7 @@ from torch import Tensor
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.store.blanks import Blanks
-from fxdebug.store.writer import STREAMED, Copies, Safetensors, Writer, bytes_of, write_one
+from fxdebug.store.writer import NAMES, STREAMED, Copies, Safetensors, Writer, bytes_of, write_one
 
 BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
 BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
@@ -32,13 +32,6 @@ CHECKED = 64 * 1024 * 1024  # bytes of a value at most that are held against its
 
 _FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_STORED = frozenset(
-    (
-        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
-        torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
-        torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
-    )
-)  # fmt: skip
 
 
 def encoded(tensor: Tensor, copies: Copies | None = None) -> dict[str, Tensor]:
@@ -91,7 +84,7 @@ def _plain(tensor: Tensor, copies: Copies) -> Tensor:
 
 def _carried(tensor: Tensor) -> Tensor:
     """The bits of a dtype that safetensors has no name for, or cannot read back, as integers of that size."""
-    return tensor if tensor.dtype in _STORED else tensor.view(_CARRIERS[tensor.element_size()])
+    return tensor if tensor.dtype in NAMES else tensor.view(_CARRIERS[tensor.element_size()])
 
 
 def _quantised(tensor: Tensor) -> dict[str, Tensor]:

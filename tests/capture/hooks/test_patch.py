@@ -27,7 +27,7 @@ from fxdebug.capture.explain import forget_patterns
 from fxdebug.capture.hooks import patch
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, Setting, SharedPatch
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "fxdebug"
 FILES = sorted(PACKAGE.rglob("*.py"))
 PRIMITIVE = "capture/hooks/patch.py"

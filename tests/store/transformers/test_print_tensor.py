@@ -236,6 +236,8 @@ ODD: dict[str, Callable[[], torch.Tensor]] = {
     "overlapping": lambda: torch.arange(5.0).as_strided((3, 3), (1, 1)),
     "nine dimensions": lambda: torch.arange(4.0).reshape(1, 2, 1, 1, 2, 1, 1, 1, 1),
 }
+if not hasattr(torch, "float8_e8m0fnu"):  # torch has it from 2.7 on
+    del ODD["float8 without zero"]
 
 
 @pytest.mark.filterwarnings("ignore")

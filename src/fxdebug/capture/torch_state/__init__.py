@@ -1,0 +1,1 @@
+"""What torch keeps per thread or process: read it, hide from it."""

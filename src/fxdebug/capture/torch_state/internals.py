@@ -1,0 +1,358 @@
+"""Everything private of torch's and Python's that capturing stands on: what for, and what is lost without it.
+
+Such names come and go between versions. Importing this file looks each of them up, once; one that is not there has
+a substitute here, and where that costs a run something, :func:`notes` says what. Other files use these names from here.
+They are called as torch calls them, without the underscore in front.
+
+What every torch since 1.0 has (``nn.Module._parameters``, ``Tensor._version``, …) is listed and looked up as well;
+it is used where it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import operator
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+Loss = Literal["nothing", "a detail", "verification", "graphs"]
+"""What a run loses: nothing, as the substitute does the same; what the entry says; verified graphs; all graphs."""
+
+
+@dataclass(frozen=True)
+class Internal:
+    """One private name, with where it was looked for and whether it was there."""
+
+    name: str
+    use: str
+    loses: Loss
+    without: str  # in words: what is lost, for a note; empty where nothing is
+    is_there: bool
+
+
+LISTED: dict[str, Internal] = {}
+"""Every private name that was looked up, in that order."""
+_MISSING = object()
+
+
+def _find(name: str, use: str, instead: Any, loses: Loss = "nothing", without: str = "") -> Any:
+    """What is known by this name (``module:name in it``), or what is used instead."""
+    home, _, path = name.partition(":")
+    name = name.replace(":", ".")
+    try:
+        found = operator.attrgetter(path)(importlib.import_module(home))
+    except (AttributeError, ImportError):
+        found = _MISSING
+    LISTED[name] = Internal(name, use, loses, without, found is not _MISSING)
+    return instead if found is _MISSING else found
+
+
+def has_lost(what: Loss) -> str | None:
+    """Why this cannot be had here, in words; ``None`` if it can."""
+    lost = next((one for one in LISTED.values() if one.loses == what and not one.is_there), None)
+    return None if lost is None else f"{_version_of(lost)} has no {lost.name}"
+
+
+def notes() -> list[str]:
+    """What runs lose here, in words: one note for each name that is missing and missed."""
+    lost = [one for one in LISTED.values() if one.without and not one.is_there]
+    return [f"{_version_of(one)} has no {one.name}: {one.without}" for one in lost]
+
+
+def _version_of(one: Internal) -> str:
+    return f"torch {torch.__version__}" if one.name.startswith("torch.") else f"Python {sys.version.split()[0]}"
+
+
+def _none(*args: Any, **kwargs: Any) -> None:
+    """Stands in for what asks, or sets, something that is not there."""
+
+
+def _zero() -> int:
+    return 0
+
+
+def _false(*args: Any) -> bool:
+    return False
+
+
+def _true() -> bool:
+    return True
+
+
+def _itself(thing: Any) -> Any:
+    return thing
+
+
+def _no_graphs(name: str, use: str, instead: Any = _none) -> Any:
+    return _find(name, use, instead, "graphs", "no graphs are recorded")
+
+
+def _unverified(name: str, use: str, instead: Any = _none) -> Any:
+    return _find(name, use, instead, "verification", "graphs are recorded, and none is verified")
+
+
+def _detail(name: str, use: str, instead: Any, without: str) -> Any:
+    return _find(name, use, instead, "a detail", without)
+
+
+# Torch function modes: tapes note by one -------------------------------------------------------------
+
+len_torch_function_stack: Callable[[], int] = _no_graphs(
+    "torch._C:_len_torch_function_stack", "how many modes are on in this thread", _zero
+)
+push_on_torch_function_stack = _no_graphs("torch._C:_push_on_torch_function_stack", "lay the tape on")
+pop_torch_function_stack = _no_graphs("torch._C:_pop_torch_function_stack", "take the tape off, from under others")
+get_function_stack_at = _no_graphs("torch._C:_get_function_stack_at", "is the tape on, and which modes besides it")
+DisableTorchFunction: Any = _no_graphs(
+    "torch._C:DisableTorchFunction", "what fxdebug asks of tensors is on no tape", contextlib.nullcontext
+)
+DeviceContext: type = _find(
+    "torch.utils._device:DeviceContext",
+    "the mode of ``with torch.device``: its device is among the arguments",
+    type(None),
+)
+
+
+def _without_torch_function(function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    with DisableTorchFunction():
+        return function(*args, **(kwargs or {}))
+
+
+disabled_torch_function_impl = _find(
+    "torch._C:_disabled_torch_function_impl", "a subclass of Tensor that is handled like one", _without_torch_function
+)
+
+# Torch dispatch modes, and torch's own tracers -------------------------------------------------------
+
+len_torch_dispatch_stack: Callable[[], int] = _unverified(
+    "torch._C:_len_torch_dispatch_stack", "is any mode on in this thread", _zero
+)
+get_dispatch_stack_at = _unverified("torch._C:_get_dispatch_stack_at", "which modes may change what is computed")
+TorchDispatchMode: Any = _unverified(
+    "torch.utils._python_dispatch:TorchDispatchMode", "what a body writes past the tape is not written twice",
+    contextlib.nullcontext,
+)  # fmt: skip
+disable_current_modes = _detail(
+    "torch.utils._python_dispatch:_disable_current_modes", "what fxdebug asks of tensors is hidden from modes",
+    contextlib.nullcontext, "the program's dispatch modes see what fxdebug asks of tensors",
+)  # fmt: skip
+_AS_A_RUN = "what make_fx and torch.export trace is recorded as if it ran"
+get_dispatch_mode = _detail("torch._C:_get_dispatch_mode", "does torch trace with proxies", _none, _AS_A_RUN)
+get_dispatch_mode_pre_dispatch = _detail(
+    "torch._ops:_get_dispatch_mode_pre_dispatch", "does torch trace with proxies, early", _none, _AS_A_RUN
+)
+dispatch_tls_is_dispatch_key_included: Callable[[Any], bool] = _detail(
+    "torch._C:_dispatch_tls_is_dispatch_key_included", "may torch be tracing with proxies, early", _false, _AS_A_RUN
+)
+PRE_DISPATCH = _detail("torch._C:DispatchKey.PreDispatch", "the key of early tracing", None, _AS_A_RUN)
+PROXY = _detail("torch._C:_TorchDispatchModeKey.PROXY", "the key of tracing with proxies", None, _AS_A_RUN)
+is_exporting: Callable[[], bool] = _find("torch.compiler:is_exporting", "does torch.export run, from 2.7 on", _false)
+is_tracing: Callable[[], bool] = _find("torch._C:_is_tracing", "does torch.jit.trace run", torch.jit.is_tracing)
+_SEEN_BY_JIT = "torch.jit.trace notes what fxdebug asks of tensors"
+get_tracing_state = _detail("torch._C:_get_tracing_state", "torch.jit.trace is halted", _none, _SEEN_BY_JIT)
+set_tracing_state = _detail("torch._C:_set_tracing_state", "torch.jit.trace goes on", _none, _SEEN_BY_JIT)
+
+# Functorch ------------------------------------------------------------------------------------------
+
+_IN_TRANSFORMS = "tensors inside vmap, grad and the like are described as ordinary ones"
+functorch_level = _detail(
+    "torch._C:_functorch.peek_interpreter_stack", "is a transform (vmap, grad, …) on", _none, _IN_TRANSFORMS
+)
+DisableFuncTorch: Any = _detail(
+    "torch._C:_DisableFuncTorch",
+    "what fxdebug asks of tensors is not transformed",
+    contextlib.nullcontext,
+    _IN_TRANSFORMS,
+)
+is_functorch_wrapped_tensor: Callable[[Any], bool] = _detail(
+    "torch._C:_functorch.is_functorch_wrapped_tensor", "does a transform wrap it", _false, _IN_TRANSFORMS
+)
+get_unwrapped = _detail("torch._C:_functorch.get_unwrapped", "what a transform wraps", _itself, _IN_TRANSFORMS)
+is_batchedtensor = _detail("torch._C:_functorch.is_batchedtensor", "is it vmap's", _false, _IN_TRANSFORMS)
+maybe_get_bdim = _detail("torch._C:_functorch.maybe_get_bdim", "which dimension vmap takes away", _none, _IN_TRANSFORMS)
+
+# Gradients, autocast, dynamo -------------------------------------------------------------------------
+
+set_grad_enabled = _find("torch._C:_set_grad_enabled", "as torch.no_grad does it", torch.set_grad_enabled)
+is_any_autocast_enabled: Callable[[], bool] = _find(
+    "torch._C:_is_any_autocast_enabled", "is autocast on, in one question for all devices", _true
+)
+_COMPILES_OURS = "torch.compile may compile code of fxdebug's along with the program's"
+eval_frame_callback: Callable[[], object] = _detail(
+    "torch._C:_dynamo.eval_frame.get_eval_frame_callback", "does dynamo look at frames here", _none, _COMPILES_OURS
+)
+_set_code_exec_strategy = _find("torch._C:_dynamo.eval_frame.set_code_exec_strategy", "see ``keep_dynamo_off``", None)
+_skip_code = None
+if _set_code_exec_strategy is None:
+    _skip_code = _detail("torch._C:_dynamo.eval_frame.skip_code", "the same, in torch 2.6", None, _COMPILES_OURS)
+
+
+def keep_dynamo_off(code: CodeType) -> None:
+    """Dynamo, which looks at every frame in a compiled region, leaves those of this code alone."""
+    if _set_code_exec_strategy is not None:
+        frames = torch._C._dynamo.eval_frame
+        _set_code_exec_strategy(code, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT))
+    elif _skip_code is not None:
+        _skip_code(code)
+
+
+COMPILED = "torch._dynamo.eval_frame"
+"""The module whose ``_maybe_set_eval_frame`` is told of each compiled region; imported by who compiles, not by us."""
+COMPILES_NOTHING = "torch._dynamo.backends.debugging"
+"""The home of the backend ``eager``."""
+OPTIMIZED = "torch._dynamo"
+"""The home of ``OptimizedModule``, what ``torch.compile`` makes of a module."""
+
+
+def announced_by(dynamo: Any) -> bool:
+    """Does this :data:`COMPILED` tell of regions? Without it, they are on no tape, as nothing in them is."""
+    return callable(getattr(dynamo, "_maybe_set_eval_frame", None))
+
+
+# Fake tensors: looked up when they are needed, as importing them takes a while ------------------------
+
+FAKE_TENSORS = "torch._subclasses.fake_tensor"
+
+
+@functools.cache
+def fake_tensors() -> tuple[Any, Any]:
+    """``FakeTensor`` and ``FakeTensorMode``, by which a graph is tried on inputs of other sizes."""
+    module = importlib.import_module(FAKE_TENSORS)
+    return module.FakeTensor, module.FakeTensorMode
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Is it a tensor of FakeTensorMode, which has everything but memory?"""
+    kind = getattr(sys.modules.get(FAKE_TENSORS), "FakeTensor", None)
+    return kind is not None and isinstance(tensor, kind)
+
+
+# Who owns a tensor -----------------------------------------------------------------------------------
+
+
+def _is_counted() -> bool:
+    """Does Python count a reference from C++? Tried: a view refers to the tensor whose memory it shows."""
+    with DisableTorchFunction(), disable_current_modes(), torch.inference_mode(False):
+        base = torch.empty(0, device="cpu")
+        before = sys.getrefcount(base)
+        view = base.view(-1)
+        return view is not base and sys.getrefcount(base) > before
+
+
+IS_COUNTED = _is_counted()
+"""Is one of Python's references to a tensor that C++ holds as well C++'s? Not in torch 2.6: see ``TensorRef``."""
+
+if TYPE_CHECKING or IS_COUNTED:
+    TensorRef = weakref.ref
+else:
+
+    class TensorRef(weakref.ref):
+        """A weak reference to a tensor or a storage that C++ may be the only one to hold.
+
+        It then owns the Python object, too: who gets hold of that has to take it back, or it loses its memory when
+        C++ lets go.
+        """
+
+        __slots__ = ()
+
+        def __call__(self) -> Any:
+            thing = weakref.ref.__call__(self)
+            if thing is not None:
+                thing._fix_weakref()
+            return thing
+
+
+# Structures ------------------------------------------------------------------------------------------
+
+
+def _tree_leaves(tree: Any) -> list[Any]:
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else None
+    return [tree] if inner is None else [leaf for each in inner for leaf in _tree_leaves(each)]
+
+
+def _tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _tree_map(function, each) for key, each in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)([_tree_map(function, each) for each in tree])
+    return function(tree)
+
+
+tree_leaves: Callable[[Any], list[Any]] = _find(
+    "torch.utils._pytree:tree_leaves", "the tensors in lists, tuples and dicts", _tree_leaves
+)
+tree_map: Callable[[Callable[[Any], Any], Any], Any] = _find(
+    "torch.utils._pytree:tree_map", "lists, tuples and dicts with other tensors", _tree_map
+)
+
+# Settings that are looked at or put back -------------------------------------------------------------
+
+neg_view = _find("torch:_neg_view", "a negated view, to copy what is negative when it is read", torch.neg)
+
+
+class _NoOptions:
+    """Where it is not known how tensors are printed."""
+
+
+PRINT_OPTS: object = _find("torch._tensor_str:PRINT_OPTS", "print options that a body sets are put back", _NoOptions())
+
+# What decides how torch computes besides what a graph says: ``torch._C._set_…``. Which are there differs.
+_SETTINGS = (
+    "default_dtype default_tensor_type deterministic_algorithms deterministic_fill_uninitialized_memory "
+    "float32_matmul_precision fp32_precision_setter cpu_allow_fp16_reduced_precision_reduction "
+    "mkldnn_deterministic mkldnn_enabled onednn_allow_tf32 nnpack_enabled qengine blas_preferred_backend "
+    "linalg_preferred_backend cudnn_allow_tf32 cudnn_benchmark cudnn_deterministic cudnn_enabled "
+    "cublas_allow_tf32 cublas_allow_fp16_accumulation cublas_allow_fp16_reduced_precision_reduction "
+    "cublas_allow_bf16_reduced_precision_reduction sdp_priority_order sdp_use_cudnn sdp_use_fa3 sdp_use_flash "
+    "sdp_use_math sdp_use_mem_efficient sdp_use_overrideable math_sdp_allow_fp16_bf16_reduction warnAlways"
+).split()
+_PUBLIC_SETTINGS = "set_num_threads set_flush_denormal set_anomaly_enabled".split()
+
+
+def settings() -> list[tuple[Any, str]]:
+    """The owner and the name of each function of this torch that changes how operations compute."""
+    named = [(torch._C, f"_set_{name}") for name in _SETTINGS]
+    named += [(owner, name) for owner in (torch, torch._C) for name in _PUBLIC_SETTINGS]
+    return [(owner, name) for owner, name in named if hasattr(owner, name)]
+
+
+def c10d() -> Any:
+    """The C++ of ``torch.distributed``: what in it talks to other processes is refused while a body is run again."""
+    from torch._C import _distributed_c10d
+
+    return _distributed_c10d
+
+
+# Python's own ----------------------------------------------------------------------------------------
+
+STARTS_THREADS = tuple(
+    [name for name in ("_start_new_thread", "_start_joinable_thread") if hasattr(threading, name)]  # 3.12, 3.13
+)
+"""The names in ``threading`` of what starts a thread."""
+
+# What is used where it is needed: every torch has had these, and there is no run without them ---------
+
+for _name, _use in (
+    ("torch:Tensor._version", "was a tensor written to"),
+    ("torch:Tensor._base", "whose memory a view shows"),
+    ("torch:Tensor._is_view", "does it show another tensor's memory"),
+    ("torch:UntypedStorage._cdata", "which memory a tensor lies in"),
+    ("torch:nn.Module._call_impl", "its code tells of modules that no parent has, and of hooks"),
+    ("torch:nn.Module._wrapped_call_impl", "frames of it are no line of the user's"),
+    ("torch.nn.modules.module:_global_forward_hooks", "hooks on every module"),
+    ("torch.nn.modules.module:_global_forward_pre_hooks", "hooks on every module"),
+    ("torch.nn.modules.module:_global_backward_hooks", "hooks on every module"),
+    ("torch.nn.modules.module:_global_backward_pre_hooks", "hooks on every module"),
+    ("torch.autograd.forward_ad:_current_level", "is forward-mode differentiation on"),
+    ("sys:_getframe", "the line an operation comes from"),
+):
+    _find(_name, _use, None, "graphs", "runs may fail")

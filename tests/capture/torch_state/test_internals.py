@@ -1,0 +1,146 @@
+"""Torch's and Python's private names stand in one file; without any one of them a run is a tree, and says what it lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fxdebug.capture.torch_state import internals
+
+PACKAGE = Path(internals.__file__).parents[2]
+PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._(?!_)\w+|\bfrom torch[\w.]* import \w*(?:, )?_\w+|\btorch\._C\b")
+ELSEWHERE = {  # capture's file is above these; each is the text or the bits that torch itself prints and makes
+    "api/run.py": {"torch._tensor_str"},  # print options, for the settings of a run
+    "store/printed.py": {
+        "torch._tensor_str", "torch._C._disabled_torch_function_impl", "torch._C._functorch",
+        "torch.autograd.forward_ad._current_level", "torch._C._get_default_device",
+    },  # what decides how torch prints a tensor: a text that is the same to the last character
+    "store/tensors.py": {
+        "torch._make_per_channel_quantized_tensor", "torch._make_per_tensor_quantized_tensor",
+    },  # a quantised tensor from its parts
+}  # fmt: skip
+NOW = [one for one in internals.LISTED.values() if one.is_there]
+
+
+def test_no_other_file_uses_a_private_name_of_torch_s() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix(): set(PRIVATE.findall(text))
+        for path in PACKAGE.rglob("*.py")
+        if PRIVATE.search(text := path.read_text(encoding="utf-8")) and path != Path(internals.__file__)
+    }
+    assert found == ELSEWHERE
+
+
+def test_what_is_used_is_there() -> None:
+    assert internals.notes() == []
+    assert not any(map(internals.has_lost, ("a detail", "verification", "graphs")))
+
+
+def test_looking_them_up_takes_less_than_5_ms() -> None:
+    spec = importlib.util.find_spec(internals.__name__)
+    assert spec is not None and spec.loader is not None
+
+    def once() -> float:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["internals_again"] = module
+        module.__name__ = "internals_again"
+        began = time.process_time()
+        spec.loader.exec_module(module)
+        return time.process_time() - began
+
+    try:
+        assert min(once() for _ in range(5)) < 0.005
+    finally:
+        sys.modules.pop("internals_again", None)
+
+
+WITHOUT_EACH = """
+import importlib, json, operator, os, sys
+import torch
+from torch import nn
+import fxdebug
+
+fxdebug.fx_debug(nn.ReLU(), torch.ones(1)).calls[0].status  # imports what has no private names; capture is imported anew
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+    def forward(self, x):
+        return self.inner(x).relu() + x
+
+def run(hidden):
+    look = operator.attrgetter
+    def attrgetter(path):
+        def found(home):
+            if home.__name__ + "." + path in hidden:
+                raise AttributeError(path)
+            return look(path)(home)
+        return found
+    operator.attrgetter = attrgetter
+    for name in [name for name in sys.modules if name.startswith("fxdebug.capture")]:
+        del sys.modules[name]
+    from fxdebug.capture.torch_state import internals
+    operator.attrgetter = look
+    model = nn.Sequential(Block(), nn.ReLU())
+    x = torch.ones(2, 3)
+    with torch.no_grad():
+        expected = model(x)
+        trace = fxdebug.fx_debug(model, x)
+        text = str(trace.tree() if hasattr(trace, "tree") else trace)
+    return {
+        "calls": [call.path for call in trace.calls],
+        "statuses": sorted({call.status for call in trace.calls}),
+        "equal": bool(torch.equal(trace.output, expected)),
+        "notes": [note.what for note in trace.notes],
+    }
+
+def apart(hidden):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            told = run(hidden)
+        except BaseException as error:
+            told = {"raised": f"{type(error).__name__}: {error}"}
+        os.write(write, json.dumps(told).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text or '{"raised": "it died"}')
+
+print(json.dumps({name: apart({name}) for name in json.load(sys.stdin)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def without_each() -> dict[str, dict[str, object]]:
+    """What a run of a small model comes to without each of the names, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EACH],
+        input=json.dumps([one.name for one in NOW]), capture_output=True, text=True, timeout=110, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("one", NOW, ids=lambda one: one.name)
+def test_without_it_a_run_is_a_tree_and_says_what_it_lost(
+    one: internals.Internal, without_each: dict[str, dict[str, object]]
+) -> None:
+    found = without_each[one.name]
+    assert found.get("raised") is None
+    assert found["calls"] == ["", "0", "0.inner", "1"]
+    assert found["equal"]
+    statuses = {"graphs": [None], "verification": ["recorded"]}
+    assert found["statuses"] == statuses.get(one.loses, ["verified"])
+    assert [note for note in found["notes"] if one.name in note] == found["notes"]
+    assert len(found["notes"]) == bool(one.without)
