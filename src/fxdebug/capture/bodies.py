@@ -286,6 +286,7 @@ class _Announced(SharedPatch):
     """Hears of compiled regions and tells its users, all :class:`CompiledRegions` that are on."""
 
     def places(self) -> tuple[Patch, ...]:
+        """Return what is to be patched now."""
         dynamo = sys.modules.get(internals.COMPILED)
         return (WhenImported(internals.COMPILED, self._loaded) if dynamo is None else self._in(dynamo),)
 
@@ -298,6 +299,7 @@ class _Announced(SharedPatch):
         )
 
     def end(self, who: Any) -> None:
+        """Restore, if this is the last user."""
         super().end(who)
         if not self.users:
             _nesting.frames.clear()

@@ -250,6 +250,7 @@ class _Hushing(SharedPatch):
     """All of them, and what talks to the other processes of a distributed job, where this is one."""
 
     def places(self) -> tuple[Patch, ...]:
+        """Return what is to be patched now."""
         talking = [(owner, name, _talking) for owner, name in communicating()]
         return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *talking))
 

@@ -25,6 +25,7 @@ class WhenImported(Patch):
         self._loaders: list[Patch] = []
 
     def read(self) -> Any:
+        """Return what is there now."""
         return self if self in sys.meta_path else None
 
     def write(self, content: Any) -> None:
@@ -35,6 +36,7 @@ class WhenImported(Patch):
             sys.meta_path.remove(self)
 
     def replacement(self, found: Any) -> Any:
+        """Return what stands in for it."""
         return self
 
     def restore(self) -> None:

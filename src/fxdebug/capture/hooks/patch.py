@@ -88,18 +88,21 @@ class Attribute(Patch):
         self._owner, self._attribute, self._make = owner, attribute, make
 
     def read(self) -> Any:
+        """Return what is there now."""
         own = vars(self._owner)
         if self._attribute in own:
             return own[self._attribute]  # not by getattr: methods in C give another object each time
         return INHERITED if hasattr(self._owner, self._attribute) else ABSENT
 
     def write(self, content: Any) -> None:
+        """Put this there."""
         if content is not INHERITED:
             setattr(self._owner, self._attribute, content)
         elif self._attribute in vars(self._owner):
             delattr(self._owner, self._attribute)
 
     def replacement(self, found: Any) -> Any:
+        """Return what stands in for it."""
         return self._make(getattr(self._owner, self._attribute))
 
 
@@ -111,6 +114,7 @@ class OwnAttribute(Patch):
         self._own, self._attribute, self._content = own, attribute, content
 
     def put(self) -> None:  # in one piece: it is done for every module of a model
+        """Put ours there, unless it is."""
         if self.is_put and self._is_done():
             return
         own, attribute = self._own, self._attribute
@@ -120,15 +124,18 @@ class OwnAttribute(Patch):
         self._ours = self._content
 
     def read(self) -> Any:
+        """Return what is there now."""
         return self._own.get(self._attribute, INHERITED)
 
     def write(self, content: Any) -> None:
+        """Put this there."""
         if content is INHERITED:
             self._own.pop(self._attribute, None)
         else:
             self._own[self._attribute] = content
 
     def replacement(self, found: Any) -> Any:
+        """Return what stands in for it."""
         return self._content
 
 
@@ -142,15 +149,19 @@ class Setting(Patch):
         self._get, self._set, self._make = get, set, make
 
     def read(self) -> Any:
+        """Return what is there now."""
         return self._get()
 
     def write(self, content: Any) -> None:
+        """Put this there."""
         self._set(content)
 
     def replacement(self, found: Any) -> Any:
+        """Return what stands in for it."""
         return self._make(found)
 
     def is_ours(self, content: Any) -> bool:
+        """Does it read as our setting does?"""
         return bool(content == self._ours)
 
 
