@@ -14,10 +14,10 @@ from torch import nn
 
 import fxdebug
 from fxdebug import LoadError, UsageError, compare, fx_debug
-from fxdebug.comparison import KINDS, paired, sample_positions
+from fxdebug.comparison import KINDS, paired
 from fxdebug.comparison.closeness import error_between, tolerance_of
 from fxdebug.comparison.order import in_order
-from fxdebug.data.values import Stats
+from fxdebug.data.values import Stats, sample_positions
 
 X = torch.linspace(-2, 2, 48).view(4, 12)
 
