@@ -18,7 +18,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug import SaveError, UsageError, compare, fx_debug
-from fxdebug.comparison import Comparison, Row
+from fxdebug.api import Comparison
+from fxdebug.comparison import Row
 from fxdebug.exports import comparison_graph, registry
 from fxdebug.exports.comparison_rows import COLUMNS
 from fxdebug.exports.comparisons import EXPORTERS
