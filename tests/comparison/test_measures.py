@@ -12,9 +12,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.comparison import sample_positions
 from fxdebug.comparison.closeness import error_between, tolerance_of
-from fxdebug.data.values import Stats
+from fxdebug.data.values import Stats, sample_positions
 from support.blocks import changed, run
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import compare, fx_debug
-from fxdebug.comparison import Comparison
+from fxdebug.api.comparison import Comparison
 
 
 class Block(nn.Module):

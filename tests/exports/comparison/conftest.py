@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fxdebug import compare, fx_debug
-from fxdebug.comparison import Comparison
+from fxdebug.api.comparison import Comparison
 from support.planted import net, planted, x
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fxdebug import SaveError, UsageError, compare, fx_debug
-from fxdebug.comparison import Comparison
+from fxdebug.api.comparison import Comparison
 from fxdebug.exports import registry
 from fxdebug.exports.comparisons import EXPORTERS
 from support.planted import Net, net, odd, planted, x

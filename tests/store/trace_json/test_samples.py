@@ -11,7 +11,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import LoadError, fx_debug
-from fxdebug.comparison.measures import sample_positions
+from fxdebug.data.values import sample_positions
 from fxdebug.store import samples
 from fxdebug.store.samples import from_json, sampled, shortest, to_json
 from support.golden_runs import some
