@@ -129,45 +129,6 @@ def test_the_options_of_export_are_those_of_the_exporters() -> None:
         assert set(options.__annotations__) == known - {"trace", "comparison", "path"}
 
 
-# Parameters and results that may be anything: what a model takes, what it returns, and JSON.
-ANYTHING = {
-    "fx_debug.inputs", "fx_debug.kwargs", "fx_debug.model", "compare_models.inputs", "compare_models.kwargs",
-    "compare_models.inputs_b", "shadow.inputs", "shadow.kwargs", "Trace.output",
-    "Finding.as_json", "Findings.as_json",
-}  # fmt: skip
-
-
-def test_public_signatures_say_any_only_for_what_a_model_takes_and_returns() -> None:
-    vague = set()
-    for name, function in API.items():
-        signature = inspect.signature(function)
-        if re.search(r"\bAny\b", str(signature.return_annotation)):
-            vague.add(name)
-        parameters = signature.parameters.values()
-        vague |= {f"{name}.{p.name}" for p in parameters if re.search(r"\bAny\b", str(p.annotation))}
-    assert vague == ANYTHING
-
-
-def test_public_signatures_name_their_options() -> None:
-    """An editor completes them: ``**options`` only with a TypedDict that names each."""
-    nameless = [
-        f"{name}(**{p.name})"
-        for name, function in API.items()
-        for p in inspect.signature(function).parameters.values()
-        if p.kind is p.VAR_POSITIONAL or (p.kind is p.VAR_KEYWORD and not str(p.annotation).startswith("Unpack["))
-    ]
-    assert nameless == []
-
-
-def test_the_options_of_export_are_those_of_the_exporters() -> None:
-    for table, options in (
-        (registry.EXPORTERS, trace.ExportOptions),
-        (comparisons.EXPORTERS, comparison.ExportOptions),
-    ):
-        known = {name for suffix in table for name in inspect.signature(registry.exporter(suffix, table)).parameters}
-        assert set(options.__annotations__) == known - {"trace", "comparison", "path"}
-
-
 def test_every_option_of_fx_debug_is_explained_in_its_docstring() -> None:
     text = inspect.getdoc(fxdebug.fx_debug) or ""
     options = [name for name in inspect.signature(fxdebug.fx_debug).parameters if name != "model"]

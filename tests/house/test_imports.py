@@ -61,14 +61,6 @@ def at_run_time(path: Path) -> set[str]:
     return {name for node in ast.walk(tree) if id(node) not in typed for name in _named(node, path)}
 
 
-def at_run_time(path: Path) -> set[str]:
-    """What a file imports when it runs: all but the blocks for type checkers."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    typed = {id(node) for block in blocks for statement in block.body for node in ast.walk(statement)}
-    return {name for node in ast.walk(tree) if id(node) not in typed for name in _named(node, path)}
-
-
 def _named(node: ast.AST, path: Path) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -125,25 +117,6 @@ def test_every_name_of_the_door_is_there() -> None:
         assert not hasattr(door, "no_such_name")
 
 
-def test_imports_inside_functions_are_few_and_each_has_its_reason() -> None:
-    late = Counter(path.relative_to(PACKAGE).as_posix() for path in FILES for _, _, inside in ours(path) if inside)
-    assert late == {path: count for path, (count, _) in LATE.items()}
-    assert sum(late.values()) <= MOST_LATE
-
-
-def test_no_module_of_the_lazy_door_bears_the_name_of_what_it_offers() -> None:
-    """Importing the module would put it in the place of the function."""
-    assert {path.stem for path in (PACKAGE / "api").glob("*.py")} & set(api.__all__) == set()
-    assert {path.stem for path in PACKAGE.iterdir()} & (set(fxdebug.__all__) - {"__version__"}) == set()
-
-
-def test_every_name_of_the_door_is_there() -> None:
-    for door in (fxdebug, api):
-        assert set(door.__all__) <= set(dir(door))
-        assert all(hasattr(door, name) for name in door.__all__)
-        assert not hasattr(door, "no_such_name")
-
-
 def test_the_check_sees_an_import_that_goes_up(tmp_path: Path) -> None:
     file = tmp_path / "values.py"
     file.write_text("import os\n\ndef f():\n    from fxdebug import api\n    from fxdebug.capture import tape\n")
@@ -163,14 +136,6 @@ def test_importing_loads_no_torch_and_takes_less_than_150_ms() -> None:
     found = [_output(source).split(maxsplit=1) for _ in range(5)]
     assert {loaded for _, loaded in found} == {"[]\n"}
     assert min(float(seconds) for seconds, _ in found) < 0.15
-
-
-def test_loading_and_comparing_saved_runs_loads_no_torch(tmp_path: Path) -> None:
-    fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2), save=tmp_path / "run")
-    source = f"import sys, fxdebug\ntrace = fxdebug.load({str(tmp_path / 'run')!r})\n"
-    source += "assert fxdebug.compare(trace, trace).equal and trace.check().healthy and trace.upstream('#0')\n"
-    source += f"print(sorted({CORE!r} & set(sys.modules)), fxdebug.last_failed.__name__)"
-    assert _output(source) == "['rich'] last_failed\n"
 
 
 def test_loading_and_comparing_saved_runs_loads_no_torch(tmp_path: Path) -> None:
