@@ -1,4 +1,4 @@
-"""Torch's and Python's private names stand in one file; without any one of them a run is a tree, and says what it lost."""
+"""Private names of torch's and Python's stand in one file; without one a run is a tree that says what it lost."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ import torch
 from torch import nn
 import fxdebug
 
-fxdebug.fx_debug(nn.ReLU(), torch.ones(1)).calls[0].status  # imports what has no private names; capture is imported anew
+fxdebug.fx_debug(nn.ReLU(), torch.ones(1)).calls[0].status  # capture alone is imported anew
 
 class Block(nn.Module):
     def __init__(self):

@@ -306,11 +306,13 @@ def _announced(dynamo: Any) -> Callable[[], None]:
         ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
         if ended:
             frames.pop()
+            before = original(callback)  # first: until then older torch looks at every frame, and would at ours
             if not frames:
                 result = frame.f_locals.get("result")
                 for regions in reversed(CompiledRegions._on):
                     regions.ends(result)
-        elif frames or callable(callback):
+            return before
+        if frames or callable(callback):
             if not frames:
                 found = frame.f_locals
                 for regions in CompiledRegions._on:
@@ -323,5 +325,6 @@ def _announced(dynamo: Any) -> Callable[[], None]:
             dynamo._maybe_set_eval_frame = original
         _nesting.frames.clear()
 
+    internals.keep_dynamo_off(ours.__code__)
     dynamo._maybe_set_eval_frame = ours
     return put_back

@@ -209,6 +209,8 @@ COMPILED = "torch._dynamo.eval_frame"
 """The module whose ``_maybe_set_eval_frame`` is told of each compiled region; imported by who compiles, not by us."""
 COMPILES_NOTHING = "torch._dynamo.backends.debugging"
 """The home of the backend ``eager``."""
+WRAPPED = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
+"""The attribute of dynamo's callbacks that holds the one inside, the backend innermost; another name in torch 2.8."""
 OPTIMIZED = "torch._dynamo"
 """The home of ``OptimizedModule``, what ``torch.compile`` makes of a module."""
 
