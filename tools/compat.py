@@ -46,8 +46,8 @@ class Setup:
 
 
 SETUPS = (
-    Setup("oldest", "3.11", "2.6.0", lowest=True),
-    Setup("newest-python-oldest-torch", "3.13", "2.6.0"),
+    Setup("oldest", "3.11", "2.8.0", lowest=True),
+    Setup("newest-python-oldest-torch", "3.13", "2.8.0"),
     Setup("between", "3.12", "2.13.0"),
     Setup("newest", "3.13", "2.13.0"),
 )

@@ -288,15 +288,19 @@ class _Announced(SharedPatch):
     def places(self) -> tuple[Patch, ...]:
         """Return what is to be patched now."""
         dynamo = sys.modules.get(internals.COMPILED)
-        return (WhenImported(internals.COMPILED, self._loaded) if dynamo is None else self._in(dynamo),)
+        return (WhenImported(internals.COMPILED, self._loaded),) if dynamo is None else self._in(dynamo)
 
     def _loaded(self, dynamo: Any) -> None:
-        self.add(self._in(dynamo))
+        for patch in self._in(dynamo):
+            self.add(patch)
 
-    def _in(self, dynamo: Any) -> Patch:
-        return Attribute(
+    def _in(self, dynamo: Any) -> tuple[Patch, ...]:
+        if not internals.announced_by(dynamo):
+            return ()
+        patch = Attribute(
             "torch._dynamo.eval_frame._maybe_set_eval_frame", dynamo, "_maybe_set_eval_frame", self._telling
         )
+        return (patch,)
 
     def end(self, who: Any) -> None:
         """Restore, if this is the last user."""
@@ -312,11 +316,13 @@ class _Announced(SharedPatch):
             ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
             if ended:
                 frames.pop()
+                before = original(callback)  # first: until then older torch looks at every frame, and would at ours
                 if not frames:
                     result = frame.f_locals.get("result")
                     for regions in reversed(self.users):
                         regions.ends(result)
-            elif frames or callable(callback):
+                return before
+            if frames or callable(callback):
                 if not frames:
                     found = frame.f_locals
                     for regions in self.users:
@@ -324,6 +330,7 @@ class _Announced(SharedPatch):
                 frames.append(id(frame))
             return original(callback)
 
+        internals.keep_dynamo_off(ours.__code__)
         return ours
 
 

@@ -180,7 +180,9 @@ def _is_eager(callback: Any) -> bool:
 def _chain(callback: Any) -> Iterator[Any]:
     for _ in range(8):  # callbacks wrap one another, the backend innermost
         yield callback
-        inner = getattr(callback, "_torchdynamo_orig_backend", None)
+        inner = next(
+            (found for name in internals.WRAPPED if (found := getattr(callback, name, None)) is not None), None
+        )
         if inner is None:
             return
         callback = inner

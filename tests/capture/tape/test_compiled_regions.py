@@ -221,6 +221,10 @@ def test_code_that_is_compiled_for_the_first_time_while_it_is_traced(kind: str) 
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.8."),
+    reason="dynamo of torch 2.8 has what a region returns in no variable: it is a constant of the graph",
+)
 def test_compiled_code_is_one_operation_with_what_went_in_and_out() -> None:
     torch._dynamo.reset()
     model = KeptFunction("aot_eager")

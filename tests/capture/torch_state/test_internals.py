@@ -1,4 +1,4 @@
-"""Torch's and Python's private names stand in one file; without any one of them a run is a tree, and says what it lost."""
+"""Private names of torch's and Python's stand in one file; without one a run is a tree that says what it lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import pytest
 from fxdebug.capture.torch_state import internals
 
 PACKAGE = Path(internals.__file__).parents[2]
-PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._(?!_)\w+|\bfrom torch[\w.]* import \w*(?:, )?_\w+|\btorch\._C\b")
+PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._(?!_)\w+|\bfrom torch[\w.]* import _\w+|\btorch\._C\b")
 ELSEWHERE = {  # capture's file is above these; each is the text or the bits that torch itself prints and makes
     "api/run.py": {"torch._tensor_str"},  # print options, for the settings of a run
+    "capture/fxgraph.py": {"from torch.fx.node import _get_qualified_name"},  # the name that fx gives a function
+    "capture/thread_state.py": {"torch._C._functorch", "torch.utils._python_dispatch"},  # a trial of its own of each
     "store/printed.py": {
         "torch._tensor_str", "torch._C._disabled_torch_function_impl", "torch._C._functorch",
         "torch.autograd.forward_ad._current_level", "torch._C._get_default_device",
@@ -26,6 +28,9 @@ ELSEWHERE = {  # capture's file is above these; each is the text or the bits tha
         "torch._make_per_channel_quantized_tensor", "torch._make_per_tensor_quantized_tensor",
     },  # a quantised tensor from its parts
 }  # fmt: skip
+INSTEAD = {  # what older torch has instead, and this one has not
+    "torch._C._dynamo.eval_frame.set_code_exec_strategy": "torch._C._dynamo.eval_frame.skip_code",
+}
 NOW = [one for one in internals.LISTED.values() if one.is_there]
 
 
@@ -67,7 +72,7 @@ import torch
 from torch import nn
 import fxdebug
 
-fxdebug.fx_debug(nn.ReLU(), torch.ones(1)).calls[0].status  # imports what has no private names; capture is imported anew
+fxdebug.fx_debug(nn.ReLU(), torch.ones(1)).calls[0].status  # capture alone is imported anew
 
 class Block(nn.Module):
     def __init__(self):
@@ -142,5 +147,8 @@ def test_without_it_a_run_is_a_tree_and_says_what_it_lost(
     assert found["equal"]
     statuses = {"graphs": [None], "verification": ["recorded"]}
     assert found["statuses"] == statuses.get(one.loses, ["verified"])
-    assert [note for note in found["notes"] if one.name in note] == found["notes"]
-    assert len(found["notes"]) == bool(one.without)
+    notes = found["notes"]
+    assert isinstance(notes, list)
+    other = INSTEAD.get(one.name)
+    assert all(one.name in note or (other is not None and other in note) for note in notes)
+    assert len(notes) == bool(one.without or other)

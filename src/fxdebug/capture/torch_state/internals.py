@@ -155,6 +155,10 @@ dispatch_tls_is_dispatch_key_included: Callable[[Any], bool] = _detail(
 )
 PRE_DISPATCH = _detail("torch._C:DispatchKey.PreDispatch", "the key of early tracing", None, _AS_A_RUN)
 PROXY = _detail("torch._C:_TorchDispatchModeKey.PROXY", "the key of tracing with proxies", None, _AS_A_RUN)
+if PRE_DISPATCH is None:
+    dispatch_tls_is_dispatch_key_included = _false
+if PROXY is None:
+    get_dispatch_mode = get_dispatch_mode_pre_dispatch = _none
 is_exporting: Callable[[], bool] = _find("torch.compiler:is_exporting", "does torch.export run, from 2.7 on", _false)
 is_tracing: Callable[[], bool] = _find("torch._C:_is_tracing", "does torch.jit.trace run", torch.jit.is_tracing)
 _SEEN_BY_JIT = "torch.jit.trace notes what fxdebug asks of tensors"
@@ -209,6 +213,8 @@ COMPILED = "torch._dynamo.eval_frame"
 """The module whose ``_maybe_set_eval_frame`` is told of each compiled region; imported by who compiles, not by us."""
 COMPILES_NOTHING = "torch._dynamo.backends.debugging"
 """The home of the backend ``eager``."""
+WRAPPED = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
+"""The attribute of dynamo's callbacks that holds the one inside, the backend innermost; another name in torch 2.8."""
 OPTIMIZED = "torch._dynamo"
 """The home of ``OptimizedModule``, what ``torch.compile`` makes of a module."""
 
