@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 import fxdebug
-from fxdebug import Trace, fx_debug
-from support.asked import Model
+from fxdebug import Trace
+from support.asked import run
 
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    torch.manual_seed(0)
-    return fx_debug(Model(), torch.tensor([[1, 2, 3]]), save=tmp_path_factory.mktemp("run"))
+    return run(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module", params=["as it ran", "loaded"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 from torch import nn
+
+from fxdebug import Trace, fx_debug
 
 
 class Attention(nn.Module):
@@ -34,6 +37,11 @@ class Model(nn.Module):
         for layer in self.layers:
             x = x + layer(x)
         return self.head(x).log()  # NaN where it is negative
+
+
+def run(folder: Path) -> Trace:
+    torch.manual_seed(0)
+    return fx_debug(Model(), torch.tensor([[1, 2, 3]]), save=folder)
 
 
 def ids(found: list) -> list[str]:

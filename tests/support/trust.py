@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -118,9 +117,7 @@ def _caches_off(model: Any) -> bool:
 @contextlib.contextmanager
 def _seeded() -> Iterator[None]:
     """A block with random numbers, and globals of the traps, that are the same every time."""
-    vars(sys.modules["traps"]).pop("G", None)
-    if hasattr(traps.Trap, "log"):
-        del traps.Trap.log
+    traps.fresh_globals()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         random.seed(1)

@@ -39,11 +39,15 @@ class Ported(nn.Module):
         return {"hidden": x, "logits": self.classify(self.last(x))}
 
 
-def shown(comparison: Comparison, **options: object) -> str:
-    """The screen with line numbers left out: those of this file change."""
+def on_screen(comparison: Comparison, **options: object) -> str:
     from fxdebug.exports.comparison_text import screen
 
-    return re.sub(r"(?<=\.py:)\d+", "‹line›", screen(comparison, **{"width": 80, "color": False, **options})) + "\n"
+    return screen(comparison, **{"width": 80, "color": False, **options}) + "\n"
+
+
+def shown(comparison: Comparison, **options: object) -> str:
+    """The screen with line numbers left out: those of the tests' files change."""
+    return re.sub(r"(?<=\.py:)\d+", "‹line›", on_screen(comparison, **options))
 
 
 # The screen ----------------------------------------------------------------------------------------
@@ -72,7 +76,7 @@ def test_a_port_with_other_names_shows_what_has_no_counterpart_folded(golden):
 
 def test_the_screen_fits_into_the_columns_there_are(different):
     for width in (60, 80, 120):
-        assert max(map(len, shown(different, width=width).splitlines())) <= width
+        assert max(map(len, on_screen(different, width=width).splitlines())) <= width
     assert "h = F.gelu(self.up(self.norm(x)))" in shown(different, width=120)
 
 
