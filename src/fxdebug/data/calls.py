@@ -249,11 +249,11 @@ class CallTree:
         self.explain = explain
         self._calls = [weakref.ref(call) for call in calls]
         self._fields = [vars(call) for call in calls]
-        self._below: dict[int, list[int]] = {}
+        self._below: list[list[int]] = [[] for _ in calls]
         self._notes_of: dict[int, list[Note]] = {}
         for call in calls:
             if call.parent_index is not None:
-                self._below.setdefault(call.parent_index, []).append(call.index)
+                self._below[call.parent_index].append(call.index)  # of a damaged file: IndexError
             object.__setattr__(call, "_tree", self)
         for note in notes:
             if note.call is not None:
@@ -271,7 +271,7 @@ class CallTree:
 
     def children(self, index: int) -> tuple[Call, ...]:
         """The calls made directly inside one, in execution order."""
-        return tuple([self.call(below) for below in self._below.get(index, ())])
+        return tuple([self.call(below) for below in self._below[index]])
 
     def notes_of(self, index: int) -> tuple[Note, ...]:
         """What had to be said about a call."""
