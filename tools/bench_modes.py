@@ -13,7 +13,7 @@ from typing import Any
 
 from bench_models import Inputs
 from fxdebug import fx_debug, model_addition_debugger_context
-from fxdebug.capture.explain import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_patterns
 
 Mode = Callable[[Any, Inputs, str], object]  # runs the model once; the string is an empty folder to write to
 

@@ -8,8 +8,8 @@ from torch import nn
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.data.values import Value
-from fxdebug.nonfinite import judge, masking
-from fxdebug.stats import measure
+from fxdebug.operators.nonfinite import judge, masking
+from fxdebug.stats.measure import measure
 from support.bodies import Body, kinds
 
 

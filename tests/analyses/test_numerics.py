@@ -14,7 +14,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.apps import cli
+from fxdebug.apps.cli import main
 from support import numerics_cases
 from support.bodies import Body, Runs, kinds
 from support.healthy import ADVISED, NOT_HEALTHY
@@ -215,11 +215,11 @@ def test_the_command_prints_findings_worst_first_and_its_status_tells(tmp_path, 
     trace = fx_debug(*planted("gpt2", numerics_cases.log_of_zero)(), save=broken)
     fx_debug(*mlp(), save=well)
     fx_debug(Body(lambda x: x * 1e6), torch.ones(2), save=advised)
-    assert [cli.main(["check", str(path)]) for path in (broken, well, advised, tmp_path / "none")] == [1, 0, 0, 2]
+    assert [main.main(["check", str(path)]) for path in (broken, well, advised, tmp_path / "none")] == [1, 0, 0, 2]
     out = capsys.readouterr().out
     assert out.startswith("error: transformer.h.1.mlp#0/log  numerics_cases.py:")
     assert all(len(line) <= 80 for line in out.splitlines())
-    assert cli.main(["check", str(broken), "--json"]) == 1
+    assert main.main(["check", str(broken), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads(json.dumps(trace.check().as_json())) and not told["healthy"]
     assert told["findings"][0]["op"] == "log" and told["findings"][0]["value"]["neginf"] == 96

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import fxdebug
-from fxdebug.apps import cli
+from fxdebug.apps.cli import main
 from fxdebug.apps.pytest_plugin import file_name
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +111,7 @@ def test_from_no_golden_trace_to_a_planted_change(inner, capsys):
         )
     run(inner, "--fxdebug-update").stdout.fnmatch_lines([f"{GOLDEN}  8 calls, * KiB, changed"])
     run(inner).assert_outcomes(passed=1)
-    assert cli.main(["show", str(inner.path / GOLDEN)]) == 0
+    assert main.main(["show", str(inner.path / GOLDEN)]) == 0
     assert "Sequential  8 calls" in capsys.readouterr().out
 
 

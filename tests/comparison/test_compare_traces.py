@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import UsageError, compare, fx_debug
-from fxdebug.comparison import KINDS
-from fxdebug.comparison.closeness import tolerance_of
+from fxdebug import compare, fx_debug
+from fxdebug.comparison.result import KINDS
+from fxdebug.comparison.tolerance import tolerance_of
+from fxdebug.errors import UsageError
 from support.blocks import Model, X, changed, model, run
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.comparison.closeness import error_between, tolerance_of
+from fxdebug.comparison.tolerance import error_between, tolerance_of
 from fxdebug.data.values import Stats, sample_positions
 from support.blocks import changed, run
 

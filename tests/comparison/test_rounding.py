@@ -17,8 +17,8 @@ from faults.bench import FAULTS
 from faults.case import plant, port
 from faults.judge import plain, traced
 from faults.originals import inputs_of, reference
-from fxdebug import Stats
 from fxdebug.comparison.rounding import copied
+from fxdebug.data.values import Stats
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # BERT's three projections are one in its port, GPT-2's one (a Conv1D, which holds its weight transposed) are three.

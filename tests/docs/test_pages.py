@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from fxdebug.api.trace import Trace
-from fxdebug.apps import cli
+from fxdebug.apps.cli import main
 from fxdebug.data.calls import Call, Failure, Note, Parameter
-from fxdebug.data.graphs import Body, Explanation, Graph, Guard, Op, Ref
+from fxdebug.data.graphs import CallGraph, Graph, Guard, Op, Ref, RunGraphs
 from fxdebug.data.values import Group, Inputs, Outputs, Sharding, Stats, Thing, Value
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def commanded(block: Block) -> str:
         program, *arguments = shlex.split(line.removeprefix("$ "))
         assert line.startswith("$ ") and program == "fxdebug", f"only '$ fxdebug …' can be run here: {line}"
         with contextlib.redirect_stdout(printed):
-            assert cli.main(arguments) == 0, f"{line} failed"
+            assert main.main(arguments) == 0, f"{line} failed"
     return printed.getvalue()
 
 
@@ -102,7 +102,7 @@ def checked(line: str) -> None:
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(arguments) <= set(targets), f"no such target: {line}"
     elif program == "fxdebug":
-        cli.parser().parse_args(arguments)
+        main.parser().parse_args(arguments)
     elif program == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert set(re.findall(r"\[(\w+)\]", line)) <= set(extras), f"no such extra: {line}"
@@ -172,7 +172,7 @@ def test_links_of_a_page_lead_to_files(page):
 @pytest.mark.parametrize(
     "record",
     [Trace, Call, Value, Stats, Parameter, Failure, Note, Sharding, Group, Thing, Inputs, Outputs]
-    + [Explanation, Body, Graph, Op, Ref, Guard],
+    + [RunGraphs, CallGraph, Graph, Op, Ref, Guard],
 )
 def test_every_field_of_a_record_is_described(record):
     page = (ROOT / "docs" / "trace-format.md").read_text(encoding="utf-8")
@@ -186,7 +186,7 @@ def test_every_field_of_a_record_is_described(record):
 
 def test_the_readme_names_every_command():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [c.function.__name__ for c in cli.COMMANDS if f"fxdebug {c.function.__name__}" not in text] == []
+    assert [c.function.__name__ for c in main.COMMANDS if f"fxdebug {c.function.__name__}" not in text] == []
 
 
 def test_the_readme_says_what_ci_runs():
@@ -198,7 +198,7 @@ def test_the_readme_says_what_ci_runs():
 
 
 def test_the_changelog_begins_with_this_version():
-    from fxdebug import __version__
+    from fxdebug.version import __version__
 
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == __version__
@@ -238,4 +238,4 @@ def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkey
     assert "113 of 113 calls have a verified graph, " in done.stdout
     for command in re.findall(r"^  fxdebug (.*)$", done.stdout, re.MULTILINE):  # what to try next works
         monkeypatch.chdir(tmp_path)
-        assert cli.main(shlex.split(command)) == 0, command
+        assert main.main(shlex.split(command)) == 0, command

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import SaveError, Trace, UsageError, fx_debug
+from fxdebug import Trace, fx_debug
+from fxdebug.errors import SaveError, UsageError
 from fxdebug.exports.registry import EXPORTERS, exporter
 from support.trees import Does, linear, ones
 

@@ -18,11 +18,14 @@ import pytest
 import fxdebug
 from fxdebug import api
 from fxdebug.analyses.findings import Finding, Findings
-from fxdebug.analyses.twin import Shadow
+from fxdebug.analyses.precision_loss import Shadow
 from fxdebug.api import comparison, trace
-from fxdebug.comparison import Measures, Row, Side
-from fxdebug.exports import comparisons, registry
-from fxdebug.graph import Edge, Node
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.result import Row, Side
+from fxdebug.exports import registry
+from fxdebug.exports.comparison import exporters
+from fxdebug.query.edges import Edge
+from fxdebug.query.network import Node
 
 SOURCE = Path(fxdebug.__file__).parent
 RETURNED = (api.Comparison, Row, Side, Measures, Finding, Findings, Shadow, Node, Edge)  # what public functions return
@@ -123,7 +126,7 @@ def test_public_signatures_name_their_options() -> None:
 def test_the_options_of_export_are_those_of_the_exporters() -> None:
     for table, options in (
         (registry.EXPORTERS, trace.ExportOptions),
-        (comparisons.EXPORTERS, comparison.ExportOptions),
+        (exporters.EXPORTERS, comparison.ExportOptions),
     ):
         known = {name for suffix in table for name in inspect.signature(registry.exporter(suffix, table)).parameters}
         assert set(options.__annotations__) == known - {"trace", "comparison", "path"}

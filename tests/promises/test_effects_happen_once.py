@@ -29,8 +29,8 @@ from torch import nn
 from torch.backends import cudnn
 
 from fxdebug import fx_debug
-from fxdebug.capture import reach
-from fxdebug.capture.explain import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.replay import reachable
 
 Count = Callable[[], Any]
 
@@ -355,7 +355,7 @@ def test_what_a_callback_does_that_a_body_is_given_happens_once() -> None:
 
 
 def test_a_body_is_not_run_again_where_more_is_held_than_could_be_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "MOST", 50)
+    monkeypatch.setattr(reachable, "MOST", 50)
     held = [[] for _ in range(100)]
     rows: list[int] = []
 
@@ -385,7 +385,7 @@ def test_other_models_that_a_method_remembers_are_no_part_of_this_one() -> None:
     models = [Remembering() for _ in range(20)]
     for model in models:
         model(torch.ones(2, 3))
-    found = reach.Reach(models[-1])
+    found = reachable.ReachableObjects(models[-1])
     assert [held for held in found.mappings if held is models[-1].linear.__dict__]
     assert not [held for held in found.mappings for other in models[:-1] if held is other.linear.__dict__]
     assert [call.status for call in fx_debug(models[-1], torch.ones(2, 3)).calls] == ["verified", "verified"]

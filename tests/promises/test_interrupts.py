@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.explain import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_patterns
 
 OURS = os.path.dirname(fxdebug.__file__)
 MOMENTS = int(os.environ.get("FXDEBUG_INTERRUPTS", "60"))  # of some thousands: after a change, try all of them once

@@ -12,7 +12,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
-from fxdebug.stats import measure
+from fxdebug.stats.measure import measure
 
 
 class Block(nn.Module):

@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
-from fxdebug.capture.aside import aside
+from fxdebug.capture.torch_state.untracked import untracked
 from support.trees import Does, calls, linear, ones, tree
 
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
@@ -184,7 +184,7 @@ def test_after_a_model_without_end(tool: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("where", ["_enter", "_leave", "_outputs", "_inputs", "say"])
 def test_after_an_interruption_of_our_own_work(tool: str, where: str, tmp_path: Path) -> None:
-    from fxdebug.capture.recorder import Recorder
+    from fxdebug.capture.recorder.recorder import Recorder
 
     model = Model()
     count, original = [0], getattr(Recorder, where)
@@ -212,7 +212,7 @@ def test_after_a_disk_that_fails(tool: str, tmp_path: Path) -> None:
             run(tool, model, tmp_path / "file")
         full = OSError(28, "No space left on device")
         with (
-            mock.patch("fxdebug.store.writer._write", side_effect=full),
+            mock.patch("fxdebug.store.tensors.safetensors_file._write", side_effect=full),
             mock.patch("fxdebug.store.deep_json.put", side_effect=full),
             pytest.raises(fxdebug.SaveError, match="No space left"),
         ):
@@ -537,8 +537,8 @@ def test_explaining_a_run_puts_back_what_was_kept_quiet() -> None:
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_a_run_that_is_over_lets_go_of_its_recorder_without_a_collection(graph: bool) -> None:
-    from fxdebug.capture.frame import Frame
-    from fxdebug.capture.recorder import Recorder
+    from fxdebug.capture.recorder.frame import Frame
+    from fxdebug.capture.recorder.recorder import Recorder
 
     def alive() -> list[Any]:
         return [thing for thing in gc.get_objects() if type(thing) in (Recorder, Frame)]
@@ -571,7 +571,7 @@ def _deeper(frames: int) -> None:
     if frames:
         _deeper(frames - 1)
     else:
-        with aside():
+        with untracked():
             pass
 
 

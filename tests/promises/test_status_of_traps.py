@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 import fxdebug
-from fxdebug.capture.explain import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_patterns
 from support.reasons import guards_of, reason_of
 from zoo import traps
 

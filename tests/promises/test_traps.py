@@ -8,10 +8,11 @@ import random
 import pytest
 import torch
 
-from fxdebug.capture.explain import Explainer, forget_patterns
-from fxdebug.capture.recording import Options
-from fxdebug.capture.run import OneRun
-from fxdebug.capture.standin import count_alive
+from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.placeholder_tensor import count_alive
+from fxdebug.capture.graphs.verify import GraphVerifier
+from fxdebug.capture.runs.build_trace import Options
+from fxdebug.capture.runs.once import SingleRun
 from support import audit
 from support.same import difference
 from zoo import traps
@@ -41,7 +42,7 @@ def test_trap(name: str, grad: bool) -> None:
         after = torch.get_rng_state(), random.getstate()
         seed()
         traps.fresh_globals()
-        with audit.keeping() as kept, OneRun(module, Options(graph=True)) as run:
+        with audit.keeping() as kept, SingleRun(module, Options(graph=True)) as run:
             output = module(x)
     assert difference(expected, output) is None
     recorder = run._recorder
@@ -49,7 +50,7 @@ def test_trap(name: str, grad: bool) -> None:
     state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     attributes = dict(vars(module))
     bodies = [recorder.bodies.by_index[index] for index in sorted(recorder.bodies.by_index)]
-    explained = Explainer(module, list(module.modules()), recorder.values, frozenset()).explain(bodies)
+    explained = GraphVerifier(module, list(module.modules()), recorder.values, frozenset()).explain(bodies)
     assert (torch.equal(torch.get_rng_state(), after[0]), random.getstate() == after[1]) == (True, True)
     assert vars(module).keys() == attributes.keys()
     assert all(vars(module)[key] is held for key, held in attributes.items())
@@ -94,11 +95,11 @@ def test_the_audit_notices_a_wrong_graph() -> None:
             return x * 2.0 + 1.0
 
     module, x = Scaled(), torch.randn(3, 8)
-    with audit.keeping() as kept, OneRun(module, Options(graph=True)) as run:
+    with audit.keeping() as kept, SingleRun(module, Options(graph=True)) as run:
         module(x)
     bodies = run._recorder.bodies
     assert bodies is not None
-    (explained,) = Explainer(module, [module], run._recorder.values, frozenset()).explain([bodies.by_index[0]])
+    (explained,) = GraphVerifier(module, [module], run._recorder.values, frozenset()).explain([bodies.by_index[0]])
     assert explained.status == "verified" and explained.pattern is not None
     assert audit.problem_with(explained, kept) is None
     first = explained.pattern.nodes[0]

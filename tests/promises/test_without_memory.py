@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.explain import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_patterns
 
 
 def fake() -> contextlib.AbstractContextManager[Any]:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from fxdebug import NotFound, UsageError, fx_debug
-from fxdebug.apps import cli
+from fxdebug import fx_debug
+from fxdebug.apps.cli import main
+from fxdebug.errors import NotFound, UsageError
 from support import asked as asked_model
 from support.asked import ids
 from support.trees import Does, linear, ones
@@ -182,7 +183,7 @@ def test_a_thing_of_another_run_is_not_taken_for_one_of_this(trace):
 def test_find_in_the_shell_answers_as_in_python(trace, capsys, arguments):
     options = {arguments[i].removeprefix("--"): arguments[i + 1] for i in range(len(arguments) % 2, len(arguments), 2)}
     path = arguments[0] if len(arguments) % 2 else None
-    assert cli.main(["find", str(trace.folder), *arguments]) == 0
+    assert main.main(["find", str(trace.folder), *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     expected = trace.find(path, **options)
     assert [line.split()[0] for line in lines] == [*ids(expected), str(len(expected))]
@@ -190,7 +191,7 @@ def test_find_in_the_shell_answers_as_in_python(trace, capsys, arguments):
 
 
 def test_operations_in_the_shell_have_their_numbers_status_and_line(trace, capsys):
-    assert cli.main(["find", str(trace.folder), "--ops", "log"]) == 0
+    assert main.main(["find", str(trace.folder), "--ops", "log"]) == 0
     line, count = capsys.readouterr().out.splitlines()
     nan = trace.node("Model#0/log").stats.nan
     assert line.split() == [
@@ -200,8 +201,8 @@ def test_operations_in_the_shell_have_their_numbers_status_and_line(trace, capsy
 
 
 def test_finding_nothing_is_exit_status_1_and_a_mistake_2(trace, capsys):
-    assert cli.main(["find", str(trace.folder), "--where", "absmax > 1e9"]) == 1
+    assert main.main(["find", str(trace.folder), "--where", "absmax > 1e9"]) == 1
     assert capsys.readouterr().out == "0 found\n"
-    assert cli.main(["find", str(trace.folder), "--ops", "sofmax"]) == 2
+    assert main.main(["find", str(trace.folder), "--ops", "sofmax"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("fxdebug: no operation 'sofmax' in this trace")

@@ -19,8 +19,7 @@ from torch import nn
 import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.data.graphs import refs_in
-from fxdebug.graph import Network
-from fxdebug.query import network
+from fxdebug.query.network import Network, network_of
 from support.trees import Does, linear, ones
 from zoo import zoo_sample
 
@@ -270,7 +269,7 @@ def test_in_any_model_values_flow_forward_from_who_has_them_to_who_asks_for_them
     entries = [(name, build) for name, build in zoo_sample.entries(whole=False) if name.startswith(f"{group}/")]
     assert entries
     for name, build in entries:
-        assert inconsistencies(network(traced(build))) == [], name
+        assert inconsistencies(network_of(traced(build))) == [], name
 
 
 def inconsistencies(net: Network) -> list[str]:

@@ -7,7 +7,8 @@ import re
 import networkx as nx
 import pytest
 
-from fxdebug import NotFound, fx_debug
+from fxdebug import fx_debug
+from fxdebug.errors import NotFound
 from support.asked import ids
 from support.trees import Does, linear, ones
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fxdebug import fx_debug
-from fxdebug.predicate import FACTS, compiled
+from fxdebug.query.where import FACTS, compiled
 from support.trees import Does
 
 

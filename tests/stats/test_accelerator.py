@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import fxdebug.capture.numbers
+import fxdebug.capture.sight
+import fxdebug.capture.staging
 import pytest
 import torch
 from hypothesis import given, settings
 from torch import nn
 
-import fxdebug.capture.numbers
-import fxdebug.capture.sight
-import fxdebug.capture.staging
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.values import Values
+from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.values import Stats
-from fxdebug.stats import elsewhere, measure, sums
-from fxdebug.stats.measure import flat_of
+from fxdebug.stats import accelerator, cpu_sums
+from fxdebug.stats.measure import flat_of, measure
 from support.measured import COMPLEX, FLOATS, INTEGERS, SHAPES_OF_DATA, assert_close, exact, listed, precision, tensors
 from support.sweep import examples
 
@@ -58,10 +58,10 @@ class Watched(nn.Module):
 def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -> tuple[Trace, Counter[str]]:
     """A trace, and what waited for the device during the run; ``fetched`` are the copies to the host after it."""
     model = Watched(body)
-    settle, array_of, cpu, tolist = Values.settle, sums.array_of, torch.Tensor.cpu, torch.Tensor.tolist
+    settle, array_of, cpu, tolist = ValueTable.settle, cpu_sums.array_of, torch.Tensor.cpu, torch.Tensor.tolist
     running = True
 
-    def settled(self: Values) -> None:
+    def settled(self: ValueTable) -> None:
         nonlocal running
         if running:
             running = False
@@ -79,10 +79,10 @@ def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -
         return method
 
     with (
-        mock.patch.object(Values, "settle", settled),
+        mock.patch.object(ValueTable, "settle", settled),
         mock.patch.object(torch.Tensor, "cpu", counted("cpu", cpu)),
         mock.patch.object(torch.Tensor, "tolist", counted("tolist", tolist)),
-        mock.patch.object(sums, "array_of", counted("memory was read", array_of)),
+        mock.patch.object(cpu_sums, "array_of", counted("memory was read", array_of)),
         mock.patch.object(fxdebug.capture.numbers, "is_elsewhere", lambda tensor: far),
         mock.patch.object(fxdebug.capture.sight, "is_elsewhere", lambda tensor: far),
         mock.patch.dict(fxdebug.capture.sight._forms, clear=True),
@@ -162,7 +162,7 @@ def test_under_inference_mode_values_are_told_apart_by_their_numbers_all_the_sam
 
 def there(tensor: torch.Tensor) -> Stats:
     flat, repeats = flat_of(tensor)
-    return elsewhere.measured(flat, repeats) if flat.numel() else measure(tensor)
+    return accelerator.measured(flat, repeats) if flat.numel() else measure(tensor)
 
 
 @given(tensors(FLOATS))
@@ -176,7 +176,7 @@ def test_many_elements_are_measured_as_on_the_cpu(kind) -> None:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    for size in (1 << 17, elsewhere.ROW + 5, 2 * elsewhere.ROW):
+    for size in (1 << 17, accelerator.ROW + 5, 2 * accelerator.ROW):
         tensor = torch.from_numpy(SHAPES_OF_DATA[kind](rng, size)).to(torch.float32)
         assert_close(there(tensor), measure(tensor), 2.0**-22)
 
@@ -184,14 +184,14 @@ def test_many_elements_are_measured_as_on_the_cpu(kind) -> None:
 def test_without_float64_on_the_device_the_digits_are_those_of_float32() -> None:
     """As on MPS; the sums of rows are then made 1024 numbers at a time."""
     tensor = 5 + 1e-3 * torch.randn(100_003, generator=torch.Generator().manual_seed(0))
-    row = elsewhere.measured_rows(tensor.view(1, -1), torch.float32)
+    row = accelerator.measured_rows(tensor.view(1, -1), torch.float32)
     assert row.dtype is torch.float32
-    assert_close(elsewhere._stats(tensor.numel(), row[0].tolist()), measure(tensor), 2.0**-23)
+    assert_close(accelerator._stats(tensor.numel(), row[0].tolist()), measure(tensor), 2.0**-23)
 
 
 def test_tensors_wait_as_they_were_when_they_were_taken() -> None:
     found: list[Stats] = []
-    one = elsewhere.Elsewhere()
+    one = accelerator.DeviceBatch()
     tensor = torch.ones(4)
     one.take(tensor, 1, found.append)
     tensor.zero_()
@@ -201,11 +201,11 @@ def test_tensors_wait_as_they_were_when_they_were_taken() -> None:
 
 
 def test_more_than_there_is_room_for_is_measured_on_the_way() -> None:
-    one, found = elsewhere.Elsewhere(), {}
-    sizes = [1, 3, 3, 1000, elsewhere.ROW - 1, elsewhere.ROW, elsewhere.ROW + 1] * 7
+    one, found = accelerator.DeviceBatch(), {}
+    sizes = [1, 3, 3, 1000, accelerator.ROW - 1, accelerator.ROW, accelerator.ROW + 1] * 7
     for number, size in enumerate(sizes):
         one.take(torch.full((size,), float(number)), 1, lambda stats, number=number: found.update({number: stats}))
-        assert one._used <= elsewhere.ROOM
+        assert one._used <= accelerator.ROOM
     one.settle()
     assert {number: (stats.count, stats.mean) for number, stats in found.items()} == {
         number: (size, float(number)) for number, size in enumerate(sizes)
@@ -214,10 +214,10 @@ def test_more_than_there_is_room_for_is_measured_on_the_way() -> None:
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *COMPLEX])
 def test_other_dtypes_come_over_as_they_are(dtype) -> None:
-    from fxdebug.stats import measure_later
+    from fxdebug.stats.measure import measure_later
 
     for tensor in (torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype), torch.ones(1).to(dtype).expand(4)):
-        one, found = elsewhere.Elsewhere(), []
+        one, found = accelerator.DeviceBatch(), []
         one.take(torch.ones(3), 1, found.append)
         assert measure_later(tensor, one, found.append)
         one.settle()

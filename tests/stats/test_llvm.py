@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fxdebug.stats import compiled, machine, marking, sums
+from fxdebug.stats import cpu_sums, llvm, llvm_checksum, llvm_sums
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
-def loop(dtype: torch.dtype) -> compiled.Loop:
-    found = compiled.loop(dtype)
+def loop(dtype: torch.dtype) -> llvm_sums.Loop:
+    found = llvm_sums.loop(dtype)
     assert found is not None
     return found
 
@@ -79,28 +79,28 @@ def test_several_threads_run_a_loop_at_once():
 
 
 def test_other_dtypes_have_none():
-    assert [compiled.loop(dtype) for dtype in (torch.int32, torch.complex64, torch.float8_e5m2)] == [None] * 3
+    assert [llvm_sums.loop(dtype) for dtype in (torch.int32, torch.complex64, torch.float8_e5m2)] == [None] * 3
 
 
-def cannot(engine: machine.Engine, program: str) -> None:
+def cannot(engine: llvm.Engine, program: str) -> None:
     raise RuntimeError("no target for this processor")
 
 
-CACHED = (sums.loop_of, sums.marking_of, compiled.loop, marking.marking)
+CACHED = (cpu_sums.loop_of, cpu_sums.marking_of, llvm_sums.loop, llvm_checksum.marking)
 
 
 @pytest.mark.parametrize("why", ["not installed", "no code for this processor"])
 def test_without_it_statistics_are_taken_in_four_passes_and_marks_in_two(why, monkeypatch):
-    before = sums.sums_of(torch.arange(100.0))
+    before = cpu_sums.sums_of(torch.arange(100.0))
     for cached in CACHED:
         cached.cache_clear()
     with monkeypatch.context() as patched:
         if why == "not installed":
             patched.setitem(sys.modules, "llvmlite", None)
         else:
-            patched.setattr(machine.Engine, "__init__", cannot)
-        assert sums.loop_of(torch.float32) is None and sums.marking_of(torch.float32) is None
-        assert sums.sums_of(torch.arange(100.0)) == before
+            patched.setattr(llvm.Engine, "__init__", cannot)
+        assert cpu_sums.loop_of(torch.float32) is None and cpu_sums.marking_of(torch.float32) is None
+        assert cpu_sums.sums_of(torch.arange(100.0)) == before
     for cached in CACHED:
         cached.cache_clear()
-    assert sums.loop_of(torch.float32) is not None and sums.marking_of(torch.float32) is not None
+    assert cpu_sums.loop_of(torch.float32) is not None and cpu_sums.marking_of(torch.float32) is not None

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from fxdebug import fx_debug
 from fxdebug.data.values import Stats, pooled
-from fxdebug.stats import BLOCK, Unmeasurable, measure, measure_at_once, sums
+from fxdebug.stats import cpu_sums
+from fxdebug.stats.cpu_sums import BLOCK
+from fxdebug.stats.measure import Unmeasurable, measure, measure_at_once
 from support.measured import (
     COMPLEX,
     FLOATS,
@@ -40,10 +42,10 @@ FLOAT4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, 
 def as_the_recorder_does(request, monkeypatch):
     """Without the code that the extra ``fast`` makes, and with it."""
     if request.param == "by numpy":
-        for module in (sums, importlib.import_module("fxdebug.stats.measure")):
+        for module in (cpu_sums, importlib.import_module("fxdebug.stats.measure")):
             monkeypatch.setattr(module, "loop_of", lambda dtype: None)
     else:
-        assert sums.loop_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
+        assert cpu_sums.loop_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
     with torch.no_grad():
         yield
 
@@ -219,7 +221,7 @@ def test_zeros_of_both_signs_are_counted_in_any_block() -> None:
 
 def test_what_was_measured_in_inference_mode_first_does_not_hinder_later_ones() -> None:
     """Memory that is used again must not be an inference tensor: nothing else may write to it."""
-    sums.room.__init__()
+    cpu_sums.room.__init__()
     with torch.inference_mode():
         measure(torch.ones(BLOCK, dtype=torch.bfloat16))
     assert measure(torch.ones(BLOCK, dtype=torch.bfloat16)).mean == 1.0

@@ -15,8 +15,10 @@ import fxdebug
 from fxdebug.api.trace import Trace
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Value
-from fxdebug.store import deep_json, json_text, json_tree, load
-from fxdebug.store.records import item_from_json, item_to_json
+from fxdebug.store import deep_json
+from fxdebug.store.trace_json import trace_file
+from fxdebug.store.trace_json.records import item_from_json, item_to_json
+from fxdebug.store.transformers import json_text, write_tree
 
 DEEP = 30_000  # levels: more than any version of Python recurses in C
 
@@ -165,7 +167,7 @@ def deep_trace(levels: int, inside: int) -> Trace:
 @pytest.mark.parametrize("levels", [3, 1500])
 def test_a_tree_of_modules_of_any_depth_is_written_and_read(levels: int, tmp_path: Path) -> None:
     trace = deep_trace(levels, inside=levels)
-    tree = json_tree.standard_tree(trace, lambda value, path: {**json_tree.described(value), "value": []}, prune=True)
+    tree = write_tree.standard_tree(trace, lambda value, path: {**write_tree.described(value), "value": []}, prune=True)
     for write, name in ((json_text.write_full, "FULL_TENSORS"), (json_text.write_summary, "SUMMARY")):
         path = tmp_path / f"M_debug_tree_{name}.json"
         with path.open("w", encoding="utf-8") as file:
@@ -181,8 +183,8 @@ def test_a_tree_of_modules_of_any_depth_is_written_and_read(levels: int, tmp_pat
 
 def test_a_trace_with_containers_of_any_depth_is_written_and_read(tmp_path: Path) -> None:
     text = io.StringIO()
-    load.write(deep_trace(1, DEEP), text)
+    trace_file.write(deep_trace(1, DEEP), text)
     (tmp_path / "trace.json").write_text(text.getvalue())
     again = io.StringIO()
-    load.write(load.read(tmp_path / "trace.json"), again)
+    trace_file.write(trace_file.read(tmp_path / "trace.json"), again)
     assert again.getvalue() == text.getvalue()

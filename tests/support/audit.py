@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fxdebug.capture.aside import aside
-from fxdebug.capture.bodies import Bodies
-from fxdebug.capture.context import in_context
-from fxdebug.capture.explain import Explained
-from fxdebug.capture.fxgraph import Absent, Built
-from fxdebug.capture.interpreter import Executor, bindings
+from fxdebug.capture.graphs.to_fx import Absent, Built
+from fxdebug.capture.graphs.verify import VerifiedCall
+from fxdebug.capture.rerun.execute import Executor, bindings
+from fxdebug.capture.tape.run_taped import Bodies
+from fxdebug.capture.torch_state.grad_mode import in_context
+from fxdebug.capture.torch_state.untracked import untracked
 from support.same import bits, difference
 
 
@@ -121,10 +121,10 @@ def keeping() -> Iterator[dict[int, Kept]]:
     original = Bodies.run
 
     def run(self: Bodies, index: int, args: Any, kwargs: Any, line: Any = None) -> Any:
-        with aside():
+        with untracked():
             record = kept[index] = Kept(args, kwargs, self.by_index[index].module)
         output = original(self, index, args, kwargs, line)
-        with aside():
+        with untracked():
             record.finish(output)
         return output
 
@@ -139,7 +139,7 @@ class Wrong(Exception):
     """An executed graph is not what ran."""
 
 
-def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = None) -> Any:
+def executed(explained: VerifiedCall, kept: dict[int, Kept], built: Built | None = None) -> Any:
     """Run a verified graph on its call's inputs, children answered from ``kept``; its output."""
     assert explained.pattern is not None
     built = built or Built(explained.pattern)
@@ -178,7 +178,7 @@ def executed(explained: Explained, kept: dict[int, Kept], built: Built | None = 
         return output
 
 
-def problem_with(explained: Explained, kept: dict[int, Kept]) -> str | None:
+def problem_with(explained: VerifiedCall, kept: dict[int, Kept]) -> str | None:
     """How the executed graph differs from the native run, or ``None``: the audit of one verified call."""
     try:
         output = executed(explained, kept)
@@ -196,8 +196,8 @@ def _answered(x: Any) -> Any:
 
 def _bind(template: Any, thing: Any, slots: dict[int, Any]) -> None:
     """Bind what can be bound; opaque objects are passed over."""
-    from fxdebug.capture.coding import Struct, members_of
-    from fxdebug.capture.pattern import Slot
+    from fxdebug.capture.graphs.template import Slot
+    from fxdebug.capture.tape.encoding import Struct, members_of
 
     if type(template) is Slot:
         slots.setdefault(template.number, thing)

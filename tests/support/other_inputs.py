@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.context import in_context
-from fxdebug.capture.interpreter import Executor, bindings
+from fxdebug.capture.rerun.execute import Executor, bindings
+from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.errors import UsageError
 from support import audit
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.standin import count_alive
+from fxdebug.capture.graphs.placeholder_tensor import count_alive
 from support import audit
 from support.other_inputs import Others, others
 from support.same import difference

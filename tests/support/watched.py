@@ -18,10 +18,11 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.explain import Explained, Explainer, forget_patterns
-from fxdebug.capture.recording import Options
-from fxdebug.capture.run import OneRun
-from fxdebug.capture.standin import count_alive
+from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.placeholder_tensor import count_alive
+from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
+from fxdebug.capture.runs.build_trace import Options
+from fxdebug.capture.runs.once import SingleRun
 from support import audit
 from support.reasons import reason_of
 from support.same import difference
@@ -178,12 +179,12 @@ def _audited(make: Any, grad: bool, around: Any, kept_by_program: Any, method: s
     args, kwargs = arguments(inputs)
     seed()
     with torch.set_grad_enabled(grad), around():
-        with audit.keeping() as kept, OneRun(model, Options(graph=True)) as run:
+        with audit.keeping() as kept, SingleRun(model, Options(graph=True)) as run:
             getattr(model, method)(*args, **kwargs) if method != "forward" else model(*args, **kwargs)
         recorder = run._recorder
         assert recorder.bodies is not None
         bodies = [recorder.bodies.by_index[index] for index in sorted(recorder.bodies.by_index)]
-        explained = Explainer(model, list(model.modules()), recorder.values, kept_by_program).explain(bodies)
+        explained = GraphVerifier(model, list(model.modules()), recorder.values, kept_by_program).explain(bodies)
         names = {frame.index: f"{frame.site.path}#{frame.number}" for frame in recorder.frames}
         problems = {}
         for each in explained:
@@ -194,7 +195,7 @@ def _audited(make: Any, grad: bool, around: Any, kept_by_program: Any, method: s
     return problems
 
 
-def _problem(explained: Explained, kept: Any) -> str | None:
+def _problem(explained: VerifiedCall, kept: Any) -> str | None:
     try:
         return audit.problem_with(explained, kept)
     except Exception as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.data.values import Value
-from fxdebug.nonfinite import described
+from fxdebug.operators.nonfinite import described
 
 Severity: TypeAlias = Literal["error", "warning", "advice"]
 FindingKind: TypeAlias = Literal[

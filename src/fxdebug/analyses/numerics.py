@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxdebug.analyses import ranges
+from fxdebug.analyses import dtype_limits
 from fxdebug.analyses.findings import ADVICE, ERROR, WARNING, Checked, Finding, Findings, Severity, worst_first
-from fxdebug.analyses.lineage import (
-    Given,
-    Lineage,
-    Origin,
-    Results,
-    is_operation,
-    is_output,
-    literals_of,
-)
+from fxdebug.analyses.origins import Given, Lineage, Origin, Results, is_operation, is_output, literals_of
 from fxdebug.data.graphs import Ref
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.graph import Node
-from fxdebug.nonfinite import INF, MEANT, NAN, UNINITIALISED, Made, Verdict, broken, counted, judge, masking, unwritten
-from fxdebug.operations import CURES, UNFILLED, VIEWS, WRITES, is_probability, only_the_shape
-from fxdebug.query import network
+from fxdebug.operators.categories import CURES, UNFILLED, VIEWS, WRITES, is_probability, only_the_shape
+from fxdebug.operators.nonfinite import (
+    INF,
+    MEANT,
+    NAN,
+    UNINITIALISED,
+    Made,
+    Verdict,
+    broken,
+    counted,
+    judge,
+    masking,
+    unwritten,
+)
+from fxdebug.query.network import Node, network_of
 
 
 def check(trace: TraceData, *, tensors: bool = True) -> Findings:
@@ -39,11 +42,11 @@ def check(trace: TraceData, *, tensors: bool = True) -> Findings:
     >>> [(finding.kind, finding.severity, finding.node) for finding in check(trace)]
     [('input', 'error', 'Sequential#0/input_1')]
     """
-    net = network(trace)
+    net = network_of(trace)
     results = Results(net)
     position = {id: node.position for id, node in net.nodes.items()}
     nonfinite = NonFinites(trace, results)
-    found = [*nonfinite.findings(), *ranges.check(trace, results, tensors=tensors)]
+    found = [*nonfinite.findings(), *dtype_limits.check(trace, results, tensors=tensors)]
     return Findings(worst_first(found, position), _checked(trace, results))
 
 
@@ -86,7 +89,7 @@ class NonFinites:
     def findings(self) -> list[Finding]:
         """One for every origin that is a fault."""
         found = [self._finding(origin) for origin in self.lineage.origins]
-        return ranges.grouped([finding for finding in found if finding is not None], calls_only=True)
+        return dtype_limits.grouped([finding for finding in found if finding is not None], calls_only=True)
 
     # Judging -------------------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from fxdebug import comparison
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.files import load
 from fxdebug.api.trace import Trace
+from fxdebug.comparison import compare_traces
 
 
 def compare(
@@ -19,7 +19,7 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
 ) -> Comparison:
-    """Hold a run ``b`` against a reference ``a``: see :func:`fxdebug.comparison.compare`. Paths are loaded.
+    """Hold a run ``b`` against a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`. Paths are loaded.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
@@ -27,4 +27,4 @@ def compare(
     True
     """
     one, other = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
-    return Comparison.of(comparison.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance))
+    return Comparison.of(compare_traces.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from fxdebug.api.trace import Trace
-from fxdebug.comparison import ComparisonData
-from fxdebug.exports import comparison_text, comparisons, registry
+from fxdebug.comparison.result import ComparisonData
+from fxdebug.exports import registry
+from fxdebug.exports.comparison import exporters, text
 
 
 class ExportOptions(TypedDict, total=False):
@@ -49,14 +50,14 @@ class Comparison(ComparisonData):
         ...     fxdebug.compare(trace, trace).export(folder + "/relu.csv").name
         'relu.csv'
         """
-        return registry.export(self, Path(path), table=comparisons.EXPORTERS, **options)
+        return registry.export(self, Path(path), table=exporters.EXPORTERS, **options)
 
     def text(self, *, width: int | None = None, color: bool | None = None, fold: bool = True) -> str:
         """The screen of ``fxdebug compare``; ``width`` and ``color`` are the terminal's unless they are given."""
-        return comparison_text.screen(self, width=width, color=color, fold=fold)
+        return text.screen(self, width=width, color=color, fold=fold)
 
     def __str__(self) -> str:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return comparison_text.html(self)
+        return text.html(self)

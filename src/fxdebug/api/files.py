@@ -8,11 +8,11 @@ from pathlib import Path
 from fxdebug.api.trace import Trace
 from fxdebug.data.trace import TraceData, replaced
 from fxdebug.errors import LoadError
-from fxdebug.store import golden, journal, reference_tree
-from fxdebug.store import load as trace_file
-from fxdebug.store.folder import WORKING
 from fxdebug.store.rank_folders import rank_folder
-from fxdebug.store.saved import Saved
+from fxdebug.store.run_folder import WORKING
+from fxdebug.store.tensors.read import Saved
+from fxdebug.store.trace_json import golden, journal, trace_file
+from fxdebug.store.transformers import read_tree
 
 
 def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
@@ -30,8 +30,8 @@ def _read(place: Path, rank: int | None) -> TraceData:
     if rank is not None:
         place = rank_folder(place, rank)
     if place.is_file():
-        if reference_tree.is_tree(place):
-            return reference_tree.read(place)
+        if read_tree.is_tree(place):
+            return read_tree.read(place)
         return trace_file.read(place)
     if (place / trace_file.FILE).exists():
         return trace_file.read(place / trace_file.FILE)
@@ -44,10 +44,10 @@ def _read(place: Path, rank: int | None) -> TraceData:
     if left:
         trace = journal.recovered(left[-1])
         return replaced(trace, data=Saved((trace.folder or place).absolute()))
-    tree = reference_tree.find(place)
+    tree = read_tree.find(place)
     if tree is None:
         raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
-    return reference_tree.read(tree)
+    return read_tree.read(tree)
 
 
 def save_golden(trace: Trace, path: str | os.PathLike[str]) -> Path:

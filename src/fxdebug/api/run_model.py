@@ -13,11 +13,11 @@ from torch._tensor_str import PRINT_OPTS
 
 from fxdebug.api.run_store import RunStore
 from fxdebug.api.trace import Trace
-from fxdebug.capture import distributed
-from fxdebug.capture import progress as progress_line
-from fxdebug.capture.recording import Options
-from fxdebug.capture.run import run_once
-from fxdebug.capture.stop import StopOnNonFinite
+from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
+from fxdebug.capture.recorder import progress as progress_line
+from fxdebug.capture.runs.build_trace import Options
+from fxdebug.capture.runs.once import run_once
+from fxdebug.capture.torch_state import distributed
 from fxdebug.data.values import VALUES, Keeping
 from fxdebug.errors import UsageError
 from fxdebug.store.rank_folders import rank_folder

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.api.trace import Trace
-from fxdebug.capture.values import complete
+from fxdebug.capture.tensors.value_table import complete
 from fxdebug.data.values import Keeping, Value
 from fxdebug.errors import SaveError
-from fxdebug.store.folder import Workplace, next_shard, publish, publishing
-from fxdebug.store.journal import Journal
-from fxdebug.store.kept import Kept
-from fxdebug.store.load import moved
-from fxdebug.store.printed import Printer
 from fxdebug.store.run_files import write_run
-from fxdebug.store.samples import Samples
-from fxdebug.store.saved import Saved
-from fxdebug.store.tensors import Shards
+from fxdebug.store.run_folder import StagingFolder, next_shard, publish, publishing
+from fxdebug.store.tensors.keep import RunData
+from fxdebug.store.tensors.read import Saved
+from fxdebug.store.tensors.shards import Shards
+from fxdebug.store.trace_json.journal import Journal
+from fxdebug.store.trace_json.samples import Samples
+from fxdebug.store.trace_json.trace_file import moved
+from fxdebug.store.transformers.print_tensor import Printer
 
 
 class RunStore:
@@ -28,9 +28,9 @@ class RunStore:
     def __init__(self, folder: Path | None, values: Keeping, budget: int) -> None:
         self.folder = folder
         # where the run is written: it becomes the folder, or lives as long as the trace
-        self.place: Workplace | None = None
+        self.place: StagingFolder | None = None
         self.shards: Shards | None = None
-        self.kept: Kept | None = None
+        self.kept: RunData | None = None
         self.samples: Samples | None = None
         self._journal: Journal | None = None
         if folder is not None or values != "stats":
@@ -45,12 +45,12 @@ class RunStore:
 
     def _keep(self, folder: Path | None, values: Keeping, budget: int) -> None:
         if folder is not None or values == "tensors":
-            self.place = Workplace(folder)
+            self.place = StagingFolder(folder)
         if values == "tensors" and self.place is not None:
             self.shards = Shards(self.place.path, budget=budget, first=next_shard(folder))
-            self.kept = Kept(self.place, words=False, bodies=self.shards)
+            self.kept = RunData(self.place, words=False, bodies=self.shards)
         elif values == "repr":
-            self.kept = Kept(Workplace(), text=True)
+            self.kept = RunData(StagingFolder(), text=True)
         elif values == "samples":
             self.samples = Samples()
 
@@ -88,7 +88,7 @@ class RunStore:
             error.trace = trace  # type: ignore[attr-defined]
             raise
 
-    def _publish(self, trace: Trace, folder: Path, place: Workplace, model: Any, prune: bool) -> Trace:
+    def _publish(self, trace: Trace, folder: Path, place: StagingFolder, model: Any, prune: bool) -> Trace:
         target = place.target or folder
         with publishing:
             try:

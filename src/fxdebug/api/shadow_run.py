@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.analyses import precision
-from fxdebug.analyses.twin import Shadow
+from fxdebug.analyses import precision_loss
+from fxdebug.analyses.precision_loss import Shadow
 from fxdebug.api.run_model import arguments, settings_of
 from fxdebug.api.trace import Trace
-from fxdebug.capture.shadow import twin_runs
+from fxdebug.capture.runs.shadow import twin_runs
 from fxdebug.errors import UsageError
 
 
@@ -44,4 +44,4 @@ def shadow(
     args, keywords = arguments(inputs, kwargs)
     settings = settings_of(values="stats", method="forward", prune=False)
     trace, errors = twin_runs(model, args, keywords, wide, settings, budget)
-    return precision.judged(Trace.of(trace), str(wide)[6:], errors.of_nodes, errors.of_calls, errors.notes)
+    return precision_loss.judged(Trace.of(trace), str(wide)[6:], errors.of_nodes, errors.of_calls, errors.notes)

@@ -8,22 +8,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from fxdebug import query
 from fxdebug.analyses import numerics
 from fxdebug.analyses.findings import Findings
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import NodeKind, Status
 from fxdebug.data.trace import TraceData
 from fxdebug.exports import html, registry, text
-from fxdebug.graph import Node
-from fxdebug.predicate import Shape
-from fxdebug.query import Place, Where
+from fxdebug.query import as_networkx, find, patterns, walk
+from fxdebug.query.names import Place, Where
+from fxdebug.query.network import Node
+from fxdebug.query.where import Shape
 from fxdebug.store import save_run
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from fxdebug.exports.dot import Coloring
+    from fxdebug.exports.graphviz.dot import Coloring
 
 
 class ExportOptions(TypedDict, total=False):
@@ -79,7 +79,9 @@ class Trace(TraceData):
         >>> [call.path for call in trace.find(type="ReLU")], [call.path for call in trace.find(where="min >= 0")]
         (['1'], ['', '1'])
         """
-        return query.find(self, path, type=type, dtype=dtype, shape=shape, status=status, source=source, where=where)
+        return find.find_calls(
+            self, path, type=type, dtype=dtype, shape=shape, status=status, source=source, where=where
+        )
 
     def ops(
         self,
@@ -104,7 +106,7 @@ class Trace(TraceData):
         >>> [node.op for node in fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2)).ops()]
         ['linear']
         """
-        return query.ops(
+        return find.find_ops(
             self, op, path=path, type=type, kind=kind, dtype=dtype, shape=shape, status=status, source=source,
             where=where,
         )  # fmt: skip
@@ -120,7 +122,7 @@ class Trace(TraceData):
         >>> trace.node("0").id, trace.node(trace.calls[1].outputs[0]).op
         ('0#0', 'relu')
         """
-        return query.node(self, place)
+        return walk.node_at(self, place)
 
     # Walking ---------------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class Trace(TraceData):
         >>> [node.kind for node in trace.upstream("0#0/relu")]
         ['placeholder', 'placeholder']
         """
-        return query.upstream(self, place, steps=steps)
+        return walk.upstream(self, place, steps=steps)
 
     def downstream(self, place: Place, *, steps: int | None = None) -> list[Node]:
         """Every node that depends on ``place``, in execution order; at most ``steps`` edges away.
@@ -146,7 +148,7 @@ class Trace(TraceData):
         >>> [node.kind for node in trace.downstream("0#0/relu", steps=2)]
         ['output', 'call_module']
         """
-        return query.downstream(self, place, steps=steps)
+        return walk.downstream(self, place, steps=steps)
 
     def producers(self, place: Place) -> list[Node]:
         """The nodes whose results ``place`` is given; for a call, those whose results are its arguments.
@@ -156,7 +158,7 @@ class Trace(TraceData):
         >>> [node.id for node in trace.producers("1")]
         ['0#0']
         """
-        return query.producers(self, place)
+        return walk.producers(self, place)
 
     def consumers(self, place: Place) -> list[Node]:
         """The nodes that are given the result of ``place``.
@@ -166,7 +168,7 @@ class Trace(TraceData):
         >>> [node.kind for node in trace.consumers("0")]
         ['placeholder']
         """
-        return query.consumers(self, place)
+        return walk.consumers(self, place)
 
     def between(self, start: Place, end: Place) -> list[Node]:
         """Every node on some way from ``start`` to ``end``, both included; empty if there is no way.
@@ -176,7 +178,7 @@ class Trace(TraceData):
         >>> len(trace.between("0", "1")), trace.between("1", "0")
         (5, [])
         """
-        return query.between(self, start, end)
+        return walk.nodes_between(self, start, end)
 
     def paths(self, start: Place, end: Place, *, limit: int = 100) -> list[list[Node]]:
         """Ways from ``start`` to ``end``, the shortest first, at most ``limit`` of them.
@@ -186,7 +188,7 @@ class Trace(TraceData):
         >>> [[node.op for node in way] for way in trace.paths("0#0/relu", "1#0/tanh")]
         [['relu', 'output', 'ReLU', 'placeholder', 'tanh']]
         """
-        return query.paths(self, start, end, limit=limit)
+        return walk.paths_between(self, start, end, limit=limit)
 
     def pattern(self, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
         """Where operations of these names follow one another along the flow of data, one node per name.
@@ -200,7 +202,7 @@ class Trace(TraceData):
         >>> [[node.path for node in match] for match in trace.pattern(["relu", "tanh"])]
         [['0', '1']]
         """
-        return query.pattern(self, names, within=within)
+        return patterns.find_patterns(self, names, within=within)
 
     # As networkx -----------------------------------------------------------------------------------
 
@@ -212,7 +214,7 @@ class Trace(TraceData):
         >>> len(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).graph)
         4
         """
-        return query.whole_graph(self)
+        return as_networkx.whole_graph(self)
 
     def graph_at(self, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
         """The graph with every call ``depth`` levels below the root as one node; ``ops=False``: modules only.
@@ -222,7 +224,7 @@ class Trace(TraceData):
         >>> list(trace.graph_at(ops=False).edges())
         [('0#0', '1#0')]
         """
-        return query.graph_at(self, depth, ops=ops)
+        return as_networkx.graph_at(self, depth, ops=ops)
 
     def subgraph(self, places: Iterable[Place]) -> nx.MultiDiGraph:
         """The graph of some nodes and the edges among them.
@@ -232,7 +234,7 @@ class Trace(TraceData):
         >>> list(trace.subgraph(trace.between("0", "1#0/tanh")).edges())
         [('0#0', '1#0/input_1'), ('1#0/input_1', '1#0/tanh')]
         """
-        return query.subgraph(self, places)
+        return as_networkx.subgraph(self, places)
 
     # What was kept, and where it goes --------------------------------------------------------------
 

@@ -11,18 +11,18 @@ from pathlib import Path
 from torch import nn
 
 from fxdebug.api.run_model import settings_of
-from fxdebug.capture import distributed
-from fxdebug.capture.forwards import EveryForward
-from fxdebug.capture.gradients import no_gradients
-from fxdebug.capture.recording import Options
+from fxdebug.capture.runs.build_trace import Options
+from fxdebug.capture.runs.every_forward import EveryForward
+from fxdebug.capture.torch_state import distributed
+from fxdebug.capture.torch_state.grad_mode import no_gradients
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.store.folder import Workplace, publish
-from fxdebug.store.journal import Journal
-from fxdebug.store.kept import Kept
 from fxdebug.store.run_files import write_standard
-from fxdebug.store.tensors import Files
+from fxdebug.store.run_folder import StagingFolder, publish
+from fxdebug.store.tensors.keep import RunData
+from fxdebug.store.tensors.read import Files
+from fxdebug.store.trace_json.journal import Journal
 
 
 @contextlib.contextmanager
@@ -66,13 +66,13 @@ class _StandardWriter:
         self._model, self._target, self._prune, self._use_repr = model, target, prune, use_repr
         self.closed = False
         # made now: a folder that cannot be written is told before the run
-        self._spare: Workplace | None = Workplace(target)
-        self._runs: dict[int, tuple[Kept, Files | None, list[Journal]]] = {}
+        self._spare: StagingFolder | None = StagingFolder(target)
+        self._runs: dict[int, tuple[RunData, Files | None, list[Journal]]] = {}
 
     def begin(self) -> Options:
-        place, self._spare = self._spare or Workplace(self._target), None
+        place, self._spare = self._spare or StagingFolder(self._target), None
         files = None if self._use_repr else Files(place.path)
-        kept = Kept(place, text=self._use_repr, bodies=files)
+        kept = RunData(place, text=self._use_repr, bodies=files)
         journals: list[Journal] = []
 
         def watching(name: str, values: list[Value]) -> tuple[Journal, ...]:

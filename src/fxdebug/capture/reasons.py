@@ -182,6 +182,8 @@ OTHER_ARGUMENTS = Reason("other-arguments", "the arguments of {operation} differ
 IN_OPERATION = Reason("in-operation", "{difference}, in {operation}", "recorded")
 VERSION_LACKS = Reason("version-lacks", "it cannot be run again on this version: {missing}", "recorded")
 GRAPH_DIFFERS = Reason("graph-differs", "its graph does not match what ran", "recorded")
+
+
 # What differs: within one of these.
 OTHER_TENSOR = Reason("other-tensor", "another tensor is passed", "within")
 NEW_TENSOR = Reason(
@@ -284,6 +286,13 @@ CALL_RUNS_OTHER = Reason("call-runs-other", "{module} in it does something else 
 RAISES = Reason("raises", "an operation raises {error}", "call.fx")
 NOT_CHECKED = Reason("not-checked", "it cannot be checked for these inputs ({error})", "call.fx")
 
-
 REASONS = {reason.key: reason for reason in list(globals().values()) if isinstance(reason, Reason)}
 """All of them, by key."""
+
+
+class CannotTrace(Exception):
+    """The symbolic trace is not what ran: ``reason`` says how."""
+
+    def __init__(self, reason: Words) -> None:
+        super().__init__(reason)
+        self.reason = reason

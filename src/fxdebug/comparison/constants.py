@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fxdebug.comparison.opnames import CONVOLUTIONS
+from fxdebug.operators.names import CONVOLUTIONS
 
 # What is left out is so: what decides what comes out, where switches stand in the order of their arguments.
 _POOLED = {"ceil_mode": "False", "count_include_pad": "True"}

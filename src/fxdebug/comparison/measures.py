@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from fxdebug.comparison.closeness import LEAST_MASK, error_between, like_a_mask, masked, size_of, spread, tolerance_of
+from fxdebug.comparison.tolerance import LEAST_MASK, error_between, like_a_mask, masked, size_of, spread, tolerance_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, sample_positions
 from fxdebug.errors import first_line

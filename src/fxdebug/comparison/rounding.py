@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fxdebug.comparison.closeness import masked, size_of, spread
-from fxdebug.comparison.opnames import ACTIVATIONS, CONVOLUTIONS, PIECES
-from fxdebug.comparison.steps import Given, Step
+from fxdebug.comparison.steps import Step, StepInput
+from fxdebug.comparison.tolerance import masked, size_of, spread
 from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS, FLOATS
+from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, PIECES
 
 EXACT = 1e-6  # weights are copied
 SIGMAS = 6.0  # standard deviations that a sum of roundings may be off by
@@ -100,7 +100,7 @@ def _least(dtype: str) -> float:
 # What operations make of errors --------------------------------------------------------------------
 
 
-def enlarged(step: Step, sides: Iterable[tuple[Given, Given]], a: Value) -> float | None:
+def enlarged(step: Step, sides: Iterable[tuple[StepInput, StepInput]], a: Value) -> float | None:
     """How many times larger errors may come out of a step than they went in; ``None`` where that is not known.
 
     Errors that rounding made point nowhere: a product makes of them what it makes of numbers of their size that

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from fxdebug import query
-from fxdebug.comparison.accusation import Blame
-from fxdebug.comparison.judge import Judge, Judged, comparable
-from fxdebug.comparison.mapping import ignored
+from fxdebug.comparison.diagnosis.finding import Cause
+from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.outputs import returned
 from fxdebug.comparison.measures import EQUAL, Measures
-from fxdebug.comparison.returned import returned
-from fxdebug.comparison.steps import Run, Step
-from fxdebug.comparison.verdict import How, Row, Side, Verdict
+from fxdebug.comparison.pairing.name_mapping import ignored
+from fxdebug.comparison.result import How, Row, Side, Verdict
+from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value, shape_text
+from fxdebug.query import network
 
 
 class Rows:
@@ -66,7 +66,7 @@ class Rows:
             side if one is None else None, "adds", math.inf, because=because, position=position,
         )  # fmt: skip
 
-    def finding(self, blame: Blame) -> Row:
+    def finding(self, blame: Cause) -> Row:
         """A finding as a row: in b's names, where b has it."""
         b = _of_step(blame.b, blame.value_b)
         a = _of_step(blame.a, blame.value_a)
@@ -94,7 +94,7 @@ class Rows:
 
     # All rows ------------------------------------------------------------------------------------
 
-    def all(self, findings: Sequence[Row], absorbed: dict[int, Blame]) -> list[Row]:
+    def all(self, findings: Sequence[Row], absorbed: dict[int, Cause]) -> list[Row]:
         """Every pair of calls and of operations in b's order, and what has no partner."""
         guilty: dict[int, Row] = {}
         for row in findings:
@@ -107,7 +107,7 @@ class Rows:
         rows += [row for row in findings if id(row) not in told]
         return sorted(rows, key=_in_order)
 
-    def _of_judged(self, judged: Judged, guilty: dict[int, Row], absorbed: dict[int, Blame]) -> Row:
+    def _of_judged(self, judged: StepResult, guilty: dict[int, Row], absorbed: dict[int, Cause]) -> Row:
         step = judged.step
         found = guilty.get(step.index)
         if found is not None and (found.path, found.op) == (step.call.path, step.op):
@@ -155,9 +155,9 @@ class Rows:
         side = self._side(self._a, call, value)
         return Row(call.path, None, None, call.source, side, None, "only_a", position=position)
 
-    def _side(self, run: Run, call: Call, value: Value | None) -> Side:
+    def _side(self, run: StepList, call: Call, value: Value | None) -> Side:
         """A call as a side of a row."""
-        id = query.network(run.trace).call_id(call)
+        id = network.network_of(run.trace).call_id(call)
         return Side(call.path, call, call.type, None, call.source, value, id)
 
     def _between(
@@ -223,7 +223,7 @@ class Rows:
         return found
 
 
-def _line(blame: Blame) -> str | None:
+def _line(blame: Cause) -> str | None:
     """The line in the body of the call to blame: of the operation, or where the call with the operation is made."""
     if blame.b is None:
         return blame.call.source
@@ -240,7 +240,7 @@ def _of_step(step: Step | None, value: Value | None) -> Side | None:
     return Side(step.call.path, step.call, step.call.type, step.op, step.node.source, value, step.node.id)
 
 
-def _last_steps(run: Run) -> list[int]:
+def _last_steps(run: StepList) -> list[int]:
     """For each call the last step in it: that is where it returned. Of one without steps, that of the one before."""
     calls = run.trace.calls
     last = [run.inside[call.index][-1].index if run.inside.get(call.index) else -1 for call in calls]

@@ -1,7 +1,7 @@
-"""A trace as one list of steps: what made which value from which, whatever module it was written in.
+"""The code of a call whose operations were not recorded: what it does between the calls that it makes.
 
-A :class:`Step` is an operation; of a call that has no graph, the call itself. Values are followed by
-their numbers, so modules around an operation, their names and their nesting play no part.
+A run with ``graph=False``, a trace read from the reference's files and what is opaque have calls only. A value that
+a call is given and that nobody returned was made by the code around it, of what that had at hand.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from fxdebug import query
-from fxdebug.comparison.closeness import same_numbers
 from fxdebug.comparison.constants import zero_below
-from fxdebug.comparison.glue import glue
-from fxdebug.comparison.opnames import (
+from fxdebug.comparison.tolerance import same_numbers
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import Op, Ref, text_of
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Item, Thing, Value, leaves
+from fxdebug.operators.names import (
     ADDING,
     CONVOLUTIONS,
     REORDERING,
@@ -26,14 +28,11 @@ from fxdebug.comparison.opnames import (
     family,
     shorter,
 )
-from fxdebug.data.calls import Call
-from fxdebug.data.graphs import Op, Ref, text_of
-from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Group, Item, Thing, Value, leaves
-from fxdebug.graph import Node
+from fxdebug.query import network
+from fxdebug.query.network import Node
 
 
-class Given(NamedTuple):
+class StepInput(NamedTuple):
     """A tensor that a step is given. ``memory``: not as it was made, but as another step left it."""
 
     argument: str
@@ -53,7 +52,7 @@ class Step:
     index: int
     node: Node
     name: str  # as :func:`~fxdebug.comparison.opnames.canonical` has it
-    inputs: tuple[Given, ...]
+    inputs: tuple[StepInput, ...]
     outputs: tuple[Value, ...]  # those it made
     constants: tuple[str, ...] = ()
     transparent: bool = False
@@ -76,12 +75,12 @@ class Step:
         return self.outputs or self.passed
 
     @property
-    def data(self) -> tuple[Given, ...]:
+    def data(self) -> tuple[StepInput, ...]:
         """What it is given, without weights."""
         return tuple([given for given in self.inputs if not given.weight])
 
     @property
-    def weights(self) -> tuple[Given, ...]:
+    def weights(self) -> tuple[StepInput, ...]:
         """The parameters and buffers it is given."""
         return tuple([given for given in self.inputs if given.weight])
 
@@ -96,7 +95,7 @@ def kindred(a: Step, b: Step) -> bool:
 
 
 @dataclass(eq=False)
-class Run:
+class StepList:
     """One side of a comparison: a trace with its steps and who made and used which value."""
 
     trace: TraceData
@@ -119,17 +118,17 @@ class Run:
         return self.renamed.get(call.path, call.path)
 
 
-def run_of(trace: TraceData, *, graphs: bool = True) -> Run:
+def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
     """The steps of a trace, in execution order. Without ``graphs`` its calls are all that is looked at."""
-    run = Run(trace, graphs and trace.explanation is not None)
+    run = StepList(trace, graphs and trace.explanation is not None)
     run.values = {value.number: value for value in trace.values}
-    net = query.network(trace)
+    net = network.network_of(trace)
     found = _operations(run, net) if run.graphs else []
     for call in trace.calls:
         if run.graphs and net.steps(call):
             continue
         for piece in glue(net, call):
-            given = tuple([Given(slot, value) for slot, value in piece.given])
+            given = tuple([StepInput(slot, value) for slot, value in piece.given])
             name = called(call.type)
             found.append((piece.position, Step(0, piece.node, name, given, piece.made, loose=True)))
     for _, step in sorted(found, key=lambda pair: pair[0]):
@@ -137,7 +136,7 @@ def run_of(trace: TraceData, *, graphs: bool = True) -> Run:
     return run
 
 
-def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
+def _operations(run: StepList, net: Any) -> list[tuple[float, Step]]:
     """The operations of all graphs, each with its position."""
     made_by: dict[str, list[Value]] = {}
     for number, id in net.made.items():
@@ -169,7 +168,7 @@ def _operations(run: Run, net: Any) -> list[tuple[float, Step]]:
     return found
 
 
-def _pointwise(op: str, inputs: tuple[Given, ...]) -> bool:
+def _pointwise(op: str, inputs: tuple[StepInput, ...]) -> bool:
     """Is it a convolution whose kernel sees one place? Then it is a product with weights, wherever channels stand."""
     kernels = [given.value.shape for given in inputs if given.weight and len(given.value.shape) > 2]
     data = [given.value.shape for given in inputs if not given.weight]
@@ -178,13 +177,13 @@ def _pointwise(op: str, inputs: tuple[Given, ...]) -> bool:
     return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # not in groups
 
 
-def _same_places(inputs: tuple[Given, ...], made: tuple[Value, ...]) -> bool:
+def _same_places(inputs: tuple[StepInput, ...], made: tuple[Value, ...]) -> bool:
     """Has what came out as many places as what went in, in neither strides nor margins?"""
     data = next(given.value for given in inputs if not given.weight)
     return len(made) == 1 and made[0].shape[2:] == data.shape[2:]
 
 
-def _add(run: Run, step: Step) -> None:
+def _add(run: StepList, step: Step) -> None:
     step.index = len(run.steps)
     if family(step.name) == "product":  # with weights that are turned before they are used
         step.inputs = tuple([_unturned(run, given) for given in step.inputs])
@@ -205,7 +204,7 @@ def _add(run: Run, step: Step) -> None:
             users.append(step)
 
 
-def _unturned(run: Run, given: Given) -> Given:
+def _unturned(run: StepList, given: StepInput) -> StepInput:
     """A weight, where it is a view of one."""
     root = run.root(given.value)
     viewed = root.name is not None and root.dtype == given.value.dtype and not given.memory
@@ -232,16 +231,16 @@ def _all_zero(value: Value) -> bool:
     return value.stats is not None and value.stats.zeros == value.stats.count
 
 
-def _inputs(run: Run, net: Any, node: Node) -> tuple[Given, ...]:
+def _inputs(run: StepList, net: Any, node: Node) -> tuple[StepInput, ...]:
     """The tensors of an operation in the order of its arguments, and what was written into their memory since."""
-    found: list[Given] = []
+    found: list[StepInput] = []
     for edge in net.into.get(node.id, ()):
         value = edge.value
         if edge.kind == "memory":
             left = [v for v in _written(net, edge.source) if value is None or v.storage == value.storage]
-            found += [Given(edge.argument, v, True) for v in left[:1]]
+            found += [StepInput(edge.argument, v, True) for v in left[:1]]
         elif value is not None and value.number in run.values:
-            found.append(Given(edge.argument, value))
+            found.append(StepInput(edge.argument, value))
     return tuple(found)
 
 
@@ -285,3 +284,33 @@ def _plain(operand: Any, results: dict[str, Item]) -> Any:
     if isinstance(operand, Group):
         return replace(operand, items=tuple([_plain(item, results) for item in operand.items]), text=None)
     return operand
+
+
+MOST = 64  # values at hand that are looked at
+
+
+class Glue(NamedTuple):
+    """Something that the code of a call made: where in the order of nodes, of what, and what."""
+
+    position: float
+    node: Node
+    given: tuple[tuple[str, Value], ...]
+    made: tuple[Value, ...]
+
+
+def glue(net: Any, call: Call) -> Iterator[Glue]:
+    """Each thing that a call without a graph makes before one of its calls, and what it returns in the end."""
+    node = net.nodes[net.call_id(call)]
+    hand: list[tuple[str, Value]] = list(call.inputs.named())
+    known = {value.number for _, value in hand}
+    for child in call.children:
+        made = [value for value in child.inputs if value.number not in known and value.name is None]
+        made = list({value.number: value for value in made}.values())
+        name = child.path[len(call.path) :].lstrip(".")
+        if made:
+            yield Glue(net.began[child.index] - 0.5, node, tuple(hand[-MOST:]), tuple(made))
+            hand += [(f"{name}({i})", value) for i, value in enumerate(made)]
+        hand += [(f"{name}{slot}", value) for slot, value in (child.outputs.named() if child.outputs else ())]
+        known.update(value.number for _, value in hand)
+    own = tuple([value for value in node.values if value.number not in known])
+    yield Glue(node.position, node, tuple(hand[-MOST:]), tuple({value.number: value for value in own}.values()))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from fxdebug.data.graphs import Body, Explanation, Graph, Guard, Status
+from fxdebug.data.graphs import CallGraph, Graph, Guard, RunGraphs, Status
 from fxdebug.data.values import Inputs, Outputs, Sharding, Stats
 from fxdebug.errors import UsageError
 
@@ -158,7 +158,7 @@ class Call(_InATree):
         return () if self._tree is None else self._tree.notes_of(self.index)
 
     @property
-    def body(self) -> Body | None:
+    def body(self) -> CallGraph | None:
         """What the call did inside; ``None`` for a run without graphs."""
         explanation = None if self._tree is None else self._tree.explanation
         return None if explanation is None else explanation.bodies[self.index]
@@ -206,7 +206,7 @@ class Call(_InATree):
         explain = self._tree.explain
         if explain is None:
             raise UsageError("this run has no graphs: it was made with graph=False")
-        if isinstance(explain, Explanation):
+        if isinstance(explain, RunGraphs):
             raise UsageError(
                 "this trace was loaded: running a graph needs the model; trace it again, or read call.code"
             )
@@ -224,14 +224,14 @@ class Call(_InATree):
 class Explains(Protocol):
     """Makes the graphs of a run when they are asked for, and runs them (see ``capture.live``)."""
 
-    def explanation(self, count: int) -> Explanation: ...
+    def explanation(self, count: int) -> RunGraphs: ...
 
     def fx(self, call: Call) -> torch.fx.GraphModule: ...
 
 
-def explanation_of(explain: Explains | Explanation | None, count: int) -> Explanation | None:
+def explanation_of(explain: Explains | RunGraphs | None, count: int) -> RunGraphs | None:
     """The graphs of a run of ``count`` calls, made now if they were not made before."""
-    return explain if explain is None or isinstance(explain, Explanation) else explain.explanation(count)
+    return explain if explain is None or isinstance(explain, RunGraphs) else explain.explanation(count)
 
 
 class CallTree:
@@ -244,7 +244,7 @@ class CallTree:
 
     __slots__ = ("_below", "_calls", "_fields", "_notes_of", "explain", "notes")
 
-    def __init__(self, calls: Sequence[Call], notes: tuple[Note, ...], explain: Explains | Explanation | None) -> None:
+    def __init__(self, calls: Sequence[Call], notes: tuple[Note, ...], explain: Explains | RunGraphs | None) -> None:
         self.notes = notes
         self.explain = explain
         self._calls = [weakref.ref(call) for call in calls]
@@ -278,6 +278,6 @@ class CallTree:
         return tuple(self._notes_of.get(index, ()))
 
     @property
-    def explanation(self) -> Explanation | None:
+    def explanation(self) -> RunGraphs | None:
         """The graphs of the run."""
         return explanation_of(self.explain, len(self._fields))

@@ -76,7 +76,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class CallGraph:
     """What one call did.
 
     ``status`` is ``verified`` (traced symbolically and matched with what ran), ``recorded`` (what ran,
@@ -98,11 +98,11 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class RunGraphs:
     """The graphs of a run, and for each call (in the trace's order) which of them it is."""
 
     graphs: tuple[Graph, ...] = ()
-    bodies: tuple[Body, ...] = ()
+    bodies: tuple[CallGraph, ...] = ()
 
 
 def refs_in(operand: Any) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fxdebug.data.calls import Call, CallTree, Explains, Failure, Note, Parameter, explanation_of
-from fxdebug.data.graphs import Explanation, Graph
+from fxdebug.data.graphs import Graph, RunGraphs
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
 
@@ -58,7 +58,7 @@ class TraceData:
     duration: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    explain: Explains | Explanation | None = field(default=None, repr=False)
+    explain: Explains | RunGraphs | None = field(default=None, repr=False)
     _output: Any = field(default=NO_OUTPUT, repr=False)
     data: Data | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
@@ -85,7 +85,7 @@ class TraceData:
         self.__post_init__()
 
     @property
-    def explanation(self) -> Explanation | None:
+    def explanation(self) -> RunGraphs | None:
         """The graphs of the run; they are made at the first question about them. ``None`` with ``graph=False``."""
         return explanation_of(self.explain, len(self.calls))
 

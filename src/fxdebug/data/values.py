@@ -34,7 +34,6 @@ def settled(number: Any) -> Any:
 
 NAN = settled(math.nan)
 
-
 Kind = TypeVar("Kind")
 
 

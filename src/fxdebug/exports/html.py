@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.text import headline, not_finite, number, printable, remarks, shapes
-from fxdebug.prune import Row, folded, main_output
+from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
 
 _STYLE = """
 .fxd{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;max-width:72em;overflow-x:auto}
@@ -45,7 +45,7 @@ def tree(trace: TraceData) -> str:
     notes = "".join(f'<div class="note">{escape(text.plain)}</div>' for text in remarks(trace))
     return (
         f'<div class="fxd"><style>{_STYLE}</style><div class="head">{escape(headline(trace).plain)}</div>'
-        f"{header}{_rows(folded(trace))}{notes}</div>"
+        f"{header}{_rows(fold_repeated(trace))}{notes}</div>"
     )
 
 
@@ -56,10 +56,10 @@ def write_page(trace: TraceData, path: Path) -> Path:
     return path
 
 
-def _rows(root: Row) -> str:
+def _rows(root: FoldedCalls) -> str:
     """Depth first without recursion: models may be nested deeper than Python may call."""
     pieces: list[str] = []
-    pending: list[tuple[Row, int] | str] = [(root, 0)]
+    pending: list[tuple[FoldedCalls, int] | str] = [(root, 0)]
     while pending:
         entry = pending.pop()
         if isinstance(entry, str):
@@ -75,7 +75,7 @@ def _rows(root: Row) -> str:
     return "".join(pieces)
 
 
-def _cells(row: Row) -> str:
+def _cells(row: FoldedCalls) -> str:
     call, value, stats = row.first, main_output(row.first), row.stats()
     bad = stats is not None and stats.finite < stats.count
     title = escape(f"{call.path or call.type}  ({call.source or 'source unknown'})")

@@ -16,11 +16,11 @@ from fxdebug.errors import SaveError, UsageError
 EXPORTERS = {
     ".dot": "fxdebug.exports.dot:write_dot",
     ".gv": "fxdebug.exports.dot:write_dot",
-    ".svg": "fxdebug.exports.pictures:write_picture",
-    ".png": "fxdebug.exports.pictures:write_picture",
-    ".pdf": "fxdebug.exports.pictures:write_picture",
-    ".graphml": "fxdebug.exports.networks:write_graphml",
-    ".json": "fxdebug.exports.networks:write_json",
+    ".svg": "fxdebug.exports.graphviz.render:write_picture",
+    ".png": "fxdebug.exports.graphviz.render:write_picture",
+    ".pdf": "fxdebug.exports.graphviz.render:write_picture",
+    ".graphml": "fxdebug.exports.graphml:write_graphml",
+    ".json": "fxdebug.exports.graphml:write_json",
     ".html": "fxdebug.exports.html:write_page",
     ".txt": "fxdebug.exports.text:write_text",
 }

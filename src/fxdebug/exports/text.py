@@ -17,10 +17,11 @@ from rich.text import Text
 
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats, Value, shape_text
-from fxdebug.prune import Row, folded, main_output
+from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
 
 WIDE = 110  # columns from which inputs are shown too
 NAME, SHORT_NAME = 24, 16  # columns for the names of calls: where there are fewer, others make room
+
 
 # In this order, until there are so many for the names.
 _SPARE = {**dict.fromkeys(("in", "dtype", "std", "min"), NAME), **dict.fromkeys(("max", "out", "mean"), SHORT_NAME)}
@@ -57,7 +58,7 @@ def tree(
         highlight=False,
     )
     console.print(headline(trace))
-    console.print(_table(trace, folded(trace, fold=fold, depth=depth), width))
+    console.print(_table(trace, fold_repeated(trace, fold=fold, depth=depth), width))
     for line in remarks(trace):
         console.print(line)
     output = console.file
@@ -78,7 +79,7 @@ def headline(trace: TraceData) -> Text:
     return Text.assemble((printable(trace.model), "bold"), "  ", " · ".join(parts))
 
 
-def _table(trace: TraceData, root: Row, width: int) -> Table:
+def _table(trace: TraceData, root: FoldedCalls, width: int) -> Table:
     odd = any(v.stats is not None and v.stats.finite < v.stats.count for v in trace.values)
     wide = width >= WIDE
     names = ["call", *(["in"] if wide else []), "out", "dtype", "mean", "std", "min", "max"]
@@ -110,9 +111,9 @@ def _shown(names: list[str], sizes: list[int], width: int) -> tuple[list[int], i
     return shown, max(room(), SHORT_NAME)
 
 
-def _lines(root: Row) -> Iterator[tuple[Row, str]]:
+def _lines(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
     """Every row with the guides to draw before it."""
-    pending: list[tuple[Row, str, str]] = [(root, "", "")]
+    pending: list[tuple[FoldedCalls, str, str]] = [(root, "", "")]
     while pending:
         row, lead, below = pending.pop()
         yield row, lead
@@ -122,7 +123,7 @@ def _lines(root: Row) -> Iterator[tuple[Row, str]]:
             pending.append((child, below + guides[0], below + guides[1]))
 
 
-def _cells(row: Row, lead: str, wide: bool, odd: bool) -> list[Text]:
+def _cells(row: FoldedCalls, lead: str, wide: bool, odd: bool) -> list[Text]:
     call = row.first
     label = Text.assemble((lead, "dim"), printable(row.name))
     if row.name != call.type:

@@ -60,5 +60,6 @@ DTYPES = {
 
 FLOATS = {name: dtype for name, dtype in DTYPES.items() if dtype.kind == "float"}
 
+
 # One rounding step of every dtype that rounds, complex ones among them.
 EPS = {name: dtype.eps for name, dtype in DTYPES.items() if dtype.eps}

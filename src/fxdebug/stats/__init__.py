@@ -1,8 +1,10 @@
-"""A tensor → :class:`~fxdebug.data.values.Stats`, near the speed of reading it."""
+"""A tensor in, `Stats` out, near memory speed."""
 
-from fxdebug.stats.elsewhere import Elsewhere, is_elsewhere
+from __future__ import annotations
+
+from fxdebug.stats.accelerator import DeviceBatch, is_elsewhere
+from fxdebug.stats.cpu_sums import BLOCK, array_of, is_freed, marking_of, memory_of
 from fxdebug.stats.measure import Unmeasurable, fine_std, finished, measure, measure_at_once, measure_later
-from fxdebug.stats.sums import BLOCK, array_of, is_freed, marking_of, memory_of
 
 __all__ = [
     "BLOCK",

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.values import Stats, quick
-from fxdebug.stats import elsewhere
-from fxdebug.stats.sums import (
+from fxdebug.stats import accelerator
+from fxdebug.stats.cpu_sums import (
     REAL,
     Sums,
     array_of,
@@ -38,9 +38,10 @@ _CODES = {
     torch.uint16: "H", torch.uint32: "I", torch.uint64: "Q",
 }  # fmt: skip
 _INTEGER = frozenset(_CODES)
+
+
 # The sixteen values of a 4-bit float (1 sign, 2 exponent, 1 mantissa bit), OCP Microscaling Formats 1.0, table 5.
 _FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
-
 
 _SHORT = (torch.float32, torch.bfloat16, torch.float16)  # the squares of all of which float64 holds
 _FEW_ROWS = 16
@@ -84,7 +85,7 @@ def measure(tensor: Tensor) -> Stats:
     raise Unmeasurable(f"{dtype} has no arithmetic")
 
 
-def measure_later(tensor: Tensor, where: elsewhere.Elsewhere, done: elsewhere.Done) -> bool:
+def measure_later(tensor: Tensor, where: accelerator.DeviceBatch, done: accelerator.Done) -> bool:
     """Have a dense tensor on an accelerator measured there; ``done`` is told when its results are fetched.
 
     ``False``, and nothing is done, for those that are not dense, and for dtypes without arithmetic.
@@ -109,8 +110,8 @@ def _dense(tensor: Tensor) -> Stats:
     flat, repeats = flat_of(tensor)
     if flat.numel() == 0:
         return Stats(0, None, None, None, None, None)
-    if elsewhere.is_elsewhere(flat):
-        return elsewhere.measured(flat, repeats)
+    if accelerator.is_elsewhere(flat):
+        return accelerator.measured(flat, repeats)
     return finished(flat, repeats, sums_of(flat))
 
 
@@ -282,7 +283,7 @@ def _integers(tensor: Tensor) -> Stats:
         return Stats(0, None, None, None, None, None)
     if count <= _FEW:
         return _few_integers(list(map(int, flat.tolist())), repeats)
-    array = array_of(flat.cpu() if elsewhere.is_elsewhere(flat) else flat)
+    array = array_of(flat.cpu() if accelerator.is_elsewhere(flat) else flat)
     low, high = int(array.min()), int(array.max())
     zeros = count - int(np.count_nonzero(array))
     base = low if max(-low, high) > 2**53 else 0  # float64 would round these: their distances from the least are exact
@@ -322,7 +323,7 @@ def _sum(array: np.ndarray, largest: int) -> int:
 
 def _complex(tensor: Tensor) -> Stats:
     flat, repeats = flat_of(tensor.resolve_conj())
-    if elsewhere.is_elsewhere(flat):
+    if accelerator.is_elsewhere(flat):
         flat = flat.cpu()
     if flat.dtype is torch.complex32:
         flat = flat.to(torch.complex64)

@@ -1,4 +1,4 @@
-"""Where the runs of a distributed job lie: a folder for each rank."""
+"""The folder of one rank of a distributed run."""
 
 from __future__ import annotations
 

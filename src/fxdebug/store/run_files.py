@@ -8,10 +8,11 @@ from typing import Any, Protocol, TextIO
 
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.store import json_text, json_tree, load
-from fxdebug.store.names import LONGEST, Names, ignores_case, safe_name
-from fxdebug.store.printed_statistics import words_of
-from fxdebug.store.records import WrittenValues
+from fxdebug.store.trace_json import trace_file
+from fxdebug.store.trace_json.records import WrittenValues
+from fxdebug.store.transformers import json_text, write_tree
+from fxdebug.store.transformers.file_names import LONGEST, Names, ignores_case, safe_name
+from fxdebug.store.transformers.printed_statistics import words_of
 
 
 class _Files(Protocol):
@@ -47,16 +48,16 @@ def write_run(
     full_name, summary_name = standard_names(trace.model)
     names = []
     content = _content(trace, shards or {})
-    tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
+    tree = write_tree.standard_tree(trace, _entry(trace, content), prune=prune)
     if content is not None:
         with _text_file(folder / full_name) as file:
             json_text.write_full(tree, file)
         names.append(full_name)
     with _text_file(folder / summary_name) as file:
         json_text.write_summary(tree, file)
-    with _text_file(folder / load.FILE) as file:
-        load.write(trace, file, shards or {}, written=written)
-    return [*names, summary_name, load.FILE]
+    with _text_file(folder / trace_file.FILE) as file:
+        trace_file.write(trace, file, shards or {}, written=written)
+    return [*names, summary_name, trace_file.FILE]
 
 
 def _text_file(path: Path) -> TextIO:
@@ -66,24 +67,24 @@ def _text_file(path: Path) -> TextIO:
 def _content(trace: TraceData, shards: Mapping[str, str]) -> Callable[[Value, str], Any] | None:
     """What stands under ``value`` in the full tree, or ``None`` if there is nothing to put there."""
     if any(value.saved for value in trace.values):
-        return lambda value, path: value.saved and f"./{load.moved(value.saved, shards)}"
+        return lambda value, path: value.saved and f"./{trace_file.moved(value.saved, shards)}"
     data = trace.data
     if data is None or not any(data.lines(value) is not None for value in trace.values[:64]):
         return None
     return lambda value, path: json_text.Lines(lambda: data.lines(value) or [])
 
 
-def _entry(trace: TraceData, content: Callable[[Value, str], Any] | None) -> json_tree.Entry:
+def _entry(trace: TraceData, content: Callable[[Value, str], Any] | None) -> write_tree.Entry:
     data, settings = trace.data, trace.settings
     precision, default = int(settings.get("precision", 4)), str(settings.get("default_dtype", "float32"))
 
-    known: dict[int, tuple[json_tree.Node, json_tree.Node]] = {}  # by value: most stand in the tree several times
+    known: dict[int, tuple[write_tree.Node, write_tree.Node]] = {}  # by value: most stand in the tree several times
 
-    def entry(value: Value, path: str) -> json_tree.Node:
+    def entry(value: Value, path: str) -> write_tree.Node:
         if value.number not in known:
             words = data.printed(value) if data is not None else None
-            numbers = json_tree.statistics(words or words_of(value, precision, default))
-            known[value.number] = json_tree.described(value), numbers
+            numbers = write_tree.statistics(words or words_of(value, precision, default))
+            known[value.number] = write_tree.described(value), numbers
         described, numbers = known[value.number]
         if content is None:
             return {**described, **numbers}
@@ -105,7 +106,7 @@ def write_standard(
         content = _content(trace, {}) or (lambda value, path: [])
     else:
         content = _Reference
-    tree = json_tree.standard_tree(trace, _entry(trace, content), prune=prune)
+    tree = write_tree.standard_tree(trace, _entry(trace, content), prune=prune)
     links: dict[str, str] = {}
     if files is not None:
         names = Names(ignores_case(folder))
@@ -126,7 +127,7 @@ class _Reference:
         self.path = path
 
 
-def _named(root: json_tree.Node, names: Names, files: _Files) -> dict[str, str]:
+def _named(root: write_tree.Node, names: Names, files: _Files) -> dict[str, str]:
     """Give every reference left in the tree its file name, in the order in which they stand there: names and files.
 
     A value whose data could not be written (a meta tensor has none) becomes ``null``.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import SaveError
-from fxdebug.store.folder import Workplace, next_shard, publish, publishing
 from fxdebug.store.rank_folders import rank_folder
 from fxdebug.store.run_files import write_run
+from fxdebug.store.run_folder import StagingFolder, next_shard, publish, publishing
 
 
 def save(trace: TraceData, folder: str | os.PathLike[str]) -> Path:
@@ -20,7 +20,7 @@ def save(trace: TraceData, folder: str | os.PathLike[str]) -> Path:
     every rank may save to the same place.
     """
     target = rank_folder(Path(folder), trace.settings.get("rank"))
-    place = Workplace(target)
+    place = StagingFolder(target)
     try:
         with publishing:
             shards = _shards_to_copy(trace, target)

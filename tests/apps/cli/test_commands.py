@@ -16,7 +16,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.apps import cli
+from fxdebug.apps.cli import main
 from support.trees import ones
 
 MODEL = """
@@ -92,7 +92,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit status, what was printed, and what was said about errors."""
-    status = cli.main(arguments)
+    status = main.main(arguments)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
@@ -100,14 +100,14 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 # Help --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["", *(entry.function.__name__ for entry in cli.COMMANDS)])
+@pytest.mark.parametrize("name", ["", *(entry.function.__name__ for entry in main.COMMANDS)])
 def test_every_command_has_help_that_fits_into_80_columns(name, capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main([*name.split(), "--help"])
+        main.main([*name.split(), "--help"])
     text = capsys.readouterr().out
     assert ended.value.code == 0
     assert max(map(len, text.splitlines())) <= 80
-    for entry in cli.COMMANDS:
+    for entry in main.COMMANDS:
         if not name:
             assert entry.function.__name__ in text
         elif entry.function.__name__ == name:
@@ -129,14 +129,14 @@ def test_help_and_looking_at_runs_load_no_torch(run):
 
 def test_the_version_is_that_of_the_package(capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["--version"])
+        main.main(["--version"])
     assert (ended.value.code, capsys.readouterr().out) == (0, f"fxdebug {fxdebug.__version__}\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["draw"], ["show"], ["show", "a", "--depht", "2"]])
 def test_an_unknown_command_or_option_is_exit_status_2(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
+        main.main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("usage: fxdebug")
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.apps import cli
+from fxdebug.apps.cli import main
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_closed_output_is_no_error(saved: Path) -> None:
 def test_a_picture_is_not_written_over_a_folder(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved.parent / "x.svg"
     folder.mkdir()
-    assert cli.main(["graph", str(saved), "-o", str(folder)]) == 2
+    assert main.main(["graph", str(saved), "-o", str(folder)]) == 2
     assert capsys.readouterr().err == f"fxdebug: {folder} cannot be written: it is a folder\n"
 
 
@@ -53,5 +53,5 @@ def test_numbers_that_make_no_sense_are_refused(
     saved: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        cli.main(["show", str(saved), *arguments])
+        main.main(["show", str(saved), *arguments])
     assert left.value.code == 2 and message in capsys.readouterr().err

@@ -9,40 +9,41 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.capture import explain
-from fxdebug.capture.body import Body, Entry
-from fxdebug.capture.coding import Struct
-from fxdebug.capture.explain import Explainer, forget_patterns
-from fxdebug.capture.match import Match, match
-from fxdebug.capture.pattern import Pattern
-from fxdebug.capture.seen import Uid
-from fxdebug.capture.values import Values
+from fxdebug.capture.graphs import verify
+from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.match import Match, match
+from fxdebug.capture.graphs.template import GraphTemplate
+from fxdebug.capture.graphs.verify import GraphVerifier
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.encoding import Struct
+from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.value_table import ValueTable
 
 
 @pytest.fixture
-def fitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Pattern, Body, Values]]:
+def fitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[GraphTemplate, CallTape, ValueTable]]:
     """Every pattern that fitted a body, with it."""
-    found: list[tuple[Pattern, Body, Values]] = []
+    found: list[tuple[GraphTemplate, CallTape, ValueTable]] = []
 
-    def noted(pattern: Pattern, body: Body, values: Values) -> Match | None:
+    def noted(pattern: GraphTemplate, body: CallTape, values: ValueTable) -> Match | None:
         matched = match(pattern, body, values)
         if matched is not None:
             found.append((pattern, body, values))
         return matched
 
-    monkeypatch.setattr(explain, "match", noted)
+    monkeypatch.setattr(verify, "match", noted)
     return found
 
 
 def _others(code):
     """Codes that are not this one, one thing changed in each."""
     kind = type(code)
-    if kind is Uid:
-        yield from (Uid(code + 1), int(code), None, (code,))
+    if kind is TensorId:
+        yield from (TensorId(code + 1), int(code), None, (code,))
     elif kind is bool:
         yield from (not code, int(code), None)
     elif kind is int:
-        yield from (code + 1, float(code), Uid(code), str(code))
+        yield from (code + 1, float(code), TensorId(code), str(code))
     elif kind is float:
         yield from (2 * code if math.isfinite(code) else 1.0, -code, str(code))
     elif code is None:
@@ -62,7 +63,7 @@ def _others(code):
         yield object()
 
 
-def _changed(entry: Entry):
+def _changed(entry: TapeEntry):
     yield from (entry._replace(args=other) for other in _others(entry.args))
     yield from (entry._replace(kwargs=other) for other in _others(entry.kwargs))
     yield from (entry._replace(out=other) for other in _others(entry.out))
@@ -206,14 +207,14 @@ def test_a_keyword_of_a_class_of_its_own_does_not_mislead():
 
 
 def test_a_graph_that_cannot_be_explained_leaves_the_others(monkeypatch):
-    original = Explainer._explained
+    original = GraphVerifier._explained
 
     def explained(explainer, body):
         if type(body.module) is nn.ReLU:
             raise KeyError("of ours")
         return original(explainer, body)
 
-    monkeypatch.setattr(Explainer, "_explained", explained)
+    monkeypatch.setattr(GraphVerifier, "_explained", explained)
     trace = fx_debug(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Tanh()), torch.ones(1, 2))
     assert [call.status for call in trace.calls] == ["verified", "verified", "opaque", "verified"]
     assert trace.calls[2].reason == "it could not be explained (KeyError: 'of ours')"

@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.compiled import compiled_code_of, compiled_in
-from fxdebug.capture.explain import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_patterns
 from fxdebug.capture.hooks import patch
+from fxdebug.capture.hooks.compiled_modules import compiled_code_of, compiled_in
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, Setting, SharedPatch
 
 ROOT = Path(__file__).parents[3]
@@ -579,7 +579,7 @@ def test_the_check_leaves_alone_what_is_its_own(line: str) -> None:
 
 
 def test_the_loader_of_a_module_that_is_only_looked_for_is_as_it_was(tmp_path: Path, monkeypatch: Any) -> None:
-    from fxdebug.capture.imported import WhenImported
+    from fxdebug.capture.tape.compiled_regions import WhenImported
 
     (tmp_path / "fxdebug_waited_for.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))

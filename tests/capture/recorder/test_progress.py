@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.capture import progress
+from fxdebug.capture.recorder import progress
 
 
 class Screen(io.StringIO):
@@ -129,7 +129,7 @@ def test_a_terminal_that_goes_away_ends_the_line_and_not_the_run(
 
 
 def test_a_script_whose_output_is_piped_prints_nothing_of_ours() -> None:
-    source = "import torch, fxdebug\nfrom fxdebug.capture import progress\nprogress.PATIENCE = 0\n"
+    source = "import torch, fxdebug\nfrom fxdebug.capture.recorder import progress\nprogress.PATIENCE = 0\n"
     source += "fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(1))"
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, env=environment)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fxdebug import fx_debug
-from fxdebug.capture.reach import is_library
+from fxdebug.capture.replay.introspect import is_library
 
 SOURCE = """
 import torch

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.capture.explain import forget_patterns
-from fxdebug.capture.undisturbed import is_alone, uncollected, undisturbed
+from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.replay.paused import gc_paused, is_alone, threads_paused
 
 written: list[int] = []
 
@@ -64,7 +64,7 @@ def test_what_another_thread_writes_while_bodies_are_run_again_is_not_taken_back
 
 def test_the_interval_at_which_threads_change_is_put_back() -> None:
     before = sys.getswitchinterval()
-    first, second = undisturbed(), undisturbed()
+    first, second = threads_paused(), threads_paused()
     first.__enter__()
     second.__enter__()
     assert sys.getswitchinterval() > before
@@ -72,12 +72,12 @@ def test_the_interval_at_which_threads_change_is_put_back() -> None:
     assert sys.getswitchinterval() > before
     second.__exit__(None, None, None)
     assert sys.getswitchinterval() == before
-    with contextlib.suppress(ValueError), undisturbed():
+    with contextlib.suppress(ValueError), threads_paused():
         raise ValueError
     assert sys.getswitchinterval() == before
 
 
-@pytest.mark.parametrize("block", [undisturbed, uncollected])
+@pytest.mark.parametrize("block", [threads_paused, gc_paused])
 def test_garbage_is_not_collected_while_a_body_is_run_again(block: type[contextlib.AbstractContextManager]) -> None:
     assert gc.isenabled()
     with block():
@@ -155,7 +155,7 @@ def test_a_finalizer_of_the_program_does_its_work_whenever_garbage_is_found(asks
 def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
     before = sys.getswitchinterval()
     try:
-        with undisturbed():
+        with threads_paused():
             sys.setswitchinterval(0.25)
         assert sys.getswitchinterval() == 0.25
     finally:
@@ -163,13 +163,13 @@ def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
 
 
 def test_runs_in_other_threads_are_no_part_of_what_a_model_can_reach() -> None:
-    from fxdebug.capture.reach import Reach
+    from fxdebug.capture.replay.reachable import ReachableObjects
 
     found: list[set[str]] = []
 
     class Looking(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            reach = Reach(self)
+            reach = ReachableObjects(self)
             found.append({type(thing).__module__.partition(".")[0] for thing in (*reach.others, *reach.slotted)})
             return super().forward(x)
 

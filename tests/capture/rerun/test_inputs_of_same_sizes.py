@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fxdebug import UsageError, fx_debug
+from fxdebug import fx_debug
+from fxdebug.errors import UsageError
 from support.trees import Does
 
 

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import UsageError, fx_debug
-from fxdebug.capture.parameters import AFFORDABLE
-from fxdebug.stats import Unmeasurable, is_freed, measure
+from fxdebug import fx_debug
+from fxdebug.capture.tensors.parameters import AFFORDABLE
+from fxdebug.errors import UsageError
+from fxdebug.stats.cpu_sums import is_freed
+from fxdebug.stats.measure import Unmeasurable, measure
 
 
 def freed(count: int, left: int = 0) -> torch.Tensor:

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.capture import marks, parameters
-from fxdebug.stats import marking_of
+from fxdebug.capture.tensors import checksum, parameters
+from fxdebug.stats.cpu_sums import marking_of
 
 
 @pytest.fixture(autouse=True, params=["by numpy", "in one pass"])
 def marked(request, monkeypatch):
     """Without the code that the extra ``fast`` makes, and with it."""
     if request.param == "by numpy":
-        monkeypatch.setattr(marks, "marking_of", lambda dtype: None)
+        monkeypatch.setattr(checksum, "marking_of", lambda dtype: None)
     else:
         assert marking_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
 
@@ -144,7 +144,7 @@ def test_a_single_weight_that_changes_past_its_version_is_noticed_wherever_it_is
 def test_the_mark_of_data_is_the_same_until_one_element_changes_and_again_when_it_is_back(dtype) -> None:
     for count in (1, 31, 32, 33, 100, 4099):
         data = (torch.arange(count) % 7 - 3).to(dtype)
-        reader = marks.reader_of(data)
+        reader = checksum.reader_of(data)
         assert reader is not None
         mark = reader()
         for place in {0, count // 2, count - 1}:
@@ -157,7 +157,7 @@ def test_the_mark_of_data_is_the_same_until_one_element_changes_and_again_when_i
 
 def test_a_nan_has_a_mark_like_any_other_number() -> None:
     data = torch.tensor([1.0, float("nan"), float("inf")])
-    reader = marks.reader_of(data)
+    reader = checksum.reader_of(data)
     assert reader is not None and reader() == reader()
 
 

@@ -15,17 +15,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxdebug import fx_debug
-from fxdebug.capture import tape, values
-from fxdebug.capture.aside import aside, is_quiet, nothing_listens
-from fxdebug.capture.explain import forget_patterns
-from fxdebug.capture.sight import is_in_place, sight_of
-from fxdebug.capture.values import Values, silence
+from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.tape import tape_mode
+from fxdebug.capture.tensors import value_table
+from fxdebug.capture.tensors.tensor_state import is_in_place, state_of
+from fxdebug.capture.tensors.value_table import ValueTable, silence
+from fxdebug.capture.torch_state.untracked import is_quiet, no_modes_active, untracked
 from zoo import zoo_sample
 
 
 def facts(tensor: torch.Tensor) -> tuple:
     """What torch says."""
-    with aside():
+    with untracked():
         memory = tensor.untyped_storage()
         shape, stride, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
         device, address, version = str(tensor.device), tensor.data_ptr(), tensor._version
@@ -34,9 +35,9 @@ def facts(tensor: torch.Tensor) -> tuple:
 
 def looked_at(tensor: torch.Tensor) -> tuple | None:
     """What a look finds: the first of its kind makes the form, the others are told it."""
-    with aside():
-        seen = sight_of(tensor)
-        assert sight_of(tensor) == seen
+    with untracked():
+        seen = state_of(tensor)
+        assert state_of(tensor) == seen
     if seen is None:
         return None
     form, *rest = seen
@@ -62,7 +63,7 @@ def test_a_look_finds_what_torch_says(dtype, shape):
 
 
 def test_a_value_knows_whether_it_requires_gradients():
-    seen = Values({}, None, silence)
+    seen = ValueTable({}, None, silence)
     leaf, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with torch.no_grad():
         unrecorded = [leaf[0], leaf.T, leaf * 2, leaf.view(-1)[1:], plain[0], plain.T[1:]]
@@ -72,7 +73,7 @@ def test_a_value_knows_whether_it_requires_gradients():
     part = base[0]
     base.mul_(leaf)  # what is written into the whole, the part depends on
     for tensor in [*tensors, nn.Parameter(plain), nn.Parameter(plain, requires_grad=False), base, part]:
-        with aside():
+        with untracked():
             value = seen.see(tensor)
         assert value.requires_grad is tensor.requires_grad
     assert part.requires_grad
@@ -113,7 +114,7 @@ CHANGES = {
 def test_a_look_follows_what_becomes_of_a_tensor(change):
     tensor = torch.arange(9.0).view(3, 3).clone()
     assert looked_at(tensor) == facts(tensor)
-    before = sight_of(tensor)
+    before = state_of(tensor)
     assert is_in_place(before, tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -126,11 +127,11 @@ def test_a_look_follows_what_becomes_of_a_tensor(change):
 @pytest.mark.parametrize("left", [0, 8], ids=["all of it", "a part"])
 def test_memory_that_was_given_back_is_not_plain_any_more_and_where_it_was(left):
     tensor = torch.ones(4)
-    before = sight_of(tensor)
+    before = state_of(tensor)
     assert before is not None
     tensor.untyped_storage().resize_(left)
-    with aside():
-        assert sight_of(tensor) is None and is_in_place(before, tensor)
+    with untracked():
+        assert state_of(tensor) is None and is_in_place(before, tensor)
 
 
 class Own(torch.Tensor):
@@ -158,15 +159,15 @@ OTHERS = {
 def test_what_is_not_plain_is_not_taken_for_it(kind):
     tensor = OTHERS[kind]()
     for _ in range(2):
-        with aside():
-            assert sight_of(tensor) is None
+        with untracked():
+            assert state_of(tensor) is None
 
 
 def test_an_inference_tensor_has_no_version():
     with torch.inference_mode():
         tensor = torch.ones(2, 3)
-    with aside():
-        seen = sight_of(tensor)
+    with untracked():
+        seen = state_of(tensor)
     assert seen is not None and seen.version is None and seen.address == tensor.data_ptr()
 
 
@@ -174,8 +175,8 @@ def test_a_tensor_inside_a_transform_is_not_plain_and_a_conjugate_lies_nowhere()
     found = []
 
     def look(x: torch.Tensor) -> torch.Tensor:
-        with aside():
-            found.append(sight_of(x))
+        with untracked():
+            found.append(state_of(x))
         return x * 2
 
     torch.vmap(look)(torch.ones(2, 3))
@@ -183,9 +184,9 @@ def test_a_tensor_inside_a_transform_is_not_plain_and_a_conjugate_lies_nowhere()
     assert found == [None, None]
     conjugate = torch.ones(2, dtype=torch.complex64).conj()
     for tensor in (conjugate, conjugate.imag):
-        seen = sight_of(tensor)
+        seen = state_of(tensor)
         assert seen is not None and seen.form.dims is None
-    assert sight_of(conjugate.resolve_conj()).form is not sight_of(conjugate).form
+    assert state_of(conjugate.resolve_conj()).form is not state_of(conjugate).form
 
 
 # States of torch -----------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ BLOCKS = {
     "function mode": Functions,
     "dispatch mode": Dispatches,
     "transform": Level,
-    "aside": aside,
+    "aside": untracked,
     "subclasses unheard": torch._C.DisableTorchFunctionSubclass,
 }
 
@@ -271,7 +272,7 @@ def test_a_thread_is_quiet_by_itself():
     for thread in threads:
         thread.join()
     assert {name for name, quiet in found.items() if quiet} == {"no_grad", "inference"}
-    assert nothing_listens()
+    assert no_modes_active()
 
 
 def test_a_tensor_that_threads_meet_at_once_is_one_value():
@@ -350,8 +351,8 @@ def test_a_run_is_the_same_whether_or_not_its_looks_are_put_aside(grad, monkeypa
         for name, build in chosen:
             alone, again = recorded(build), recorded(build)
             with monkeypatch.context() as patched:  # as if something listened everywhere
-                patched.setattr(tape, "nothing_listens", lambda: False)
-                patched.setattr(values, "is_quiet", lambda: False)
+                patched.setattr(tape_mode, "nothing_listens", lambda: False)
+                patched.setattr(value_table, "is_quiet", lambda: False)
                 put_aside = recorded(build)
             if alone == again:
                 steady += 1

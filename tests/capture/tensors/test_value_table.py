@@ -17,7 +17,7 @@ import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Stats
-from fxdebug.stats import measure
+from fxdebug.stats.measure import measure
 
 
 class Exchanging(nn.Module):

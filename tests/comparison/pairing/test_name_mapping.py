@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import LoadError, UsageError
-from fxdebug.comparison import paired
+from fxdebug.comparison.compare_traces import paired
+from fxdebug.errors import LoadError, UsageError
 from support.blocks import changed, model, run
 
 

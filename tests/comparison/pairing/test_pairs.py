@@ -10,8 +10,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug import compare, fx_debug
-from fxdebug.comparison import paired
-from fxdebug.comparison.order import in_order
+from fxdebug.comparison.compare_traces import paired
+from fxdebug.comparison.pairing.align import in_order
 from support.blocks import Model, model, run
 
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 import fxdebug
-from fxdebug.exports import comparison_graph
-from fxdebug.exports.drawn import drawing
+from fxdebug.exports.comparison import graph
+from fxdebug.exports.graphviz.drawing import drawing
 from support.planted import net, x
 
 
@@ -18,9 +18,9 @@ def test_the_graph_opens_what_is_guilty_and_folds_the_rest(different, tmp_path):
     assert "constant, error 0.0" in text and "weights, error 0." in text
     assert "blocks.0" in text and "blocks.2" in text  # equal, inherited
     assert text.count("penwidth=2.4") == 2
-    drawn = comparison_graph._drawn(different, True)
+    drawn = graph._drawn(different, True)
     assert len(drawn.steps) < 40
-    everything = comparison_graph._drawn(different, False)
+    everything = graph._drawn(different, False)
     assert len(everything.steps) >= len(drawn.steps)
 
 
@@ -32,7 +32,7 @@ def test_repeated_layers_with_the_same_finding_are_drawn_once():
     with torch.no_grad():
         found = fxdebug.compare_models(one, other, x())
     assert [row.path for row in found.findings] == [f"blocks.{i}.norm" for i in range(6)]
-    drawn = comparison_graph._drawn(found, True)
+    drawn = graph._drawn(found, True)
     assert [box.row.name for box in drawn.root.boxes] == ["blocks.0 … blocks.5 ×6"]
     assert len(drawn.steps) < 15
 
@@ -40,6 +40,6 @@ def test_repeated_layers_with_the_same_finding_are_drawn_once():
 def test_equal_runs_are_drawn_as_any_run_is(equal, tmp_path):
     text = equal.export(tmp_path / "x.dot").read_text(encoding="utf-8")
     assert "0 findings against a" in text
-    assert len(comparison_graph._drawn(equal, True).steps) == len(drawing(equal.b).steps)
+    assert len(graph._drawn(equal, True).steps) == len(drawing(equal.b).steps)
     with Image.open(equal.export(tmp_path / "x.png")) as picture:
         assert picture.width > 200

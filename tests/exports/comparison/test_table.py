@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from fxdebug.comparison import Row
-from fxdebug.exports.comparison_rows import COLUMNS
+from fxdebug.comparison.result import Row
+from fxdebug.exports.comparison.table import COLUMNS
 from support.planted import odd
 
 

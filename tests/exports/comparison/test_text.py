@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fxdebug import SaveError, UsageError, compare, fx_debug
+from fxdebug import compare, fx_debug
 from fxdebug.api.comparison import Comparison
+from fxdebug.errors import SaveError, UsageError
 from fxdebug.exports import registry
-from fxdebug.exports.comparisons import EXPORTERS
+from fxdebug.exports.comparison.exporters import EXPORTERS
 from support.planted import Net, net, odd, planted, x
 
 FORMS = sorted(EXPORTERS)
@@ -40,7 +41,7 @@ class Ported(nn.Module):
 
 
 def on_screen(comparison: Comparison, **options: object) -> str:
-    from fxdebug.exports.comparison_text import screen
+    from fxdebug.exports.comparison.text import screen
 
     return screen(comparison, **{"width": 80, "color": False, **options}) + "\n"
 

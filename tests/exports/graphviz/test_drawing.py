@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import UsageError, fx_debug
-from fxdebug.exports.drawn import drawing
+from fxdebug import fx_debug
+from fxdebug.errors import UsageError
+from fxdebug.exports.graphviz.drawing import drawing
 from support.drawn import Tower, dot, titles
 from support.trees import Does, linear, ones
 

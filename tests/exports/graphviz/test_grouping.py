@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.exports.drawn import drawing
+from fxdebug.exports.graphviz.drawing import drawing
 from support.drawn import Tower, dot, fills, svg, texts, titles
 from support.trees import Does, ones
 

@@ -12,8 +12,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fxdebug import MissingExtra, SaveError, UsageError, fx_debug
-from fxdebug.exports import pictures, pygraphviz_dot
+from fxdebug import fx_debug
+from fxdebug.errors import MissingExtra, SaveError, UsageError
+from fxdebug.exports.graphviz import pygraphviz_dot, render
 from support.drawn import SVG, dot, svg, texts
 
 
@@ -99,7 +100,7 @@ def test_whatever_modules_are_called_the_picture_says_it(tmp_path):
 
 
 def test_without_graphviz_the_error_names_both_remedies_and_the_dot_file(tower, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures.shutil, "which", lambda name: None)
+    monkeypatch.setattr(render.shutil, "which", lambda name: None)
     monkeypatch.setattr(pygraphviz_dot.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'fxdebug\[draw\]', or install graphviz with your") as error:
         tower.export(tmp_path / "g.png")
@@ -128,7 +129,7 @@ def test_what_dot_complains_about_is_in_the_error(tower, tmp_path, monkeypatch):
 
 
 def test_more_than_dot_can_lay_out_is_refused_with_what_can_be_drawn(tower, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "MOST", 40)
+    monkeypatch.setattr(render, "MOST", 40)
     remedy = r"^\d+ nodes are more than dot lays out in a minute \(40\): give depth=1, or write \.dot"
     with pytest.raises(UsageError, match=remedy):
         tower.export(tmp_path / "g.svg", fold=False, depth=9)
@@ -140,6 +141,6 @@ def test_a_layout_that_takes_too_long_is_stopped(tower, tmp_path, monkeypatch):
     def slow(*args: object, **options: object) -> None:
         raise subprocess.TimeoutExpired("dot", 180)
 
-    monkeypatch.setattr(pictures.subprocess, "run", slow)
+    monkeypatch.setattr(render.subprocess, "run", slow)
     with pytest.raises(SaveError, match=r"dot did not finish .* in 180 s: give depth=\d+, or write \.dot"):
         tower.export(tmp_path / "g.svg")

@@ -14,7 +14,7 @@ from torch import nn
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
-from fxdebug.prune import folded
+from fxdebug.query.folding import fold_repeated
 from support.emitted import layers
 from support.trees import Does, assert_text_equal, calls, linear, nodes, ones, saved, theirs, tree
 
@@ -265,11 +265,11 @@ def test_pruned_layers_lose_calls_silently(tmp_path: Path) -> None:
     assert len(trace.calls) == 1 + 5 * 3 and trace.settings["prune"] is True
     assert nodes(tree(tmp_path, "SUMMARY")) == ["Sequential", "  0", "    0.0", "    0.1", "  4", "    4.0", "    4.1"]
     assert trace.find("2.1")[0].type == "Tanh"
-    assert [line for line in _rows(folded(trace)) if line.startswith("  ") and line[2] != " "] == [
+    assert [line for line in _rows(fold_repeated(trace)) if line.startswith("  ") and line[2] != " "] == [
         "  0", "  1", "  2", "  3", "  4",
     ]  # fmt: skip
     same = saved(layers(5), ones(), tmp_path / "same")
-    assert _rows(folded(same)) == ["Sequential", "  0 … 4 ×5", "    0", "    1"]
+    assert _rows(fold_repeated(same)) == ["Sequential", "  0 … 4 ×5", "    0", "    1"]
 
 
 def test_pruning_merges_two_stacks(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_pruning_merges_two_stacks(tmp_path: Path) -> None:
     trace = saved(*make(), tmp_path, prune=True)
     assert len([call for call in trace.calls if call.depth == 1]) == 7
     assert [line.strip() for line in nodes(tree(tmp_path, "SUMMARY"))[1::3]] == ["first.0", "second.3"]
-    drawn = [line.strip() for line in _rows(folded(trace)) if line.startswith("  ") and line[2] != " "]
+    drawn = [line.strip() for line in _rows(fold_repeated(trace)) if line.startswith("  ") and line[2] != " "]
     assert drawn == ["first.0 … first.2 ×3", "second.0 … second.2 ×3", "second.3"]
 
 
@@ -300,7 +300,7 @@ def test_pruning_misses_leaf_layers(tmp_path: Path) -> None:
     assert_text_equal(make)
     trace = saved(*make(), tmp_path, prune=True)
     assert len(tree(tmp_path, "SUMMARY")["children"]) == 100 == len(trace.calls) - 1
-    assert _rows(folded(trace)) == ["Sequential", "  0 … 99 ×100"]
+    assert _rows(fold_repeated(trace)) == ["Sequential", "  0 … 99 ×100"]
     assert "0 … 99 ×100" in str(trace)
 
 

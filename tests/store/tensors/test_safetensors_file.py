@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from fxdebug.store import writer
-from fxdebug.store.json_text import write_full
-from fxdebug.store.writer import NAMES, Safetensors, write_one
+from fxdebug.store.tensors import safetensors_file
+from fxdebug.store.tensors.safetensors_file import NAMES, Safetensors, write_one
+from fxdebug.store.transformers.json_text import write_full
 from support.sweep import examples
 
 
@@ -48,13 +48,13 @@ def test_what_the_system_takes_in_pieces_is_written_whole(
         taken.append(piece)
         return len(piece)
 
-    monkeypatch.setattr(writer, "_gather", gather if gathers else None)
-    writer._write(File(), b"0123456", b"", memoryview(b"789"), b"abc")
+    monkeypatch.setattr(safetensors_file, "_gather", gather if gathers else None)
+    safetensors_file._write(File(), b"0123456", b"", memoryview(b"789"), b"abc")
     assert b"".join(taken) == b"0123456789abc"
     assert all(taken)
 
 
-@pytest.mark.parametrize("streamed", [1, 5_000, writer.STREAMED])
+@pytest.mark.parametrize("streamed", [1, 5_000, safetensors_file.STREAMED])
 def test_tensors_of_odd_sizes_are_read_back_from_a_file_that_was_written_as_they_came(
     streamed: int, tmp_path: Path
 ) -> None:
@@ -68,7 +68,7 @@ def test_tensors_of_odd_sizes_are_read_back_from_a_file_that_was_written_as_they
                 given[f"{number}/{dtype}"] = tensor
                 written += map(id, file.add(f"{number}/{dtype}", tensor))
     assert len(given) > 100
-    assert (len(written) > 0) == (streamed < writer.STREAMED)
+    assert (len(written) > 0) == (streamed < safetensors_file.STREAMED)
     written += map(id, file.close())
     assert sorted(written) == sorted(map(id, given.values()))  # each is given back once
     read = load_file(tmp_path / "file.safetensors")

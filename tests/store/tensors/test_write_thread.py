@@ -11,9 +11,8 @@ import torch
 
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.store.blanks import AHEAD, Blanks
-from fxdebug.store.tensors import Files
-from fxdebug.store.writer import Copies, Writer
+from fxdebug.store.tensors.read import Files
+from fxdebug.store.tensors.write_thread import AHEAD, Copies, PreparedFiles, Writer
 
 
 def test_a_copy_is_not_used_again_before_it_is_given_back() -> None:
@@ -51,7 +50,7 @@ def test_after_an_error_nothing_more_is_written_and_nobody_waits() -> None:
 
 def test_each_file_made_ahead_is_given_out_once_and_none_stays_open(tmp_path: Path) -> None:
     one = Writer(budget=10)
-    blanks = Blanks(tmp_path, one)
+    blanks = PreparedFiles(tmp_path, one)
     taken: list[io.FileIO] = []
     while len(taken) < 3 * AHEAD:  # more than are made in a row
         file = blanks.take()

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import LoadError, fx_debug
+from fxdebug import fx_debug
+from fxdebug.errors import LoadError
 from support.stored import PLAIN, Small, contents, run
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import LoadError, SaveError, fx_debug
-from fxdebug.store import golden
+from fxdebug import fx_debug
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.store.trace_json import golden
 from support.golden_runs import some
 from zoo import zoo, zoo_sample
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.store import journal
+from fxdebug.store.trace_json import journal
 
 SCRIPT = """
 import os, sys, torch

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import LoadError, fx_debug
+from fxdebug import fx_debug
 from fxdebug.data.values import sample_positions
-from fxdebug.store import samples
-from fxdebug.store.samples import from_json, sampled, shortest, to_json
+from fxdebug.errors import LoadError
+from fxdebug.store.trace_json import samples
+from fxdebug.store.trace_json.samples import from_json, sampled, shortest, to_json
 from support.golden_runs import some
 
 DTYPES = [

@@ -14,9 +14,9 @@ import torch._tensor_str as tensor_str
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fxdebug.capture.aside import aside
-from fxdebug.stats import measure
-from fxdebug.store.printed import Printer, options_of_this_thread
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.stats.measure import measure
+from fxdebug.store.transformers.print_tensor import Printer, options_of_this_thread
 from support.sweep import examples
 
 STANDARD = {"sci_mode": True, "linewidth": 120}
@@ -264,7 +264,7 @@ def test_tensors_inside_vmap_and_forward_derivatives_print_as_torch_prints_them(
 def test_a_tensor_printed_inside_our_own_work_does_not_tell_its_class() -> None:
     tensor = base().as_subclass(Counting)
     heard = Counting.heard
-    with aside():
+    with untracked():
         text = ours(tensor)
     assert Counting.heard == heard
     assert text == torchs(tensor)

@@ -15,13 +15,15 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import LoadError, Trace, fx_debug
-from fxdebug.apps import cli
+from fxdebug import Trace, fx_debug
+from fxdebug.apps.cli import main
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Group, Stats, Thing, Value
-from fxdebug.store import json_text, json_tree, printed_statistics, run_files
-from fxdebug.store.reference_tree import _from_text
-from fxdebug.store.reference_values import stats_of
+from fxdebug.errors import LoadError
+from fxdebug.store import run_files
+from fxdebug.store.transformers import json_text, printed_statistics, write_tree
+from fxdebug.store.transformers.read_tree import _from_text
+from fxdebug.store.transformers.read_values import stats_of
 from support import reference
 from zoo import zoo, zoo_sample
 
@@ -47,7 +49,7 @@ def unpacked(written: reference.Written, folder: Path) -> Path:
 def text_of(trace: Trace, *, full: bool) -> str:
     """The standard tree of a trace, as its file has it."""
     entry = run_files._entry(trace, run_files._content(trace, {}) if full else None)
-    tree = json_tree.standard_tree(trace, entry, prune=False)
+    tree = write_tree.standard_tree(trace, entry, prune=False)
     text = io.StringIO()
     (json_text.write_full if full else json_text.write_summary)(tree, text)
     return text.getvalue()
@@ -184,7 +186,7 @@ def test_reading_needs_no_torch(tmp_path):
 
 def test_a_trace_from_a_tree_can_be_shown_saved_and_asked(tmp_path, capsys):
     folder = of_transformers(Twice(), tmp_path / "t", torch.randn(2, 4))
-    assert cli.main(["show", str(folder)]) == 0
+    assert main.main(["show", str(folder)]) == 0
     assert "blocks: 1 to 2 not in the file" in " ".join(capsys.readouterr().out.split())
     tree = fxdebug.load(folder)
     tree.save(tmp_path / "again")

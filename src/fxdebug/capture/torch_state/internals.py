@@ -131,6 +131,7 @@ disabled_torch_function_impl = _find(
     "torch._C:_disabled_torch_function_impl", "a subclass of Tensor that is handled like one", _without_torch_function
 )
 
+
 # Torch dispatch modes, and torch's own tracers -------------------------------------------------------
 
 len_torch_dispatch_stack: Callable[[], int] = _unverified(
@@ -165,6 +166,7 @@ _SEEN_BY_JIT = "torch.jit.trace notes what fxdebug asks of tensors"
 get_tracing_state = _detail("torch._C:_get_tracing_state", "torch.jit.trace is halted", _none, _SEEN_BY_JIT)
 set_tracing_state = _detail("torch._C:_set_tracing_state", "torch.jit.trace goes on", _none, _SEEN_BY_JIT)
 
+
 # Functorch ------------------------------------------------------------------------------------------
 
 _IN_TRANSFORMS = "tensors inside vmap, grad and the like are described as ordinary ones"
@@ -183,6 +185,7 @@ is_functorch_wrapped_tensor: Callable[[Any], bool] = _detail(
 get_unwrapped = _detail("torch._C:_functorch.get_unwrapped", "what a transform wraps", _itself, _IN_TRANSFORMS)
 is_batchedtensor = _detail("torch._C:_functorch.is_batchedtensor", "is it vmap's", _false, _IN_TRANSFORMS)
 maybe_get_bdim = _detail("torch._C:_functorch.maybe_get_bdim", "which dimension vmap takes away", _none, _IN_TRANSFORMS)
+
 
 # Gradients, autocast, dynamo -------------------------------------------------------------------------
 
@@ -255,13 +258,13 @@ def _is_counted() -> bool:
 
 
 IS_COUNTED = _is_counted()
-"""Is one of Python's references to a tensor that C++ holds as well C++'s? Not in torch 2.6: see ``TensorRef``."""
+"""Is one of Python's references to a tensor that C++ holds as well C++'s? Not in torch 2.6: see ``WeakTensor``."""
 
 if TYPE_CHECKING or IS_COUNTED:
-    TensorRef = weakref.ref
+    WeakTensor = weakref.ref
 else:
 
-    class TensorRef(weakref.ref):
+    class WeakTensor(weakref.ref):
         """A weak reference to a tensor or a storage that C++ may be the only one to hold.
 
         It then owns the Python object, too: who gets hold of that has to take it back, or it loses its memory when
@@ -300,6 +303,7 @@ tree_map: Callable[[Callable[[Any], Any], Any], Any] = _find(
     "torch.utils._pytree:tree_map", "lists, tuples and dicts with other tensors", _tree_map
 )
 
+
 # Settings that are looked at or put back -------------------------------------------------------------
 
 neg_view = _find("torch:_neg_view", "a negated view, to copy what is negative when it is read", torch.neg)
@@ -310,6 +314,7 @@ class _NoOptions:
 
 
 PRINT_OPTS: object = _find("torch._tensor_str:PRINT_OPTS", "print options that a body sets are put back", _NoOptions())
+
 
 # What decides how torch computes besides what a graph says: ``torch._C._set_…``. Which are there differs.
 _SETTINGS = (
@@ -344,6 +349,7 @@ STARTS_THREADS = tuple(
     [name for name in ("_start_new_thread", "_start_joinable_thread") if hasattr(threading, name)]  # 3.12, 3.13
 )
 """The names in ``threading`` of what starts a thread."""
+
 
 # What is used where it is needed: every torch has had these, and there is no run without them ---------
 

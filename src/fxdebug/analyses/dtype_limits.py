@@ -1,0 +1,277 @@
+"""Numbers at the edge of their dtype: close to overflow, lost in underflow, cancelled, too large for float16."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from fxdebug.analyses.findings import ADVICE, WARNING, Finding, FindingKind, Severity
+from fxdebug.analyses.origins import OPERATIONS, Given, Lineage, Results, literals_of
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
+from fxdebug.operators.categories import CASTS, SOFTMAXES, UNFILLED, VIEWS, WRITES
+from fxdebug.operators.dtypes import FLOATS
+from fxdebug.operators.nonfinite import broken, largest_of, masking
+from fxdebug.query.network import Node
+
+HEADROOM = 4.0  # a result this factor below the largest number of its dtype: two doublings more, and it is infinite
+NARROW = frozenset(name for name in FLOATS if name not in ("float32", "float64"))
+SHORT_EXPONENT = NARROW - {"bfloat16"}  # where numbers get lost that matter
+WIDE = ("float32", "bfloat16", "float64")
+HALF = FLOATS["float16"].max
+LOST_SHARE = 0.01  # of the elements that became 0
+MOST_LOST = 0.5  # of those that were not 0: less is what cubes of small activations lose in any float16 model
+WHOLE_STEP = 1 / 16  # between numbers as large as the operands: only then are whole results no accident
+SUBNORMAL_SHARE = 0.1  # of the elements that are not 0
+SUBNORMAL_NEAR = 2.0**24  # only tensors within this factor of the smallest normal number are read for it
+
+
+# A difference is cancelled when fewer than half of the digits are left: smaller than sqrt(eps) times its operands.
+# Higham, Accuracy and Stability of Numerical Algorithms (2002), section 1.7: the relative error grows by
+# (|a| + |b|) / |a - b|.
+_SUBTRACTS = frozenset("sub rsub isub subtract add radd iadd".split())
+_SHRINKS = frozenset("mul rmul imul multiply div divide truediv itruediv true_divide square pow ipow".split())
+_FIRST_ONLY = frozenset("div divide truediv itruediv true_divide pow ipow".split())  # 0 where the first operand is
+_DECAYS = frozenset("exp exp2 sigmoid".split())
+
+
+# Results that are exact: subtracting them loses nothing that was there.
+_EXACT = frozenset(
+    "arange full zeros ones full_like zeros_like ones_like tensor embedding round floor ceil trunc sign argmax "
+    "one_hot eye tril triu cumsum detach where masked_fill".split()
+)
+
+
+def check(trace: TraceData, results: Results, *, tensors: bool = True) -> list[Finding]:
+    """What is close to the limits of its dtype or beyond them, one finding for all layers of the same line."""
+    masks = Masks(results)
+    local = [found for node in _operations(results) for found in _at(node, results, masks)]
+    found = [*_headroom(results, masks), *local]
+    if tensors and trace.data is not None:
+        found += _subnormal(trace, results)
+    return [*grouped(found), *_float16(results, masks)]
+
+
+def _operations(results: Results) -> Iterator[Node]:
+    return (node for node in results.net.nodes.values() if node.kind in OPERATIONS)
+
+
+class Masks:
+    """Which values are masks, or have one added to them: what is so low there is low on purpose."""
+
+    def __init__(self, results: Results) -> None:
+        self._known: set[int] = set()
+        for node in results.net.nodes.values():
+            given = [value for value, _ in results.given(node)]
+            lows = [low for value in given if value.number in self._known and (low := _low(value)) is not None]
+            for value in results.made(node):
+                low = _low(value)
+                if masking(value) or (low is not None and any(0.25 * old <= low <= 4 * old for old in lows)):
+                    self._known.add(value.number)
+
+    def __contains__(self, value: Value) -> bool:
+        return value.number in self._known
+
+
+def _low(value: Value) -> float | None:
+    """How far below zero it goes, if that is further than it goes above; infinity for a mask of -Inf."""
+    stats = value.stats
+    if stats is None:
+        return None
+    if stats.neginf:
+        return math.inf
+    if not isinstance(stats.min, (int, float)) or stats.min >= 0 or stats.absmax is None or stats.absmax > -stats.min:
+        return None
+    return -float(stats.min)
+
+
+# Overflow ----------------------------------------------------------------------------------------
+
+
+def _headroom(results: Results, masks: Masks) -> Iterator[Finding]:
+    """Results of narrow dtypes that are nearly too large, where they first are."""
+
+    def near(value: Value) -> bool:
+        largest = largest_of(value.dtype)
+        reach = _reach(value)
+        return value.dtype in NARROW and reach * HEADROOM > largest and value not in masks and not broken(value)
+
+    for origin in Lineage(results, near, _begins).origins:
+        largest, reach = FLOATS[origin.made.dtype].max, _reach(origin.made)
+        what = (
+            f"up to {reach:.4g}, {largest / reach:.1f} times less than the largest {origin.made.dtype}, {largest:.4g}"
+        )
+        yield _finding("headroom", WARNING, origin.node, results, what, origin.made, origin.given)
+
+
+def _float16(results: Results, masks: Masks) -> Iterator[Finding]:
+    """One piece of advice for the run: where numbers begin that float16 does not have."""
+
+    def beyond(value: Value) -> bool:
+        return value.dtype in WIDE and _reach(value) > HALF and value not in masks
+
+    origins = Lineage(results, beyond, _begins).origins
+    if not origins:
+        return
+    worst = max(origins, key=lambda origin: _reach(origin.made))
+    others = tuple(origin.node.id for origin in origins if origin is not worst)
+    reached = len({node.id for origin in origins for node in origin.reached})
+    what = f"up to {_reach(worst.made):.4g}: it would overflow in float16, whose largest is {HALF:.0f}"
+    found = _finding("float16", ADVICE, worst.node, results, what, worst.made, worst.given)
+    yield replace(found, others=others, reached=reached)
+
+
+def _begins(node: Node, given: list[Given], bad: list[Value], inherited: int) -> str | None:
+    """Operations that compute begin something; what is read, moved or was never written to does not."""
+    if inherited or node.kind not in OPERATIONS or node.op in UNFILLED | VIEWS - CASTS | WRITES:
+        return None
+    return None if not given and _constant(node) else node.op
+
+
+def _constant(node: Node) -> bool:
+    return node.op in _EXACT
+
+
+def _reach(value: Value) -> float:
+    reach = None if value.stats is None else value.stats.absmax
+    return 0.0 if reach is None else float(reach)
+
+
+# At one operation --------------------------------------------------------------------------------
+
+
+def _at(node: Node, results: Results, masks: Masks) -> Iterator[Finding]:
+    made = node.value
+    if made is None or made.stats is None or made.dtype not in FLOATS or not made.stats.count:
+        return
+    given = tuple([value for value, _ in results.given(node)])
+    if any(value.stats is None for value in given) or any(map(broken, given)) or broken(made):
+        return
+    if node.op in _SUBTRACTS:
+        yield from _cancelled(node, results, given, made)
+    elif node.op in _SHRINKS | _DECAYS | SOFTMAXES or (node.op in CASTS and given and given[0].dtype in FLOATS):
+        yield from _vanished(node, results, given, made, masks)
+
+
+def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Value, masks: Masks) -> Iterator[Finding]:
+    """Numbers that were not 0 and are now: more zeros than those of the operands account for."""
+    assert made.stats is not None
+    if not given or 0 in literals_of(node) or any(value in masks for value in given) or _rounds(node):
+        return
+    if node.op in CASTS and FLOATS[given[0].dtype].least >= FLOATS[made.dtype].least:
+        return
+    operands = () if node.op in _DECAYS | SOFTMAXES else given[:1] if node.op in _FIRST_ONLY else given
+    share = made.stats.zeros / made.stats.count - sum(map(_zero_share, operands))
+    small = made.dtype in SHORT_EXPONENT
+    if share <= LOST_SHARE or (node.op in _DECAYS | SOFTMAXES and not small):  # exp(-200) is 0 for all that follows
+        return
+    grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
+    severity: Severity = WARNING if grave else ADVICE
+    least = FLOATS[made.dtype].least
+    what = f"{share:.0%} of the elements became 0: they are below {least:.2g}, the smallest {made.dtype}"
+    yield _finding("underflow", severity, node, results, what, made, given)
+
+
+def _rounds(node: Node) -> bool:
+    """Is it a division to whole numbers?"""
+    return node.step is not None and node.step.kwargs.get("rounding_mode") is not None
+
+
+def _zero_share(value: Value) -> float:
+    return 0.0 if value.stats is None or not value.stats.count else value.stats.zeros / value.stats.count
+
+
+def _cancelled(node: Node, results: Results, given: tuple[Value, ...], made: Value) -> Iterator[Finding]:
+    """A difference that is tiny against what it is the difference of, when those had been rounded."""
+    literal = max((abs(number) for number in literals_of(node)), default=0.0) if len(given) == 1 else 0.0
+    operands = sum(map(_reach, given[:2])) + literal
+    result = _reach(made)
+    if not result or not operands or (len(given) < 2 and not literal):
+        return
+    ratio, step = result / operands, operands * FLOATS[made.dtype].eps
+    exact = step < WHOLE_STEP and _whole(made)
+    if ratio >= math.sqrt(FLOATS[made.dtype].eps) or exact or not _rounded(node, results):
+        return
+    lost = FLOATS[made.dtype].eps / ratio
+    what = (
+        f"the result is {ratio:.1e} of its operands: digits cancel, and rounding from before is up to {lost:.0%} of it"
+        if lost >= 0.01
+        else f"the result is {ratio:.1e} of its operands: digits cancel, and rounding from before grows to {lost:.1e}"
+    )
+    yield _finding("cancellation", WARNING, node, results, what, made, given)
+
+
+def _rounded(node: Node, results: Results) -> bool:
+    """Were the operands computed? Counted, copied or read ones are exact, and so is their difference."""
+    sources = [results.net.nodes[source] for _, source in results.given(node)]
+    return any(_computed(results, source) for source in sources)
+
+
+def _computed(results: Results, node: Node) -> bool:
+    for _ in range(16):  # through views, placeholders and calls to what computed it
+        if node.kind in OPERATIONS and node.op not in VIEWS:
+            return node.op not in _EXACT
+        back = results.net.into.get(node.id, [])
+        back = [
+            edge for edge in back if edge.kind == "data" and (node.kind != "call_module" or edge.argument == "result")
+        ]
+        if not back:
+            return False
+        node = results.net.nodes[back[0].source]
+    return False
+
+
+def _whole(value: Value) -> bool:
+    """Are these whole numbers? Then their ends are, and the sum of their squares is."""
+    stats = value.stats
+    if stats is None or stats.std is None or not isinstance(stats.mean, float):
+        return False
+    squares = stats.std**2 * (stats.finite - 1) + stats.finite * stats.mean**2
+    ends = all(isinstance(end, (int, float)) and float(end).is_integer() for end in (stats.min, stats.max))
+    return ends and math.isclose(squares, round(squares), rel_tol=1e-6)
+
+
+# Numbers below the smallest normal one -----------------------------------------------------------
+
+
+def _subnormal(trace: TraceData, results: Results) -> Iterator[Finding]:
+    """Calls whose results, where they were kept, are largely below the smallest number with all its digits."""
+    read: set[int] = set()
+    for call in trace.calls:
+        for value in call.outputs or ():
+            tiny = FLOATS[value.dtype].tiny if value.dtype in FLOATS else None
+            near = value.dtype == "float16" or (tiny is not None and 0 < _reach(value) < tiny * SUBNORMAL_NEAR)
+            if tiny is None or not near or value.saved is None or value.number in read:
+                continue
+            read.add(value.number)
+            magnitudes = trace.tensor(value).double().abs()
+            below = int(((magnitudes > 0) & (magnitudes < tiny)).sum())
+            other = int((magnitudes > 0).sum())
+            if other and below / other > SUBNORMAL_SHARE:
+                node = results.net.nodes[results.net.call_id(call)]
+                what = (
+                    f"{below / other:.0%} of what is not 0 is below {tiny:.2g}, where {value.dtype} runs out of digits"
+                )
+                yield _finding("subnormal", ADVICE, node, results, what, value, tuple(call.inputs))
+
+
+# Findings ----------------------------------------------------------------------------------------
+
+
+def _finding(
+    kind: FindingKind, severity: Severity, node: Node, results: Results, what: str, made: Value, given: Iterable[Value]
+) -> Finding:
+    inputs = tuple(dict.fromkeys(given))
+    call = results.net.call_id(node.call)
+    return Finding(kind, severity, node.path, call, node.op, what, node.id, node.source, made, inputs)
+
+
+def grouped(findings: Iterable[Finding], *, calls_only: bool = False) -> list[Finding]:
+    """Findings of one kind at one line are one, the first, that names the others; or only in calls of one module."""
+    groups: dict[tuple[str | None, ...], list[Finding]] = {}
+    for finding in findings:
+        step = f"{finding.path}/{finding.node.rpartition('/')[2]}" if calls_only else None
+        key = finding.kind, finding.op, finding.source or finding.node, finding.severity, step
+        groups.setdefault(key, []).append(finding)
+    return [replace(group[0], others=tuple(other.node for other in group[1:])) for group in groups.values()]

@@ -1,0 +1,194 @@
+"""How rounding errors grow through a run, from a twin run in a wider dtype: where digits get lost, and how many."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from fxdebug.analyses.findings import ERROR, WARNING, Finding, FindingKind
+from fxdebug.analyses.origins import is_operation, is_output
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
+from fxdebug.operators.categories import DRAWS, UNFILLED
+from fxdebug.operators.dtypes import FLOATS
+from fxdebug.query.network import Network, Node, network_of
+
+# An error is a loss of digits when it is this many roundings of its dtype (or a quarter of the value, where the
+# dtype has few digits), and this much more than came in.
+LOST, LARGE = 256.0, 0.25
+GROWTH = 32.0
+
+
+# It counts if what is made of it is no better: the rounding of a mean close to 0 is gone once it is subtracted.
+REMAINS = 8.0
+_SUBTRACTS = ("sub", "rsub", "add", "radd", "isub", "iadd")
+MOST_LAYERS = 12  # that are shown
+_NUMBER = re.compile(r"\b\d+\b")
+
+_T = TypeVar("_T", bound=TraceData)
+
+
+def judged(
+    trace: _T,
+    dtype: str,
+    of_nodes: Mapping[tuple[int, str], float],
+    of_calls: Mapping[int, float],
+    notes: Sequence[str] = (),
+) -> Shadow[_T]:
+    """Where the errors come from. ``of_nodes``: by call and node of its graph, ``of_calls``: of what calls returned."""
+    net = network_of(trace)
+    errors: dict[str, float] = {}
+    inherited: dict[str, float] = {}
+    rows = []
+    for node in net.nodes.values():
+        edges = net.into.get(node.id, ())
+        inherited[node.id] = max((errors.get(edge.source, 0.0) for edge in edges), default=0.0)
+        own = of_calls.get(node.call.index) if node.kind == "call_module" else None
+        if node.step is not None:
+            own = of_nodes.get((node.call.index, node.step.name))
+        errors[node.id] = inherited[node.id] if own is None else own
+        if own is not None and is_operation(net, node) and node.op not in UNFILLED | DRAWS:
+            rows.append(_row(net, node, own, inherited[node.id]))
+    if any(node.op in DRAWS for node in net.nodes.values()):
+        notes = [*notes, "the run draws random numbers, and in the twin they may be others"]
+    found = tuple([_finding(net, row) for row in rows if _lost(net, row, errors)])
+    calls = {net.call_id(call): of_calls[call.index] for call in trace.calls if call.index in of_calls}
+    error = of_calls.get(trace.root.index)
+    return Shadow(trace, dtype, error, tuple(rows), calls, tuple(_layers(net, calls)), found, tuple(notes))
+
+
+def _row(net: Network, node: Node, error: float, inherited: float) -> Row:
+    eps = FLOATS[node.dtype].eps if node.dtype in FLOATS else 0.0
+    inputs = tuple(dict.fromkeys(edge.value for edge in net.into.get(node.id, ()) if edge.value is not None))
+    before = max(inherited, eps)
+    growth = 1.0 if inherited == math.inf else error / before if before else 0.0
+    call, ratio = net.call_id(node.call), _ratio(node, inputs)
+    return Row(
+        node.id, node.path, call, node.op, node.source, error, inherited, growth, node.value, inputs, ratio
+    )  # fmt: skip
+
+
+def _ratio(node: Node, inputs: tuple[Value, ...]) -> float | None:
+    """How much of its operands is left of a sum or difference."""
+    if node.op not in _SUBTRACTS or node.stats is None or node.stats.absmax is None:
+        return None
+    operands = sum(value.stats.absmax or 0.0 for value in inputs if value.stats is not None)
+    if node.step is not None and len(inputs) == 1:
+        operands += sum(abs(arg) for arg in node.step.args if isinstance(arg, (int, float)))
+    return node.stats.absmax / operands if operands else None
+
+
+def _lost(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
+    """Did digits get lost here, that are missed afterwards?"""
+    dtype = "" if row.value is None else row.value.dtype
+    if row.error < min(LOST * (FLOATS[dtype].eps if dtype in FLOATS else 1.0), LARGE) or row.growth < GROWTH:
+        return False
+    if not any(map(is_output, _reached(net, row.node))):
+        return False  # somebody asked whether two numbers are the same by now, as a loop does
+    later = [net.nodes[edge.target] for edge in net.out_of.get(row.node, ()) if edge.kind == "data"]
+    return any(errors[node.id] * REMAINS >= row.error for node in later)
+
+
+def _finding(net: Network, row: Row) -> Finding:
+    cancels = row.ratio is not None and row.ratio < 0.1
+    kind: FindingKind = "cancellation" if cancels else "precision"
+    why = f"; its operands cancel to {row.ratio:.1e} of their size" if cancels else ""
+    what = f"the relative error grows from {row.inherited:.1e} to {row.error:.1e}{why}"
+    reached = _reached(net, row.node)
+    output = any(map(is_output, reached))
+    count = sum(is_operation(net, node) for node in reached)
+    return Finding(
+        kind, ERROR if output and row.error > 0.1 else WARNING, row.path, row.call, row.op, what, row.node, row.source,
+        row.value, row.inputs, count, output,
+    )  # fmt: skip
+
+
+def _reached(net: Network, id: str) -> list[Node]:
+    seen, pending = {id}, [id]
+    while pending:
+        for edge in net.out_of.get(pending.pop(), ()):
+            if edge.target not in seen:
+                seen.add(edge.target)
+                pending.append(edge.target)
+    return [net.nodes[other] for other in seen - {id}]
+
+
+def _layers(net: Network, errors: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The errors of the outermost calls that are repeated (``h.0``, ``h.1`` …); without any, of the model's parts."""
+    kinds: dict[str, list[Call]] = {}
+    for call in net.trace.calls:
+        if _NUMBER.search(call.path):
+            kinds.setdefault(_NUMBER.sub("#", call.path), []).append(call)
+    repeated = [calls for calls in kinds.values() if len(calls) > 1]
+    chosen = min(repeated, key=lambda calls: calls[0].depth, default=[c for c in net.trace.calls if c.depth <= 1])
+    found = [(id, errors[id]) for call in chosen if (id := net.call_id(call)) in errors]
+    return found[:: max(1, -(-len(found) // MOST_LAYERS))]
+
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operation, or a call whose operations are not known: the relative error of its result, and of what it got.
+
+    ``growth`` is the error over the larger of ``inherited`` and one rounding of the dtype. ``ratio`` is
+    |out| / (|a| + |b|) of a sum or difference: how much of the operands is left.
+    """
+
+    node: str
+    path: str
+    call: str
+    op: str
+    source: str | None
+    error: float
+    inherited: float
+    growth: float
+    value: Value | None = None
+    inputs: tuple[Value, ...] = ()
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Shadow(Generic[_T]):
+    """What a twin run in ``dtype`` tells: ``rows`` in execution order, ``findings`` where digits were lost.
+
+    ``error`` is the relative error of what the model returned, ``None`` where that could not be compared.
+    ``calls`` has that of every call, by its id, in execution order; ``layers`` those that show its growth.
+    ``trace`` is the native run.
+    """
+
+    trace: _T
+    dtype: str
+    error: float | None = None
+    rows: tuple[Row, ...] = ()
+    calls: Mapping[str, float] = field(default_factory=dict)
+    layers: tuple[tuple[str, float], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> Row | None:
+        """The operation at which the error grows most; ``None`` when nothing could be compared."""
+        return max(self.rows, key=lambda row: row.growth, default=None)
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+def _text(shadow: Shadow[_T]) -> str:
+    """The findings, where the error grows most, and the error after each layer of the model."""
+    error = "not compared" if shadow.error is None else f"{shadow.error:.1e}"
+    lines = [f"{shadow.trace.model} against its {shadow.dtype} twin: the relative error of the result is {error}"]
+    lines += [str(finding) for finding in shadow.findings] or ["no operation loses digits"]
+    lines.append("the error grows most at")
+    for row in sorted(shadow.rows, key=lambda row: -row.growth)[:_SHOWN]:
+        where = "" if row.source is None else f"  {row.source.rpartition('/')[2]}"
+        lines.append(f"  {row.inherited:.1e} → {row.error:.1e}  {row.node}{where}")
+    lines.append("by depth")
+    lines += [f"  {error:.1e}  {id}" for id, error in shadow.layers]
+    return "\n".join([*lines, *shadow.notes])

@@ -1,0 +1,71 @@
+"""The model and inputs that the command line was asked to run."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fxdebug.errors import UsageError, needs
+
+
+def from_file(target: str) -> tuple[Any, Any]:
+    """``FILE.py:factory`` → the model and its inputs."""
+    path, _, name = target.rpartition(":")
+    if not path or not name.isidentifier():
+        raise UsageError(f"{target!r} is not FILE.py:factory")
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {path}")
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    stem = Path(path).stem
+    module = types.ModuleType(stem if stem not in sys.modules else f"{stem} (given to fxdebug)")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # it stays: dataclasses, pickle and type hints look their module up
+    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
+    namespace = vars(module)
+    factory = namespace.get(name)
+    if not callable(factory):
+        known = ", ".join(key for key, value in namespace.items() if callable(value) and not key.startswith("_"))
+        raise UsageError(f"{path} defines no function {name!r}; it defines {known or 'none'}")
+    made = factory()
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise UsageError(f"{name}() must return (model, inputs), not {type(made).__name__}")
+    return made
+
+
+def transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
+    """A model and tokenised text, from a folder or by name; the class is the one its configuration names."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise needs("loading a transformers model", "transformers", "transformers") from error
+    if not sys.stderr.isatty():
+        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        config = transformers.AutoConfig.from_pretrained(name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        classes = [getattr(transformers, kind, None) for kind in config.architectures or ()]
+        model = (next(filter(None, classes), transformers.AutoModel)).from_pretrained(name).eval()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no model can be loaded from {name!r}: {error}") from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None and len(texts) > 1:
+        raise UsageError(f"the tokenizer of {name!r} has no padding token: give one --text at a time")
+    batch = tokenizer(list(texts) or ["Hello, world."], padding=len(texts) > 1, return_tensors="pt")
+    return model, batch
+
+
+def with_decoder_start(model: Any, batch: Any) -> dict[str, Any]:
+    """For models with a decoder: the token it begins with, where the model does not see to that itself."""
+    import inspect
+
+    import torch
+
+    inputs, start = dict(batch), getattr(model.config, "decoder_start_token_id", None)
+    takes = inspect.signature(model.forward).parameters
+    if model.config.is_encoder_decoder and start is not None and "decoder_input_ids" in takes:
+        inputs["decoder_input_ids"] = torch.full((len(inputs["input_ids"]), 1), start)
+    return inputs

@@ -1,0 +1,1 @@
+"""From tapes to graphs, each checked against what ran."""

@@ -1,0 +1,188 @@
+"""Modules that ``torch.compile`` runs: what of them can be watched without changing what runs.
+
+Wrappers inside a compiled region would break its graph and recompile it, and the fused kernels that
+come out may differ in the last bit. So such a region stays closed: it is one call. The backend
+``eager`` compiles nothing; its regions are run as plain Python for the length of the run, which is
+the same arithmetic, and everything inside is seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from fxdebug.capture.hooks.observers import Observer
+from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
+from fxdebug.capture.torch_state import internals
+
+Run = Callable[..., Any]
+Way = Callable[[nn.Module, Run], Run]  # what a call of a module's compiled code runs in the place of that code
+
+
+# In front of compiled code -----------------------------------------------------------------------
+
+
+class _Front(SharedPatch):
+    """What stands in front of a module's compiled code. Its users are :data:`Way` functions, the first innermost."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(lock=_lock)
+        self.module = module
+        self.compiled = module.__dict__["forward" if _is_optimized(module) else "_compiled_call_impl"]
+
+    def places(self) -> tuple[Patch, ...]:
+        """Return what is to be patched now."""
+        own = self.module.__dict__
+        if _is_optimized(self.module):
+            return (OwnAttribute("<OptimizedModule>.forward", own, "forward", self.module._orig_mod),)
+        return (OwnAttribute("<module>._compiled_call_impl", own, "_compiled_call_impl", self._instead()),)
+
+    def _instead(self) -> Run:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            run = self.compiled
+            for way in self.users:
+                run = way(self.module, run)
+            return run(*args, **kwargs)
+
+        instead.__dict__.update(__fxdebug__=True, __wrapped__=self.compiled)  # what it closes over is not the program's
+        return instead
+
+
+_lock = threading.RLock()
+_fronts: dict[int, _Front] = {}  # id(module) → what stands there; it keeps its module alive
+
+
+def stand_in_front(module: nn.Module, way: Way) -> None:
+    """Let calls of compiled code go this way, until :func:`step_aside`."""
+    with _lock:
+        front = _fronts.get(id(module))
+        if front is None:
+            front = _fronts[id(module)] = _Front(module)
+        front.begin(way)
+
+
+def step_aside(module: nn.Module, way: Way) -> None:
+    """Let them go this way no longer; the last one leaves the code that was there. Twice is no harm."""
+    with _lock:
+        front = _fronts.get(id(module))
+        if front is not None and front.module is module:
+            front.end(way)
+            if not front.users:
+                del _fronts[id(module)]
+
+
+def compiled_code_of(module: nn.Module) -> Any:
+    """The code that ``module.compile()`` made, whatever stands in front of it; ``None`` where there is none."""
+    code = module.__dict__.get("_compiled_call_impl")
+    return code.__wrapped__ if "__fxdebug__" in getattr(code, "__dict__", ()) else code
+
+
+# The compiled modules of a model -----------------------------------------------------------------
+
+
+@dataclass
+class Compiled:
+    """The compiled modules of a model: ``closed`` ones stay shut, ``open`` ones are run uncompiled."""
+
+    closed: list[nn.Module] = field(default_factory=list)
+    open: list[nn.Module] = field(default_factory=list)
+    _changed: list[tuple[nn.Module, Way]] = field(default_factory=list)
+
+    def hidden(self) -> set[int]:
+        """Ids of the modules whose ``forward`` runs inside a closed region."""
+        inside = {id(inner) for outer in self.closed for inner in outer.modules() if inner is not outer}
+        return inside | {id(outer) for outer in self.closed if not _is_optimized(outer)}
+
+    def begin(self, observer: Observer) -> None:
+        """Let the open ones run uncompiled and tell ``observer`` of the closed ones, until :meth:`end`.
+
+        ``module.compile()`` goes past ``forward``: its compiled code gets a wrapper of its own.
+        """
+        self._open(self.open)
+        for module in self.closed:
+            if not _is_optimized(module):
+                self._change(module, _recorded(observer))
+
+    def open_all(self) -> None:
+        """Let all of them run uncompiled, until :meth:`end`."""
+        self._open([*self.open, *self.closed])
+
+    def _open(self, modules: list[nn.Module]) -> None:
+        for module in modules:
+            self._change(module, _as_written())
+
+    def end(self) -> None:
+        """Compiled again, with the code that was there."""
+        while self._changed:
+            step_aside(*self._changed[-1])
+            self._changed.pop()
+
+    def _change(self, module: nn.Module, way: Way) -> None:
+        self._changed.append((module, way))
+        stand_in_front(module, way)
+
+
+def _as_written() -> Way:
+    return lambda module, run: module._call_impl
+
+
+def _recorded(observer: Observer) -> Way:
+    return lambda module, run: lambda *args, **kwargs: observer.call(module, run, args, kwargs)
+
+
+def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
+    """Find those that run compiled among the modules of a model, outermost first."""
+    found = Compiled()
+    if internals.OPTIMIZED not in sys.modules:
+        return found
+    suspects = [m for m in modules if "_compiled_call_impl" in m.__dict__ or _is_optimized(m)]
+    for module in suspects:
+        callback = _callback(module)
+        if callback is not None:
+            (found.open if _is_eager(callback) else found.closed).append(module)
+    return found
+
+
+def _is_optimized(module: nn.Module) -> bool:
+    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith(internals.OPTIMIZED)
+
+
+def _callback(module: nn.Module) -> Any:
+    """Dynamo's callback for a compiled module, ``None`` for one that runs as it is written."""
+    if _is_optimized(module):
+        return module.dynamo_ctx.callback
+    implementation = compiled_code_of(module)
+    return None if implementation is None else _closed_over(implementation, "callback")
+
+
+def _closed_over(function: Any, name: str) -> Any:
+    """A variable that a function closes over; the function itself where it has no such variable."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    for free, cell in zip(code.co_freevars if code else (), cells):
+        if free == name:
+            return cell.cell_contents
+    return function
+
+
+def _is_eager(callback: Any) -> bool:
+    backends = [getattr(link, "compiler_fn", link) for link in _chain(callback)]
+    return any(
+        getattr(backend, "__module__", "") == internals.COMPILES_NOTHING and getattr(backend, "__name__", "") == "eager"
+        for backend in backends
+    )
+
+
+def _chain(callback: Any) -> Iterator[Any]:
+    for _ in range(8):  # callbacks wrap one another, the backend innermost
+        yield callback
+        inner = next(
+            (found for name in internals.WRAPPED if (found := getattr(callback, name, None)) is not None), None
+        )
+        if inner is None:
+            return
+        callback = inner

@@ -1,0 +1,1 @@
+"""Whatever else looks on while a model runs: one question, one file."""

@@ -1,0 +1,1 @@
+"""Calls come in, in any thread; finished records go out."""

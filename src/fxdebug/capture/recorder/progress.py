@@ -1,0 +1,72 @@
+"""One line on the terminal while a long run is on: how many calls, and where it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from typing import TextIO
+
+from fxdebug.capture.recorder.frame import Frame
+
+PATIENCE = 1.0  # seconds before anything is shown: short runs stay silent
+INTERVAL = 0.1  # seconds between two updates
+
+
+class ProgressLine:
+    """Rewrites one line of ``stream``; anything that goes wrong with the stream ends it."""
+
+    def __init__(self, model: str, stream: TextIO, patience: float = PATIENCE) -> None:
+        self._model = model
+        self._stream = stream
+        self._calls = 0
+        self._next = time.monotonic() + patience
+        self._shown = False
+
+    def began(self, frame: Frame) -> None:
+        """One call more; the line is rewritten where the last time is long enough ago."""
+        self._calls += 1
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + INTERVAL
+            width = shutil.get_terminal_size().columns
+            self._write(f"\r{self.text(frame.site.path)[: width - 1]}\x1b[K")
+            self._shown = True
+
+    def ended(self, frame: Frame) -> None:
+        """Nothing changes on the line when a call ends."""
+
+    def text(self, path: str) -> str:
+        """What the line says.
+
+        >>> ProgressLine("GPT2", sys.stderr).text("h.3.attn")
+        'tracing GPT2 · 0 calls · h.3.attn'
+        """
+        place = "".join(
+            [letter if letter.isprintable() else "?" for letter in path or self._model]
+        )  # one line it stays
+        return f"tracing {self._model} · {self._calls} calls · {place}"
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._shown:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._next = float("inf")
+
+
+def line(wanted: bool | None, model: str) -> tuple[ProgressLine, ...]:
+    """The progress line of a run, if there is to be one: ``None`` means if somebody is looking."""
+    stream = sys.stderr
+    if wanted is None:
+        wanted = stream is not None and stream.isatty() and not os.environ.get("CI")
+        patience = PATIENCE
+    else:
+        patience = 0.0
+    return (ProgressLine(model, stream, patience),) if wanted and stream is not None else ()

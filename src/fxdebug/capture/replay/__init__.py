@@ -1,0 +1,1 @@
+"""Run a forward again without side effects: snapshot, refuse, restore."""

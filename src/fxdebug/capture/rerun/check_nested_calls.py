@@ -1,0 +1,112 @@
+"""Do the calls inside a body do the same where its graph makes them?
+
+A body's Python may change what its calls find: a function of a library that is patched meanwhile, a context variable,
+whatever a library keeps and nobody thought of. It is not on the body's own tape and not in its graph, but on the
+tapes of those calls. So the body and its graph run on the same inputs, and the tapes of all calls in them are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from fxdebug.capture import reasons
+from fxdebug.capture.graphs.template import is_another_of
+from fxdebug.capture.reasons import Words
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
+from fxdebug.capture.tape.source_line import short
+from fxdebug.capture.tensors.describe import type_name
+from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.value_table import ValueTable
+
+
+def differs_inside(native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable]) -> Words | None:
+    """Which call does something else where the graph makes it. ``None``: none does."""
+    (body, values), (other, others) = native, graph
+    return _Comparison(_names(body.module, values), _names(other.module, others)).of_calls(body, other)
+
+
+def _names(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
+    """What the module holds, by the number it has on a tape."""
+    held = [*module.parameters(), *module.buffers()]
+    return {entry.uid: id(tensor) for tensor in held if (entry := values.seen(tensor)) is not None}
+
+
+class _Comparison:
+    """The numbers of tensors are others in each run: which is which is found out on the way."""
+
+    def __init__(self, held: dict[TensorId, int], others: dict[TensorId, int]) -> None:
+        self._held = held
+        self._others = others
+        self._pairs: dict[TensorId, TensorId] = {}
+
+    def of_calls(self, body: CallTape, other: CallTape) -> Words | None:
+        calls, others = list(_calls(body)), list(_calls(other))
+        if len(calls) != len(others):
+            return reasons.OTHER_CALLS()
+        for call, its in zip(calls, others):
+            problem = self._of(call, its)
+            if problem is not None:
+                return problem
+        return None
+
+    def _of(self, call: CallTape, other: CallTape) -> Words | None:
+        name = type_name(type(call.module))
+        if call.module is not other.module and not is_another_of(call.module, other.module):
+            return reasons.OTHER_MODULE(module=name, other=type_name(type(other.module)))
+        self._pairs = {}
+        if not self._same((call.args, call.kwargs), (other.args, other.kwargs)):
+            return reasons.CALL_GIVEN_OTHER(module=name)
+        for entry, its in zip(call.entries, other.entries):
+            if not self._is_same_step(entry, its):
+                return reasons.CALL_RUNS_OTHER(module=name, place=_at(entry))
+        if len(call.entries) != len(other.entries) or not self._same(call.out, other.out):
+            return reasons.CALL_RUNS_OTHER(module=name, place="")
+        return self.of_calls(call, other)
+
+    def _is_same_step(self, entry: TapeEntry, other: TapeEntry) -> bool:
+        if isinstance(entry.what, nn.Module):
+            same = entry.what is other.what or is_another_of(other.what, entry.what)
+        else:
+            same = type(entry.what) is type(other.what) and entry.what == other.what
+        if not same or entry.context != other.context:
+            return False
+        return self._same((entry.args, entry.kwargs, entry.out), (other.args, other.kwargs, other.out))
+
+    def _same(self, code: Any, other: Any) -> bool:
+        kind = type(code)
+        if kind is not type(other):
+            return False
+        if kind is TensorId:
+            return self._is_same_tensor(code, other)
+        if kind in ATOMS:
+            return code is other or is_same(code, other)
+        if kind is tuple or kind is list:
+            return len(code) == len(other) and all(map(self._same, code, other))
+        if kind is dict:
+            return have_same_keys(code, other) and all(map(self._same, code.values(), other.values()))
+        if kind is slice:
+            return self._same((code.start, code.stop, code.step), (other.start, other.stop, other.step))
+        if kind is Struct:
+            same = code.type is other.type and code.keys == other.keys and len(code.items) == len(other.items)
+            return same and all(map(self._same, code.items, other.items))
+        if kind is OpaqueArg:  # the objects that each run made for itself
+            return type(code.thing) is type(other.thing)
+        return bool(code == other)
+
+    def _is_same_tensor(self, uid: TensorId, other: TensorId) -> bool:
+        held, its = self._held.get(uid), self._others.get(other)
+        if held is not None or its is not None:
+            return held == its
+        return self._pairs.setdefault(uid, other) == other
+
+
+def _calls(body: CallTape) -> Iterator[CallTape]:
+    return (entry.body for entry in body.entries if entry.body is not None)
+
+
+def _at(entry: TapeEntry) -> str:
+    return "" if entry.line is None else f" at {short(entry.line)}"

@@ -1,0 +1,1 @@
+"""The ways to run a model: once, every forward, with a wider shadow, isolated."""

@@ -1,0 +1,72 @@
+"""An observer on all modules of a model, and room on Python's stack for it."""
+
+from __future__ import annotations
+
+import sys
+
+from torch import nn
+
+from fxdebug.capture.hooks import module_call, observers
+from fxdebug.capture.hooks.compiled_modules import compiled_in
+from fxdebug.capture.hooks.patch import Setting, SharedPatch
+from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.recorder.recorder import Recorder
+from fxdebug.capture.tape.compiled_regions import CompiledRegions
+from fxdebug.errors import first_line
+
+FRAMES_PER_CALL = 6  # Python frames we add to each nested module call
+
+
+class Attached:
+    """An observer on all modules of a model, for the length of a block."""
+
+    def __init__(self, observer: observers.Observer, sites: Sites) -> None:
+        self._observer: observers.Observer | None = observer
+        self._sites = sites
+        self._compiled = compiled_in(sites.registered())
+
+    def is_closed(self, module: nn.Module | None) -> bool:
+        """Is this a compiled module, whose inside (the compiler's own modules too) is not looked at?"""
+        return any(module is closed for closed in self._compiled.closed)
+
+    def takes(self, module: nn.Module, recorder: Recorder) -> bool:
+        """Does a recording want a call of a module that was not registered when it began? Then it gets a name."""
+        below = recorder.innermost()
+        if below is None or self.is_closed(below.module) or CompiledRegions.is_inside():
+            return False
+        try:
+            self._sites.discover(module, recorder.stack() or [below])
+        except Exception as error:
+            recorder.say(f"a call of a {type(module).__name__} is missing: {type(error).__name__}: {first_line(error)}")
+            return False
+        return True
+
+    def __enter__(self) -> None:
+        assert self._observer is not None
+        try:
+            _recursion.begin(self)
+            self._compiled.begin(self._observer)
+            module_call.begin(self._observer)
+            hidden = self._compiled.hidden()
+            modules = [module for module in self._sites.registered() if id(module) not in hidden]
+            module_call.watch(self._observer, modules, self._sites.layout.forwards)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        if self._observer is not None:
+            module_call.end(self._observer)
+        self._compiled.end()
+        _recursion.end(self)
+        self._observer = None  # it holds us, too: what refers to itself in a circle stays until Python looks for that
+
+
+def _roomier(limit: int) -> int:
+    """A model that just fits Python's recursion limit must still fit: a module call costs three frames of its own."""
+    return limit + FRAMES_PER_CALL * (limit // 3) + 200
+
+
+_recursion = SharedPatch(
+    Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit, _roomier),
+)

@@ -1,0 +1,285 @@
+"""A model beside its twin in a wider dtype: how far each operation is from what it should have given.
+
+Both run the same code, so their operations are paired by call and position. The twin is a deep copy whose
+parameters, buffers and inputs are widened; what its code asks to be narrow (``x.float()``,
+``dtype=torch.float32``) is widened too. The user's model is copied, never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from fxdebug.capture.graphs.to_fx import built_of
+from fxdebug.capture.recorder.frame import Frame
+from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
+from fxdebug.capture.runs.build_trace import Options
+from fxdebug.capture.runs.once import run_once
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.observed_tape import tensors_in
+from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
+from fxdebug.errors import UsageError, first_line
+from fxdebug.stats.cpu_sums import is_freed
+
+Key = tuple[int, int]  # call, position on its tape; -1: what the call returned
+_NARROWING = {Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
+
+
+# Elements this low are masks: the lowest number of one dtype is not that of the other.
+_MASK = 0.5
+
+
+@dataclass
+class Errors:
+    """Relative errors of the native run: by (call, node of its graph), and by call of what it returned."""
+
+    of_nodes: dict[tuple[int, str], float] = field(default_factory=dict)
+    of_calls: dict[int, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Kept:
+    """Keeps a copy of every floating result of the native run, up to ``budget`` bytes."""
+
+    def __init__(self, budget: int) -> None:
+        self.error: BaseException | None = None
+        self.frames: list[Frame] = []
+        self.results: dict[Key, tuple[str, list[Tensor]]] = {}
+        self.left_out = 0
+        self._budget = budget
+
+    def begins(self, frames: list[Frame]) -> None:
+        self.frames = frames
+
+    def ran(self, body: CallTape, entry: TapeEntry, given: list[Value], result: Any) -> None:
+        storages = {value.storage for value in given}
+        view = not entry.writes and any(value.storage in storages for value in entry.values)
+        if not view:  # the errors of a view are those of what it is a view of
+            self._keep((body.index, len(body.entries) - 1), _named(entry.what), result)
+
+    def left(self, frame: Frame, output: Any) -> None:
+        self._keep((frame.index, -1), frame.site.path, output)
+
+    def _keep(self, key: Key, name: str, result: Any) -> None:
+        with untracked():
+            tensors = [tensor for tensor in tensors_in((result,)) if _measurable(tensor)]
+            size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            if size > self._budget:
+                self.left_out += 1
+            elif tensors:
+                self._budget -= size
+                self.results[key] = name, [tensor.detach().clone() for tensor in tensors]
+
+
+class _Compared:
+    """Compares every result of the twin with the copy of the native one."""
+
+    def __init__(self, kept: _Kept) -> None:
+        self.error: BaseException | None = None
+        self.frames: list[Frame] = []
+        self.errors: dict[Key, float] = {}
+        self.parted: dict[int, int] = {}  # call → the position from which its operations are others
+        self._kept = kept
+
+    def begins(self, frames: list[Frame]) -> None:
+        self.frames = frames
+
+    def ran(self, body: CallTape, entry: TapeEntry, given: list[Value], result: Any) -> None:
+        position = len(body.entries) - 1
+        self._compare((body.index, position), _named(entry.what), result)
+
+    def left(self, frame: Frame, output: Any) -> None:
+        self._compare((frame.index, -1), frame.site.path, output)
+
+    def _compare(self, key: Key, name: str, result: Any) -> None:
+        native = self._kept.results.pop(key, None)
+        if native is None or key[0] in self.parted:
+            return
+        with untracked():
+            twins = [tensor for tensor in tensors_in((result,)) if _measurable(tensor)]
+            fits = native[0] == name and [a.shape for a in native[1]] == [b.shape for b in twins]
+            if not fits:
+                self.parted[key[0]] = key[1]
+                return
+            errors = [relative_error(a, b) for a, b in zip(native[1], twins)]
+        self.errors[key] = max(errors, default=0.0)
+
+
+def relative_error(native: Tensor, twin: Tensor) -> float:
+    """The norm of the difference over the norm of the twin, without masked elements and what is not finite in both.
+
+    It is infinite where the twin has numbers and the run has none.
+
+    >>> relative_error(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0], dtype=torch.float64))
+    0.0
+    """
+    lowest = _MASK * torch.finfo(native.dtype).min
+    wide = torch.complex128 if twin.is_complex() else torch.float64
+    a, b = native.to(wide), twin.to(wide)
+    known = torch.isfinite(a) & torch.isfinite(b)
+    lost = torch.isfinite(b) & ~torch.isfinite(a)  # it overflowed, or is no number
+    if not a.is_complex():
+        known &= (a > lowest) & (b > lowest)
+        lost &= (b > lowest) & ~(a == -torch.inf)  # masks
+    if lost.any():
+        return math.inf
+    a, b = a[known], b[known]
+    difference, size = float(torch.linalg.vector_norm(a - b)), float(torch.linalg.vector_norm(b))
+    return difference / size if size else float(difference > 0)
+
+
+def _measurable(tensor: Tensor) -> bool:
+    plain = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_quantized and not tensor.is_nested
+    return plain and (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel() > 0
+
+
+def _named(what: Any) -> str:
+    return str(getattr(what, "__name__", type(what).__name__))
+
+
+# The twin ----------------------------------------------------------------------------------------
+
+
+class _Widened(TorchFunctionMode):
+    """What the code asks to be narrower is given the wide dtype."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _NARROWING:
+            return args[0].to(self._dtype)
+        args = tuple([self._wide(arg) for arg in args])
+        return func(*args, **{name: self._wide(arg) for name, arg in (kwargs or {}).items()})
+
+    def _wide(self, thing: Any) -> Any:
+        if type(thing) is not torch.dtype or not (thing.is_floating_point or thing.is_complex):
+            return thing
+        return self._dtype.to_complex() if thing.is_complex else self._dtype
+
+
+@contextlib.contextmanager
+def _wide_world(dtype: torch.dtype) -> Iterator[None]:
+    """New tensors are wide, autocast is off; as it was afterwards."""
+    before = torch.get_default_dtype()
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        torch.set_default_dtype(dtype)
+        stack.callback(torch.set_default_dtype, before)
+        stack.enter_context(_Widened(dtype))
+        yield
+
+
+def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy with everything that floats in ``dtype``: parameters, buffers, and tensors that are mere attributes."""
+    twin = copied_model(model)
+    twin._apply(lambda tensor: _cast(tensor, dtype))
+    for module in twin.modules():
+        for name, thing in list(vars(module).items()):
+            if type(thing) is Tensor:
+                vars(module)[name] = _cast(thing, dtype)
+    return twin
+
+
+def copied_model(model: nn.Module) -> nn.Module:
+    """A deep copy; tensors that were computed and left on a module (pruning does that) are copied without history."""
+    memo: dict[int, Any] = {}
+    for name, held in (*model.named_parameters(), *model.named_buffers()):
+        if held.layout is torch.strided and is_freed(held):
+            raise UsageError(f"{name} of {type(model).__name__} has given its memory back: gather the weights first")
+    for module in model.modules():
+        for thing in vars(module).values():
+            if isinstance(thing, Tensor) and not thing.is_leaf:
+                memo[id(thing)] = thing.detach().clone()
+    return copy.deepcopy(model, memo)
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if tensor.is_complex():
+        return tensor.to(dtype.to_complex())
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def copied(things: Any, dtype: torch.dtype | None = None) -> Any:
+    """Inputs that a run may write to: tensors cloned (and cast, if floating), everything else deep-copied."""
+
+    def one(thing: Any) -> Any:
+        if not isinstance(thing, Tensor):
+            return copy.deepcopy(thing)
+        made = thing.detach().clone().requires_grad_(thing.requires_grad)
+        return made if dtype is None else _cast(made, dtype)
+
+    return internals.tree_map(one, things)
+
+
+def twin_runs(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dtype: torch.dtype,
+    settings: Mapping[str, Any],
+    budget: int,
+) -> tuple[TraceData, Errors]:
+    """Run a copy of the model and its twin, with the same random numbers; the native trace and its errors.
+
+    Raises ``UsageError`` where the model cannot be copied or its twin cannot run, and what the native run raises.
+    """
+    try:
+        native, twin = copied_model(model), widened(model, dtype)
+    except Exception as error:
+        raise UsageError(f"{type(model).__name__} cannot be copied: {type(error).__name__}: {error}") from error
+    kept = _Kept(budget)
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        own, named = copied((args, dict(kwargs)))
+        trace, raised = run_once(native, native, own, named, Options(graph=True, watcher=kept), settings)
+    if raised is not None:
+        raise raised
+    compared = _Compared(kept)
+    with torch.random.fork_rng(devices=devices), _wide_world(dtype):
+        own, named = copied((args, dict(kwargs)), dtype)
+        _, raised = run_once(twin, twin, own, named, Options(graph=True, watcher=compared, weights=False), settings)
+    if raised is not None:
+        if not isinstance(raised, Exception):  # somebody wants to stop
+            raise raised
+        what = f"the {str(dtype)[6:]} twin of {type(model).__name__} cannot run"
+        raise UsageError(f"{what}: {type(raised).__name__}: {first_line(raised)}") from raised
+    return trace, _by_node(trace, kept, compared)
+
+
+def _by_node(trace: TraceData, kept: _Kept, compared: _Compared) -> Errors:
+    """Errors by node of the graphs, where the native run has its operations by position."""
+    found, live = Errors(), trace.explain
+    assert isinstance(live, LazyGraphs)
+    shift = len(trace.calls) - len(kept.frames)
+    for call in trace.calls:
+        index = call.index - shift
+        if (index, -1) in compared.errors:
+            found.of_calls[call.index] = compared.errors[index, -1]
+        explained = live.explained(call.index)
+        if explained is None or explained.pattern is None:
+            continue
+        for node, position in built_of(explained.pattern).of_node.items():
+            error = compared.errors.get((index, position))
+            if error is not None:
+                found.of_nodes[call.index, node.name] = error
+    for index, position in compared.parted.items():
+        call, where = trace.calls[index + shift], f"from operation {position} on" if position >= 0 else "in its result"
+        found.notes.append(f"{call.id or trace.model}: the twin did something else {where}: a branch on a value")
+    if kept.left_out:
+        found.notes.append(f"{kept.left_out} results were not compared: there was no more room (budget=…)")
+    return found

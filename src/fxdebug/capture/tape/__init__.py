@@ -1,0 +1,1 @@
+"""Every torch function a forward calls, noted as it runs."""

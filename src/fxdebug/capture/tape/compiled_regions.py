@@ -1,0 +1,132 @@
+"""Code that `torch.compile` compiled: one opaque call, nothing inside is recorded."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from fxdebug.capture.hooks.patch import OwnAttribute, Patch
+from fxdebug.capture.tape.run_taped import Announced
+from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.torch_state.mode_stack import put_on, take_off
+
+
+class WhenImported(Patch):
+    """Calls ``then`` with the module ``module`` as soon as somebody imports it, while it is put.
+
+    It stands among Python's finders and finds nothing itself: the others find the module, and the loader
+    that runs its code tells when that is done.
+    """
+
+    def __init__(self, module: str, then: Callable[[Any], None]) -> None:
+        super().__init__("sys.meta_path")
+        self._module = module
+        self._then = then
+        self._loaders: list[Patch] = []
+
+    def read(self) -> Any:
+        """Return what is there now."""
+        return self if self in sys.meta_path else None
+
+    def write(self, content: Any) -> None:
+        """Become the first finder, or be none any more."""
+        if content is self:
+            sys.meta_path.insert(0, self)
+        while content is None and self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def replacement(self, found: Any) -> Any:
+        """Return what stands in for it."""
+        return self
+
+    def restore(self) -> None:
+        """Be no finder any more, and leave the loaders that were found meanwhile as they were."""
+        super().restore()
+        while self._loaders:
+            self._loaders[-1].restore()
+            self._loaders.pop()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the other finders find, where it is the module that is waited for."""
+        if name != self._module:
+            return None
+        found = (finder.find_spec(name, path, target) for finder in list(sys.meta_path) if finder is not self)
+        spec = next((spec for spec in found if spec is not None), None)
+        loader: Any = None if spec is None else spec.loader
+        if hasattr(loader, "exec_module") and hasattr(loader, "__dict__"):
+            run = loader.exec_module
+
+            def run_and_tell(module: ModuleType) -> None:
+                patch.restore()
+                run(module)
+                if self.is_put:
+                    self.restore()
+                    self._then(module)
+
+            patch = OwnAttribute("<loader>.exec_module", loader.__dict__, "exec_module", run_and_tell)
+            self._loaders.append(patch)
+            patch.put()
+        return spec
+
+
+# torch.compile'd functions -----------------------------------------------------------------------
+
+
+class CompiledRegions:
+    """Takes a tape off while compiled code runs, wherever it is called from.
+
+    A mode would make ``torch.compile`` run its functions eagerly. Dynamo announces the beginning and end
+    of each region to ``_maybe_set_eval_frame``; that name is pointed here while recordings are on. A program
+    that compiles for the first time while it is recorded imports dynamo only then.
+    """
+
+    def __init__(self, tape: Tape | None) -> None:
+        self._tape = tape
+        self._here = threading.local()
+
+    def begin(self) -> None:
+        """From now on, or from the moment at which dynamo is loaded."""
+        _announced.begin(self)
+
+    def end(self) -> None:
+        """No longer; recordings may end in any order."""
+        _announced.end(self)
+
+    @staticmethod
+    def is_inside() -> bool:
+        """Does compiled code run in this thread? Modules that it calls are the compiler's."""
+        return bool(nesting.frames)
+
+    def begins(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Compiled code begins in this thread."""
+        above = None if self._tape is None else take_off(self._tape)
+        if self._tape is not None and above is not None:
+            self._here.above = above
+            self._here.noted = self._tape.region_began(function, args, kwargs)
+
+    def ends(self, result: Any) -> None:
+        """Compiled code ends in this thread; ``result`` is ``None`` where it is not known."""
+        above = getattr(self._here, "above", None)
+        if self._tape is not None and above is not None:
+            if self._here.noted is not None:
+                self._tape.region_ended(self._here.noted, result)
+            put_on(self._tape, above)
+            self._here.above = self._here.noted = None
+
+
+class _Nesting(threading.local):
+    """The regions this thread is in: each begins and ends in one Python frame of dynamo's, known by its id."""
+
+    def __init__(self) -> None:
+        self.frames: list[int] = []
+
+
+nesting = _Nesting()
+
+_announced = Announced()

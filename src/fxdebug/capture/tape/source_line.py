@@ -1,0 +1,213 @@
+"""The user's line of source behind a call, noted cheaply and looked up when somebody asks."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, TypeVar
+
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from fxdebug.capture.hooks.module_call import stands_in
+from fxdebug.capture.reasons import Words
+
+_HERE = str(Path(__file__).parent.parent) + os.sep  # the whole package: the root is called by the door
+_MODULE_FILE = torch_module.__file__
+_SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
+
+MOST_TEXTS = 100_000
+_texts: dict[tuple[int, int], tuple[weakref.ref[CodeType], str]] = {}  # decoding positions takes 0.1 ms
+
+
+class Line:
+    """A place in code: the code object and the instruction in it; decoded on demand."""
+
+    __slots__ = ("code", "instruction")
+
+    def __init__(self, code: CodeType, instruction: int) -> None:
+        self.code = code
+        self.instruction = instruction
+
+    def _position(self) -> tuple[int | None, int | None, int | None, int | None]:
+        position = next(islice(self.code.co_positions(), self.instruction // 2, None), None)
+        return position or (self.code.co_firstlineno, None, None, None)
+
+    def text(self) -> str:
+        """``path/to/file.py:12``."""
+        key = id(self.code), self.instruction
+        code, text = _texts.get(key, (None, ""))
+        if code is None or code() is not self.code:  # the id is another code's now
+            if len(_texts) > MOST_TEXTS:
+                _texts.clear()
+            text = f"{self.code.co_filename}:{self._position()[0]}"
+            _texts[key] = weakref.ref(self.code), text
+        return text
+
+    def attribute(self) -> str | None:
+        """The attribute that is called here (``second`` in ``self.second(x)``), if the source can be read."""
+        line, end_line, start, end = self._position()
+        if line is None or end_line is None or start is None or end is None:
+            return None
+        lines = [linecache.getline(self.code.co_filename, n).encode() for n in range(line, end_line + 1)]
+        if not all(lines):
+            return None
+        lines[-1] = lines[-1][:end]
+        lines[0] = lines[0][start:]
+        try:
+            called = ast.parse(b"".join(lines).decode().strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            return None
+        if isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute):
+            return called.func.attr
+        return None
+
+
+_TORCH = str(Path(torch_module.__file__).parents[2])
+_PYTHON = str(Path(os.__file__).parent) + os.sep
+
+_beginnings: dict[int, CodeType] = {}  # by id: to hash code takes longer than all the rest
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def begins(function: _Function) -> _Function:
+    """Mark a function that runs the program's code anew: whoever called it did not ask for what happens there."""
+    _beginnings[id(function.__code__)] = function.__code__
+    return function
+
+
+def _shared(frame: FrameType, known: dict[tuple[int, int], Line]) -> Line:
+    key = id(frame.f_code), frame.f_lasti
+    line = known.get(key)
+    if line is None:
+        line = known[key] = Line(frame.f_code, frame.f_lasti)
+    return line
+
+
+def user_line(
+    frame: FrameType | None,
+    known: dict[tuple[int, int], Line],
+    inside: CodeType | None = None,
+    called: Line | None = None,
+) -> Line | None:
+    """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this.
+
+    ``known`` has those that were met before, by code and instruction: they keep their code alive, so its id is its.
+    ``called`` is the line that called the function ``inside``, if that is known: there is no need to go below that.
+    """
+    for _ in range(64):
+        if frame is None:
+            return None
+        code = frame.f_code
+        home = _homes.get(code.co_filename)
+        if (_home(code.co_filename) if home is None else home) == _USERS:
+            return _shared(frame, known)
+        if code is inside and called is not None:
+            return called
+        if id(code) in _beginnings:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def raised_at(error: BaseException) -> Line | None:
+    """The user's line that an exception came from: the last one outside torch, fxdebug and Python's own files."""
+    found = None
+    link = error.__traceback__
+    while link is not None:
+        file = link.tb_frame.f_code.co_filename
+        if not file.startswith((_TORCH, _HERE, "<")) and not _is_pythons(file):
+            found = Line(link.tb_frame.f_code, link.tb_lasti)
+        link = link.tb_next
+    return found
+
+
+def is_users(line: Line) -> bool:
+    """Is it outside torch, fxdebug and Python's own files?"""
+    return _homes.get(line.code.co_filename) == _USERS
+
+
+def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
+    """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own.
+
+    ``known`` is as for :func:`user_line`.
+    """
+    frame: FrameType | None = sys._getframe(3)
+    try:  # where a module is called in the usual way, there is no need to look at the frames between
+        usual = sys._getframe(_BETWEEN)
+        if usual.f_code is _WRAPPED_CALL:
+            frame = usual.f_back
+    except ValueError:
+        pass
+    for _ in range(32):
+        if frame is None:
+            return None
+        code = frame.f_code
+        home = _homes.get(code.co_filename)
+        if (_home(code.co_filename) if home is None else home) != _CALLING:
+            return _shared(frame, known)
+        frame = frame.f_back
+    return None
+
+
+_WRAPPED_CALL = nn.Module._wrapped_call_impl.__code__
+_BETWEEN = 8  # frames from caller_line to that: recorder, run, stand-in, torch's call and ours around it
+
+_USERS, _TORCHS, _CALLING = range(3)  # whose code is it: the user's, torch's or Python's, or what calls a module
+_homes: dict[str, int] = {}
+
+
+def _is_pythons(file: str) -> bool:
+    """Is this a file of Python's own library? Where a package is installed beside it, that is not."""
+    return file.startswith(_PYTHON) and "-packages" not in file
+
+
+def _home(file: str) -> int:
+    if file in _SKIPPED or file.startswith(_HERE):
+        home = _CALLING
+    else:
+        home = _TORCHS if file.startswith(_TORCH) or _is_pythons(file) else _USERS
+    if len(_homes) < 10_000:
+        _homes[file] = home
+    return home
+
+
+def without_our_frames(link: TracebackType | None) -> TracebackType | None:
+    """The traceback as it would have been without us: our own frames taken out of the chain."""
+    kept = []
+    while link is not None:
+        code = link.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE) and not stands_in(code):
+            kept.append(link)
+        link = link.tb_next
+    chain: TracebackType | None = None
+    for link in reversed(kept):
+        line = -1 if link.tb_lineno is None else link.tb_lineno  # type: ignore[redundant-expr]  # interrupted: none
+        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, line)
+    return chain
+
+
+def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
+    """Did an exception leave one of these functions before it came to where it is caught now?"""
+    link = error.__traceback__
+    while link is not None and (link := link.tb_next) is not None:
+        if link.tb_frame.f_code in codes:
+            return True
+    return False
+
+
+def at(what: Words, line: Line | None) -> Words:
+    """A remark, with the line it is about."""
+    return what if line is None else Words(f"{what} ({short(line)})")
+
+
+def short(line: Line) -> str:
+    """``file.py:12``: the name of the file without its folders."""
+    return line.text().rpartition("/")[2]

@@ -1,0 +1,1 @@
+"""Which tensors are one value, what each is, and its numbers."""

@@ -1,0 +1,118 @@
+"""What a tensor is, without its numbers: shape, dtype, device, layout, and what makes it special."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.tensors.special_tensors import (
+    local_part,
+    nested_shape,
+    only_stands_for_data,
+    quantisation,
+    sharding_of,
+    unwrapped,
+)
+from fxdebug.capture.torch_state import internals
+from fxdebug.data.values import UNKNOWN, Sharding
+from fxdebug.stats.cpu_sums import is_freed
+
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+@dataclass(slots=True)
+class Description:
+    """The facts about one tensor, and ``body``: the ordinary tensor that holds its data, if any."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    layout: str
+    stride: tuple[int, ...] | None
+    offset: int
+    type: str
+    requires_grad: bool
+    body: Tensor | None
+    sharding: Sharding | None = None
+    detail: str | None = None
+
+
+def type_name(kind: type) -> str:
+    """A class's own name; the module is left out, as people write it."""
+    return kind.__name__
+
+
+def is_ordinary(tensor: Tensor) -> bool:
+    """Is there no more to a plain tensor than shape, strides and data in the memory of a device?"""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not _is_wrapped(tensor)
+        and tensor.data_ptr() != 0
+    )
+
+
+_is_wrapped = internals.is_functorch_wrapped_tensor
+NAMES: dict[Any, str] = {}  # those that were asked for
+
+
+def name_of(what: torch.dtype | torch.device) -> str:
+    """A dtype's or a device's name without ``torch.`` in front; torch takes a while to write them."""
+    name = NAMES.get(what)
+    if name is None:
+        name = NAMES[what] = str(what).removeprefix("torch.")
+    return name
+
+
+def description_of(tensor: Tensor) -> Description:
+    """Describe any tensor: plain, subclass, sparse, nested, quantised, fake, sharded or inside vmap."""
+    sharding = detail = None
+    body: Tensor | None = tensor
+    kind = type(tensor)
+    if kind not in PLAIN:
+        local = local_part(tensor)
+        if local is not tensor:
+            sharding = sharding_of(tensor)
+            tensor = body = local
+        elif internals.is_fake(tensor) or only_stands_for_data(tensor):
+            body = None
+    if internals.is_functorch_wrapped_tensor(tensor):
+        detail, body = unwrapped(tensor)
+    layout = tensor.layout
+    stride: tuple[int, ...] | None = None
+    offset = 0
+    if tensor.is_nested:
+        shape, detail = nested_shape(tensor)
+    else:
+        shape = shape_of(tensor)
+        if layout is torch.strided:
+            stride, offset = tuple(map(size_of, tensor.stride())), size_of(tensor.storage_offset())
+    if tensor.is_quantized:
+        detail = quantisation(tensor)
+    if body is not None and stride is not None and is_freed(body):
+        detail, body = "its memory was given back", None
+    return Description(
+        shape, str(tensor.dtype)[6:], str(tensor.device), str(layout)[6:], stride, offset, kind.__name__,
+        tensor.requires_grad, body, sharding, detail,
+    )  # fmt: skip
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape as data, whatever its sizes are."""
+    return tuple(map(size_of, tensor.shape))
+
+
+def size_of(size: Any) -> int:
+    """A size as data: a symbolic one is what it stands for now, ``UNKNOWN`` if it depends on values or is ragged.
+
+    ``int(size)`` would be a promise that it always is that.
+    """
+    if type(size) is int:
+        return size
+    hint = getattr(size.node, "hint", None)
+    return UNKNOWN if hint is None else int(hint)

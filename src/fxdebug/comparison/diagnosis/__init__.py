@@ -1,0 +1,1 @@
+"""Which step adds the error, and why."""

@@ -1,0 +1,91 @@
+"""A finding before it is a row: what is wrong, in which call of b, at which step of either side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fxdebug.comparison.constants import other_constants
+from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.result import How, Kind
+from fxdebug.comparison.steps import Step
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
+from fxdebug.operators.dtypes import EPS
+from fxdebug.operators.names import canonical
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One finding. ``absorbable``: it counts only if something that follows differs, too."""
+
+    kind: Kind
+    call: Call  # of b
+    op: str | None
+    because: str
+    position: int
+    measures: Measures
+    error_in: float
+    tolerance: float
+    a: Step | None = None
+    b: Step | None = None
+    value_a: Value | None = None
+    value_b: Value | None = None
+    sure: float = 1.0
+    absorbable: bool = True
+    how: How = ""  # how the steps were paired
+
+    @property
+    def proven(self) -> bool:
+        """Are the two steps one and the same for sure: the same place in the same code?"""
+        return self.how in ("path", "mapping") or self.kind in ("constant", "weights")
+
+
+def blame(
+    judge: Judge,
+    kind: Kind,
+    call: Call,
+    op: str | None,
+    because: str,
+    judged: StepResult,
+    *,
+    step: Step | None = None,
+    partner: Step | None = None,
+    a: Value | None = None,
+    b: Value | None = None,
+    absorbable: bool = True,
+) -> Cause:
+    """A finding about a judged step, or about another one on its way."""
+    measures = judged.measures
+    if a is not None and b is not None and comparable(a, b):
+        measures = judge.meter(a, b)
+    found = judge.pairs.steps.get(judged.step.index)
+    if (step or judged.step).loose and op == (step or judged.step).op:
+        op = None  # a piece of a call's code: which operation nobody knows
+    return Cause(
+        kind, call, op, because, judged.position, measures, min(judged.error_in, math.inf), judged.tolerance,
+        partner or judged.partner, step or judged.step, a or judged.a, b or judged.b,
+        0.8 if found is None else found.sure, absorbable, "values" if found is None else found.how,
+    )  # fmt: skip
+
+
+def differ(judge: Judge, a: Value, b: Value) -> bool:
+    """Are two values further apart than what counts as clean?"""
+    if not comparable(a, b):
+        return False
+    measures = judge.meter(a, b)
+    limit = judge.clean if a.dtype in EPS else 0.0
+    return measures.what != "unknown" and measures.error > limit
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first few of some names."""
+    held = [str(name) for name in names]
+    return ", ".join(held[:4]) + (f" and {len(held) - 4} more" if len(held) > 4 else "")
+
+
+def other_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
+    """The constants in which two steps differ, as they are written there."""
+    return other_constants(canonical(b.op), a.constants, b.constants)

@@ -1,0 +1,155 @@
+"""In isolating mode, what shows where values are replaced: callers that hand on, and calls that return, other values.
+
+A call is given what a's was given, so nothing in it shows that its caller meant to give it another value. And its
+caller gets what a's returned, so nothing later shows that it returned another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from fxdebug.comparison.diagnosis.judge import Judge, comparable
+from fxdebug.comparison.measures import Measures, Meter
+from fxdebug.comparison.pairing.name_mapping import ignored
+from fxdebug.comparison.pairing.patched_values import is_other
+from fxdebug.comparison.result import Kind, Row, Side
+from fxdebug.comparison.steps import StepList
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Inputs, Outputs, Value
+from fxdebug.query import network
+
+Slots: TypeAlias = Inputs | Outputs
+
+
+def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str]) -> Iterator[Row]:
+    """Findings for a run in isolating mode that nothing else explains; none for other runs.
+
+    What was computed wrongly on the way is a finding already, and not told again.
+    """
+    run = judge.pairs.b
+    if not run.trace.settings.get("isolated"):
+        return
+    guilty = {row.b.node for row in findings if row.b is not None}
+    for call in run.trace.calls:
+        found = None if call.parent is None else judge.pairs.of_call(call)
+        if found is None or call.parent is None:
+            continue
+        ways = (
+            (call.given, call.inputs, found.given, call.parent, _given),
+            (call.outputs, call.returned, None if found.returned is None else found.outputs, call, _returned),
+        )
+        for before, after, hooked, whose, tell in ways:
+            if before is None or after is None or ignored(whose.path, globs):
+                continue
+            for slot, wrong, measures, limit in _unlike(judge, before, after, hooked):
+                if not guilty & _makers(run, wrong):
+                    yield tell(judge, call, slot, wrong, measures, limit)
+                    break
+
+
+def _unlike(
+    judge: Judge, before: Slots, after: Slots, hooked: Slots | None
+) -> Iterator[tuple[str, Value, Measures, float]]:
+    """What was replaced by something else. Where a hook of the user's own replaced it in a, too, what that found."""
+    run = judge.pairs.b
+    wrong = dict(before.named())
+    known = None if hooked is None else dict(hooked.named())
+    within = Meter(run.trace, run.trace)
+    for slot, put in after.named():
+        other = wrong.get(slot)
+        right, meter = (put, within) if known is None else (known.get(slot), judge.meter)
+        if other is None or right is None or not is_other(other, put) or not comparable(right, other):
+            continue
+        measures = meter(right, other)
+        limit = max(judge.clean, meter.tolerance(right, other))
+        if measures.what != "unknown" and measures.error > limit:
+            yield slot, other, measures, limit
+
+
+def _makers(run: StepList, value: Value) -> set[str]:
+    """The nodes that a value comes from, back to what was put in place of something."""
+    found: set[str] = set()
+    pending = [value.number]
+    while pending:
+        step = run.made.get(pending.pop())
+        if step is not None and step.node.id not in found:
+            found.add(step.node.id)
+            pending += [given.value.number for given in step.inputs]
+    return found
+
+
+def _given(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
+    pairs, parent = judge.pairs, call.parent
+    assert parent is not None
+    partner = pairs.of_call(call)
+    right = None if partner is None else dict(partner.inputs.named()).get(slot)
+    name = call.path.rpartition(".")[2] or call.type
+    where_a = "something else" if right is None else _source_of(pairs.a, right)
+    where_b = _source_of(pairs.b, wrong)
+    because = f"{name} is given {where_b} as {slot}, " + (f"{where_a} in a" if where_a != where_b else "not as in a")
+    a = None if partner is None else _side(pairs.a.trace, partner, right)
+    source = _line(parent, call) or call.source
+    sides = a, _side(pairs.b.trace, call, wrong)
+    return _row(judge, parent, call.type, "wiring", source, sides, measures, limit, because, call)
+
+
+def _returned(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
+    pairs = judge.pairs
+    partner, step = pairs.of_call(call), pairs.b.made.get(wrong.number)
+    right = None if partner is None else dict((partner.outputs or Outputs()).named()).get(slot)
+    own = step is not None and step.call is call
+    because = f"given the same, it returns another {slot or 'value'} than a's"
+    a = None if partner is None else _side(pairs.a.trace, partner, right)
+    sides = a, _side(pairs.b.trace, call, wrong)
+    source = step.node.source if step is not None and own else call.source
+    op = step.op if step is not None and own else None
+    return _row(judge, call, op, "values", source, sides, measures, limit, because, call)
+
+
+def _row(
+    judge: Judge,
+    place: Call,
+    op: str | None,
+    kind: Kind,
+    source: str | None,
+    sides: tuple[Side | None, Side],
+    measures: Measures,
+    limit: float,
+    because: str,
+    call: Call,
+) -> Row:
+    found = judge.pairs.calls.get(call.index)
+    last = [step.index for inner in call.walk() for step in judge.pairs.b.inside.get(inner.index, ())]
+    return Row(
+        place.path, op, kind, source, *sides, "adds", measures.error, 0.0, limit, measures,
+        "" if found is None else found.how, 1.0 if found is None else found.sure, because, max(last, default=0),
+    )  # fmt: skip
+
+
+def _source_of(run: StepList, value: Value) -> str:
+    """Where a value comes from, in words: what returned it, or what made it."""
+    for call in reversed(run.trace.calls):  # the outermost that returned it is met last
+        if any(value.number == known.number for known in call.returned or call.outputs or ()) and call.parent:
+            return f"what {call.path} returned"
+    step = run.made.get(value.number)
+    if step is not None:
+        return f"the result of {step.op}"
+    return value.name or "what the model was given"
+
+
+def _side(trace: TraceData, call: Call, value: Value | None) -> Side:
+    return Side(call.path, call, call.type, None, call.source, value, network.network_of(trace).call_id(call))
+
+
+def _line(parent: Call, call: Call) -> str | None:
+    """The line of the parent's code that makes the call."""
+    body, graph = parent.body, parent.graph
+    if body is None or graph is None:
+        return None
+    children = iter(body.calls)
+    for step, source in zip(graph.ops, body.sources):
+        if step.kind == "call_module" and next(children, None) == call.index:
+            return source
+    return None

@@ -1,0 +1,1 @@
+"""Which values, steps and calls of two runs belong together."""

@@ -1,0 +1,119 @@
+"""Pairing calls of modules that have other names: those that do the same things and return the same belong together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.result import How
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.data.calls import Call
+
+ALIKE = 4  # times as much may be in one as in the other, where all of the smaller one is
+LEAST = 0.5  # of the operations in both that must be pairs, or they return the same value
+
+
+def pair_calls(pairs: Pairs) -> None:
+    """Pair calls by the operations in them that are pairs, by what they return, and by name; the surest first."""
+    shared, held_a, held_b = _shared(pairs), _held(pairs.a), _held(pairs.b)
+    weighed: list[tuple[float, int, int]] = []
+    for one, other in {*shared, *_same_results(pairs)}:
+        if one in pairs.calls_of_a or other in pairs.calls:
+            continue
+        a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
+        both = shared[(one, other)]
+        least, most = sorted((held_a[one], held_b[other]))
+        overlap = 2 * both / max(least + most, 1)
+        if least * ALIKE >= most:  # a small one that is within a large one says little about that
+            overlap = max(overlap, 0.8 * both / max(least, 1))
+        same = _returns_the_same(pairs, a, b)
+        if overlap >= LEAST or same:
+            weighed.append((overlap + 0.5 * same + _likeness(a, b), one, other))
+    for score, one, other in sorted(weighed, key=lambda found: (-found[0], found[2])):
+        a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
+        if _nested(pairs, a, b):
+            pairs.call(a, b, _how(pairs, b), round(min(0.95, score / 2), 2))
+
+
+def _lines(run: StepList) -> Iterator[tuple[Step, Call]]:
+    """Each step with each of the calls that it is in."""
+    for step in run.steps:
+        call: Call | None = step.call
+        while call is not None and step.outputs and not step.transparent:
+            yield step, call
+            call = call.parent
+
+
+def _held(run: StepList) -> Counter[int]:
+    return Counter(call.index for _, call in _lines(run))
+
+
+def _shared(pairs: Pairs) -> Counter[tuple[int, int]]:
+    """How many pairs of steps each pair of calls has in common."""
+    above: dict[int, list[int]] = {}
+    for step, call in _lines(pairs.a):
+        above.setdefault(step.index, []).append(call.index)
+    found: Counter[tuple[int, int]] = Counter()
+    for step, call in _lines(pairs.b):
+        partner = None if call.index in pairs.calls else _counterpart(pairs, step)
+        for other in () if partner is None else above.get(partner.index, ()):
+            found[(other, call.index)] += 1
+    return found
+
+
+def _counterpart(pairs: Pairs, step: Step) -> Step | None:
+    """The step of a that is paired, or that makes what is paired with what this one makes."""
+    partner = pairs.of_step(step)
+    if partner is None:
+        value = next((value for value in map(pairs.of_value, step.outputs) if value is not None), None)
+        partner = None if value is None else pairs.a.made.get(value.number)
+    return partner
+
+
+def _same_results(pairs: Pairs) -> Iterator[tuple[int, int]]:
+    """Calls that return paired values."""
+    one: dict[int, list[int]] = {}
+    for call in pairs.a.trace.calls:
+        value = next(iter(call.outputs or ()), None)
+        if value is not None and call.index not in pairs.calls_of_a:
+            one.setdefault(pairs.a.root(value).number, []).append(call.index)
+    for call in pairs.b.trace.calls:
+        value = next(iter(call.outputs or ()), None)
+        partner = None if value is None or call.index in pairs.calls else pairs.of_value(value)
+        for index in () if partner is None else one.get(partner.number, ()):
+            yield index, call.index
+
+
+def _returns_the_same(pairs: Pairs, a: Call, b: Call) -> bool:
+    one, other = next(iter(a.outputs or ()), None), next(iter(b.outputs or ()), None)
+    return one is not None and other is not None and pairs.are(one, other)
+
+
+def _likeness(a: Call, b: Call) -> float:
+    """Names and classes, at most 0.5; two leaves are more alike than a leaf and a box."""
+    names = SequenceMatcher(None, a.path.rpartition(".")[2].lower(), b.path.rpartition(".")[2].lower()).ratio()
+    return 0.2 * (a.type == b.type) + 0.2 * names + 0.1 * (bool(a.children) == bool(b.children))
+
+
+def _nested(pairs: Pairs, a: Call, b: Call) -> bool:
+    """Do the calls around them agree with the pair: is nothing inside on one side and outside on the other?"""
+    if a.index in pairs.calls_of_a or b.index in pairs.calls:
+        return False
+    above = b.parent
+    while above is not None:
+        partner = pairs.of_call(above)
+        if partner is not None:
+            call = a.parent
+            while call is not None and call is not partner:
+                call = call.parent
+            return call is partner
+        above = above.parent
+    return True
+
+
+def _how(pairs: Pairs, b: Call) -> How:
+    value = next(iter(b.outputs or ()), None)
+    found = None if value is None else pairs.values.get(pairs.b.root(value).number)
+    return "dataflow" if found is None else found.how

@@ -1,0 +1,200 @@
+"""What a comparison found: rows of pairs, findings among them, and the verdict. Plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measures
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
+from fxdebug.query.network import network_of
+
+Kind: TypeAlias = Literal[
+    "input", "weights", "constant", "missing", "extra", "wiring", "overwritten", "shape", "dtype", "nonfinite",
+    "random", "raised", "values",
+]  # fmt: skip
+Verdict: TypeAlias = Literal["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"]
+How: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # a pair was found
+
+
+# What a finding can be. Each is something that the pair itself brings in, not what it was given.
+KINDS: dict[Kind, str] = {
+    "input": "the runs were given different inputs",
+    "weights": "the parameters differ",
+    "constant": "the same operation with another constant",
+    "missing": "an operation of a has no counterpart in b",
+    "extra": "an operation of b has no counterpart in a",
+    "wiring": "the same operation is given another value",
+    "overwritten": "a value was written to before it was used",
+    "shape": "the results have different shapes",
+    "dtype": "the results have different dtypes",
+    "nonfinite": "NaN or infinity on one side only",
+    "random": "random numbers were drawn",
+    "raised": "the run of b raised",
+    "values": "the same inputs give other values",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a row: where it happened and what came out. ``node`` is its id in the trace's graph."""
+
+    path: str
+    call: Call
+    type: str
+    op: str | None = None
+    source: str | None = None
+    value: Value | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A pair of calls or operations (or one without a partner), and how it was judged.
+
+    ``path``, ``op`` and ``source`` are those of b, where b has none those of a. ``verdict`` is ``equal`` (within
+    tolerance), ``inherited`` (it was given the error), ``adds`` (it is a finding), ``absorbed`` (it differs, and
+    nothing that follows does), ``ignored``, ``unknown`` (no numbers to compare), ``only_a`` or ``only_b``. ``kind``
+    is one of :data:`KINDS` for a finding. ``error`` and ``error_in`` are relative: of what came out and of what
+    went in. ``how`` and ``sure`` tell how the pair was found; ``because`` is a sentence.
+    """
+
+    path: str
+    op: str | None = None
+    kind: Kind | None = None
+    source: str | None = None
+    a: Side | None = None
+    b: Side | None = None
+    verdict: Verdict = "equal"
+    error: float = 0.0
+    error_in: float = 0.0
+    tolerance: float = 0.0
+    measures: Measures = EQUAL
+    how: How = ""
+    sure: float = 1.0
+    because: str = ""
+    position: int = 0  # in the execution order of b
+
+    @property
+    def basis(self) -> Basis:
+        """What it was judged by: ``tensors``, ``sample`` or ``statistics``."""
+        return self.measures.basis
+
+    @property
+    def where(self) -> str:
+        """Path and operation in one word; the root goes by its class."""
+        side = self.b or self.a
+        path = self.path or (side.type if side is not None else "")
+        return f"{path}/{self.op}" if self.op else path
+
+    @property
+    def measured(self) -> bool:
+        """Are there two sides, and numbers to hold against each other?"""
+        return (
+            self.a is not None and self.b is not None and self.verdict != "unknown" and self.measures.what != "unknown"
+        )
+
+    def __str__(self) -> str:
+        kind = f" {self.kind}" if self.kind else ""
+        return f"{self.where}: {self.verdict}{kind}, error {self.error:.2g}"
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonData:
+    """Two runs side by side.
+
+    ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
+    within tolerance; ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
+    a partner. ``notes`` say what could not be compared. True in a condition when the runs are *equal*.
+    """
+
+    a: TraceData
+    b: TraceData
+    rows: tuple[Row, ...] = ()
+    findings: tuple[Row, ...] = ()
+    only_a: tuple[Call, ...] = ()
+    only_b: tuple[Call, ...] = ()
+    notes: tuple[str, ...] = ()
+    outputs: tuple[Row, ...] = ()  # what the models returned, side by side
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Row | None:
+        """The first finding, or ``None``."""
+        return self.findings[0] if self.findings else None
+
+    @property
+    def equal(self) -> bool:
+        """Are the runs equal within tolerance? In two dtypes (``narrow``) that tells less than their being equal."""
+        return not self.findings
+
+    @property
+    def narrow(self) -> str | None:
+        """The dtype that one run has in place of the other's: nothing below what it rounds can be told."""
+        known = self.settings.get("narrow")
+        return None if known is None else str(known)
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    @property
+    def basis(self) -> Basis:
+        """The weakest that anything was judged by: ``statistics``, ``sample`` or ``tensors``."""
+        known = {row.basis for row in self.rows if row.measured}
+        return next((basis for basis in BASES if basis in known), STATISTICS)
+
+    @property
+    def compared(self) -> int:
+        """How many pairs there were numbers for; with 0 of them, ``equal`` says nothing."""
+        return sum(row.measured for row in self.rows)
+
+    @property
+    def worst(self) -> Row | None:
+        """The pair that is furthest apart, of those that are no finding: the largest rounding of equal runs."""
+        known = [row for row in self.rows if row.measured and row.kind is None and row.verdict != "ignored"]
+        known = [row for row in known if math.isfinite(row.error)]  # other shapes: that is no distance
+        return max(known, key=lambda row: row.error, default=None)
+
+    def chain(self, finding: Row | None = None) -> tuple[Row, ...]:
+        """The calls that the error of a finding (the first) went through, in the order they returned.
+
+        Those around the finding, and what they called later that depends on it; not what is inside those.
+        """
+        start = finding or self.first
+        if start is None or start.b is None:
+            return ()
+        above, call = set(), start.b.call
+        while call.parent is not None:
+            above.add(call.index)
+            call = call.parent
+        above.add(call.index)
+        reached = _reached(self.b, start.b.node)
+        return tuple(
+            row
+            for row in self.rows
+            if row.op is None and row.kind is None and row.b is not None and row.verdict in ("inherited", "adds")
+            if row.b.call.index in above or (row.b.call.parent_index in above and row.b.node in reached)
+            if row.position >= start.position
+        )
+
+    def __repr__(self) -> str:
+        equal = "equal within tolerance" if self.narrow is None else f"no difference beyond what {self.narrow} explains"
+        first = f"first {self.first}" if self.first is not None else equal
+        return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
+
+
+def _reached(trace: TraceData, start: str | None) -> set[str]:
+    """The ids of the nodes that depend on a node."""
+    net = network_of(trace)
+    pending = [] if start is None else [start]
+    found = set(pending)
+    while pending:
+        for edge in net.out_of.get(pending.pop(), ()):
+            if edge.target not in found:
+                found.add(edge.target)
+                pending.append(edge.target)
+    return found

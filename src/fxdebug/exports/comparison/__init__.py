@@ -1,0 +1,1 @@
+"""A comparison on a screen, as a picture, as a table."""

@@ -1,0 +1,195 @@
+"""One finding in detail: what is wrong, in which line, the numbers of both sides under each other."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.result import KINDS, ComparisonData, Row
+from fxdebug.data.values import Value, shape_text
+from fxdebug.exports.text import not_finite, number, printable
+
+_LABEL = 9  # columns of the names of facts
+_MOST = 6  # digits at which two numbers that differ are shown as different: the seventh of float32 is rounding
+_MOST_OF_FLOAT64 = 12
+
+
+def detail(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
+    """The facts about a finding, one line each, and the table of both sides."""
+    because = row.because or ("" if row.kind is None else KINDS[row.kind])
+    yield _fact(str(row.kind), printable(because), "bold red")
+    yield from _places(comparison, row, width)
+    if row.kind == "raised":
+        return
+    yield _fact("error", _judged(row))
+    if row.kind != "input":
+        yield _fact("matched", _matched(row))
+    sides = _table(row, width)
+    if sides is not None:
+        yield ""
+        yield sides
+    yield from _measured(row.measures)
+
+
+def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
+    """A name and what it is, wrapped below itself."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=0)
+    grid.add_column(width=max(_LABEL, len(name)), no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("", Text(name, style), text)
+    return grid
+
+
+def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
+    """Where it is: the module, the line with its text, and a's where that is another."""
+    side = row.b or row.a
+    if side is not None and row.path == side.path:
+        yield _fact(
+            "in", Text.assemble(printable(row.path) or "the model itself", (f"  {printable(side.type)}", "cyan"))
+        )
+    else:
+        yield _fact("in", printable(row.path) or "the model itself")
+    if row.source:
+        yield _fact("line", _with_text(row.source, width))
+    if row.a is not None and row.b is not None and row.a.path != row.path:
+        place = f"{row.a.path or row.a.type}/{row.a.op}" if row.a.op else row.a.path or row.a.type
+        source = f"  {short(row.a.source)}" if row.a.source else ""
+        yield _fact("in a", Text.assemble(printable(place), (source, "dim")))
+
+
+def short(source: str) -> str:
+    """A source line without its folders.
+
+    >>> short("/home/me/model.py:12")
+    'model.py:12'
+    """
+    return printable(source.replace("\\", "/").rpartition("/")[2])
+
+
+def _with_text(source: str, width: int) -> Text:
+    """The line's place, and what stands there where the file can be read."""
+    file, _, line = source.rpartition(":")
+    linecache.checkcache(file)  # it may have been edited since it was read
+    text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+    found = Text(short(source))
+    if text:
+        room = width - _LABEL - 8 - len(found)
+        shown = Text(printable(text), "bold")
+        shown.truncate(max(room, 24), overflow="ellipsis")
+        found.append("  ").append_text(shown)
+    return found
+
+
+def error_of(row: Row) -> str:
+    """An error as a short word.
+
+    >>> error_of(Row("", error=0.0123456)), error_of(Row("", measures=Measures(math.inf, what="shape")))
+    ('0.0123', 'other shape')
+    """
+    if row.measures.what in ("shape", "dtype"):
+        return f"other {row.measures.what}"
+    return "∞" if row.error == math.inf else number(row.error)
+
+
+def _judged(row: Row) -> str:
+    """The error against what rounding explains, and what went in."""
+    if row.measures.what in ("shape", "dtype") and row.error == math.inf:
+        return f"cannot be measured: the {row.measures.what}s differ"
+    parts = [f"{error_of(row)} of the reference's size" if row.error < math.inf else "without bound"]
+    if row.tolerance:
+        parts.append(f"allowed {number(row.tolerance)}")
+    if row.kind != "input":
+        parts.append("what went in is equal" if not row.error_in else f"of what went in {number(row.error_in)}")
+    return ", ".join(parts)
+
+
+_HOW = {
+    "path": "by its path", "mapping": "as the mapping says", "weights": "by equal weights", "values": "by equal values",
+    "dataflow": "by the flow of data", "order": "by order", "": "by the flow of data",
+}  # fmt: skip
+
+
+def _matched(row: Row) -> str:
+    known = _HOW.get(row.how, row.how)
+    return known if row.sure >= 1.0 else f"{known}, {row.sure:.0%} sure"
+
+
+# Both sides ----------------------------------------------------------------------------------------
+
+
+def _table(row: Row, width: int) -> Table | None:
+    """A line for each side: shape, dtype and statistics, with as many digits as tell them apart."""
+    values = [(name, side.value) for name, side in (("a", row.a), ("b", row.b)) if side is not None]
+    known = [(name, value) for name, value in values if value is not None]
+    if not known:
+        return None
+    columns = _columns([value for _, value in known])
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("", style="bold", width=3)
+    for title, _ in columns:
+        table.add_column(title, justify="left" if title in ("shape", "dtype", "not finite") else "right", no_wrap=True)
+    for place, (name, _) in enumerate(known):
+        told = [Text(cells[place], "red" if len(set(cells)) > 1 else "") for _, cells in columns]
+        table.add_row(f"  {name}", *told)
+    return table
+
+
+def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
+    found = [("shape", [shape_text(v.shape) for v in values]), ("dtype", [v.dtype for v in values])]
+    stats = [value.stats for value in values]
+    most = _MOST_OF_FLOAT64 if {value.dtype for value in values} <= {"float64", "complex128"} else _MOST
+    for name in ("mean", "std", "min", "max"):
+        cells = told_apart([None if s is None else getattr(s, name) for s in stats], most)
+        if any(cells):
+            found.append((name, cells))
+    odd = ["" if s is None else not_finite(s) for s in stats]
+    return [*found, ("not finite", odd)] if any(odd) else found
+
+
+def told_apart(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
+    """Numbers as text, with the digits it takes to see that they differ, and no more; few if ``most`` do not show it.
+
+    >>> told_apart([0.12345, 0.12346]), told_apart([1.0, 2.0]), told_apart([0.5, 0.5]), told_apart([0.5, 0.50000001])
+    (['0.12345', '0.12346'], ['1', '2'], ['0.5', '0.5'], ['0.5', '0.5'])
+    """
+    short = [number(x) for x in numbers]
+    real = [x for x in numbers if isinstance(x, float)]
+    if len(real) < 2 or len(set(short)) > 1 or len(set(real)) == 1:
+        return short
+    for digits in range(4, most + 1):
+        cells = [f"{x:.{digits}g}" if isinstance(x, float) else number(x) for x in numbers]
+        if len(set(cells)) > 1:
+            return cells
+    return short
+
+
+def _measured(measures: Measures) -> Iterator[RenderableType]:
+    """What is known element by element, or that it is not."""
+    parts = [
+        f"{name} {number(found) if name != 'cosine' else f'{found:.6g}'}{unit}"
+        for name, found, unit in (
+            ("max |a−b|", measures.max_abs, ""),
+            ("mean", measures.mean_abs, ""),
+            ("relative", measures.relative, ""),
+            ("cosine", measures.cosine, ""),
+            ("SQNR", measures.sqnr, " dB"),
+            ("beyond tolerance", None if measures.beyond is None else measures.beyond * 100, " %"),
+            ("ulp", measures.ulp, ""),
+        )
+        if found is not None
+    ]
+    if parts:
+        yield Text("\n  " + " · ".join(parts))
+    elif measures.what in ("shape", "dtype", "unknown"):
+        return
+    elif measures.basis == "sample":
+        yield Text("\n  statistics and a sample of elements: a lower bound", "dim")
+    elif measures.basis == "statistics":
+        yield Text('\n  statistics only: a lower bound; values="tensors" shows every element', "dim")

@@ -1,0 +1,111 @@
+"""What a comparison has many of, folded: the calls an error goes through, the calls without a partner."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+from rich.text import Text
+
+from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.data.calls import Call
+from fxdebug.exports.text import number, printable
+
+LINES = 9  # of the chain, unasked
+Item = TypeVar("Item")
+_NUMBER = re.compile(r"\d+")
+
+
+def chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
+    """Where the error of the first finding goes: a line for each call, or for several alike, and how large it is."""
+    first = comparison.first
+    rows = [row for row in comparison.chain() if first is not None and row.path != first.path]
+    if not rows:
+        return
+    groups = grouped(rows) if fold else [[row] for row in rows]
+    shown: list[list[Row] | None] = list(groups)
+    if fold and len(groups) > LINES:
+        shown = [*groups[: LINES - 3], None, *groups[-2:]]
+    yield Text("\nand from there", "bold")
+    names = ["…" if group is None else _name(group) for group in shown]
+    room = max(min(max(map(len, names)), width - 40), 12)
+    others = list(comparison.findings[1:])
+    for name, group in zip(names, shown):
+        line = Text("  ")
+        if group is None:
+            line.append(f"… {len(groups) - len(shown) + 1} more", "dim")
+        else:
+            line.append(cut(name, room).ljust(room))
+            line.append(f"  {_errors(group).ljust(19)}")
+            here = {call.index for row in group if row.b is not None for call in row.b.call.walk()}
+            inside = [found for found in others if found.b is not None and found.b.call.index in here]
+            if inside:
+                line.append("  adds more", "red")
+                others = [found for found in others if found not in inside]  # told of the innermost alone
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+        yield line
+
+
+def grouped(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that follow one another and have one path but for the numbers in it."""
+    return [list(group) for _, group in groupby(rows, key=lambda row: (_NUMBER.sub("#", row.path), bool(row.path)))]
+
+
+def _name(group: Sequence[Row]) -> str:
+    first = group[0]
+    if first.b is not None and not first.path:
+        return first.b.type
+    return printable(between([row.path for row in group]))
+
+
+def _errors(group: Sequence[Row]) -> str:
+    """The error, or from where to where it goes over the group."""
+    ends = [number(row.error) if row.error < float("inf") else "∞" for row in (group[0], group[-1])]
+    return ends[0] if len(group) == 1 or ends[0] == ends[1] else f"{ends[0]} → {ends[1]}"
+
+
+def between(paths: Sequence[str]) -> str:
+    """Paths that differ in numbers only, as one.
+
+    >>> between(["layer.0.norm", "layer.1.norm", "layer.2.norm"]), between(["norm"]), between(["cell", "cell"])
+    ('layer.0…2.norm ×3', 'norm', 'cell ×2')
+    """
+    first, last = paths[0], paths[-1]
+    times = f" ×{len(paths)}" if len(paths) > 1 else ""
+    numbers = iter(_NUMBER.findall(last))
+    joined = _NUMBER.sub(lambda found: found[0] if found[0] == (end := next(numbers)) else f"{found[0]}…{end}", first)
+    return joined + times
+
+
+def by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[Item]]:
+    """Items whose names differ in numbers only, in the order of the first of each."""
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(_NUMBER.sub("#", name(item)), []).append(item)
+    return list(found.values())
+
+
+def patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
+    """Calls as (paths, class), those alike as one, without those inside of others; in the order they began."""
+    known = {call.index: call for call in calls}
+    found: dict[tuple[str, str], list[Call]] = {}
+    for call in known.values():
+        if call.parent_index not in known:
+            found.setdefault((_NUMBER.sub("#", call.path), call.type), []).append(call)
+    lines = []
+    for (_, kind), alike in found.items():
+        inside = sum(inner.index in known for call in alike for inner in call.walk()) - len(alike)
+        held = f", with {inside} call{'s' * (inside != 1)} inside" if inside else ""
+        lines.append((between([call.path for call in alike]) if alike[0].path else kind, kind + held))
+    return lines
+
+
+def cut(text: str, room: int) -> str:
+    """A name with its middle left out where it is long: both ends tell."""
+    if len(text) <= room:
+        return text
+    left = (room - 1) // 3
+    return f"{text[:left]}…{text[left + 1 - room :]}"

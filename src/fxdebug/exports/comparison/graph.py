@@ -1,0 +1,187 @@
+"""The graph of b with what a comparison found: who adds error in red, who inherits it shaded, the rest calm.
+
+The calls around the findings are open, the others closed; repeated layers that fared alike are drawn once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.data.calls import Call
+from fxdebug.errors import UsageError
+from fxdebug.exports.comparison.finding import error_of
+from fxdebug.exports.graphviz import dot, render
+from fxdebug.exports.graphviz.dot import Mark, Marks
+from fxdebug.exports.graphviz.drawing import Box, Chosen, Drawing, Step, drawing, size
+from fxdebug.exports.graphviz.labels import RED, shortened
+
+MOST = 80  # nodes up to which calls with further findings are opened, too
+_ASKED = 12  # findings for which that is found out
+
+_GUILTY, _EQUAL, _ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
+_SHADES = ("#fff3dc", "#ffe4b5", "#ffd28a", "#ffbf66")  # an inherited error of up to 0.001, 0.01, 0.1 and more
+_DARK = "#8a5a00"
+
+
+def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+    """The DOT text; ``fold=False`` draws every repeated layer."""
+    path.write_text(source(comparison, fold=fold, rankdir=rankdir), "utf-8")
+    return path
+
+
+def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+    """The drawn picture; see :func:`fxdebug.exports.graphviz.render.write_picture` for what it needs."""
+    return render.draw(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
+
+
+def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB") -> str:
+    """The DOT text of the graph of b, marked."""
+    drawn = _drawn(comparison, fold)
+    if len(drawn.steps) > render.MOST:
+        raise UsageError(
+            f"{len(drawn.steps)} nodes are more than dot lays out in a minute ({render.MOST}): "
+            "leave repeated layers folded, or write .csv, .json or .txt"
+        )
+    return dot.source(comparison.b, drawn, rankdir=rankdir, marks=_marks(comparison, drawn))
+
+
+# What is open --------------------------------------------------------------------------------------
+
+
+def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
+    alike = _Alike(comparison)
+    if not comparison.findings:
+        return drawing(comparison.b, fold=fold)
+    opened: set[int] = set()
+    places = [row.b.call for row in comparison.findings if row.b is not None]
+    everything = opened.union(*map(_around, places))
+    if size(comparison.b, fold=fold, chosen=Chosen(everything, alike.of)) <= MOST:
+        return drawing(comparison.b, fold=fold, chosen=Chosen(everything, alike.of))
+    for call in places[:_ASKED]:
+        more = opened | _around(call)
+        if opened and size(comparison.b, fold=fold, chosen=Chosen(more, alike.of)) > MOST:
+            continue
+        opened = more
+    return drawing(comparison.b, fold=fold, chosen=Chosen(opened or {0}, alike.of))
+
+
+def _around(call: Call) -> set[int]:
+    """A call and all that it is in."""
+    found: set[int] = set()
+    at: Call | None = call
+    while at is not None:
+        found.add(at.index)
+        at = at.parent
+    return found
+
+
+class _Alike:
+    """What calls must share to be drawn as one: the findings in their own bodies and how they came out."""
+
+    def __init__(self, comparison: ComparisonData) -> None:
+        self._findings: dict[int, list[tuple[str | None, str | None]]] = {}
+        self._verdicts: dict[int, str] = {}
+        for row in comparison.findings:
+            if row.b is not None:
+                self._findings.setdefault(row.b.call.index, []).append((row.kind, row.op))
+        for row in comparison.rows:
+            if row.op is None and row.kind is None and row.b is not None:
+                calm = row.verdict if row.verdict in ("inherited", "adds", "only_b") else "equal"
+                self._verdicts[row.b.call.index] = calm
+
+    def of(self, call: Call) -> object:
+        """The key of one call."""
+        return tuple(self._findings.get(call.index, ())), self._verdicts.get(call.index)
+
+
+# How it looks --------------------------------------------------------------------------------------
+
+
+def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:
+    rows: dict[str, Row] = {}
+    for row in comparison.rows:
+        if row.b is not None and row.b.node is not None and row.kind is None:
+            rows[row.b.node] = row
+    merged = {node.id: step.id for step in drawn.steps.values() for node in step.merged}
+    guilty: dict[str, list[Row]] = {}
+    boxes: dict[int, Mark] = {}
+    opened = _boxes(drawn)
+    for finding in comparison.findings:
+        if finding.b is None:
+            continue
+        id = drawn.stands_for.get(finding.b.node or "", "")
+        place = merged.get(id, id)
+        if place in drawn.steps:
+            guilty.setdefault(place, []).append(finding)
+        for index in _around(finding.b.call):
+            if index in opened:
+                boxes[index] = Mark("", RED, "1.2")
+    nodes = {}
+    for step in drawn.steps.values():
+        mark = _guilty(guilty[step.id]) if step.id in guilty else _unblamed(step, rows)
+        if mark is not None:
+            nodes[step.id] = mark
+    facts = [f"{len(comparison.findings)} finding{'s' * (len(comparison.findings) != 1)} against a"]
+    if comparison.only_a:
+        facts.append(f"{len(comparison.only_a)} calls only in a")
+    return Marks(nodes, boxes, list(_meanings(nodes.values())), facts)
+
+
+def _boxes(drawn: Drawing) -> set[int]:
+    """The first calls of the open boxes."""
+    found: set[int] = set()
+    pending: list[Box] = [] if drawn.root is None else [drawn.root]
+    while pending:
+        box = pending.pop()
+        found.add(box.row.first.index)
+        pending.extend(box.boxes)
+    return found
+
+
+def _guilty(findings: list[Row]) -> Mark:
+    first = findings[0]
+    lines = [f"{first.kind}, error {error_of(first)}" if first.error < math.inf else str(first.kind)]
+    lines.append(shortened(first.because))
+    if len(findings) > 1:
+        lines.append(f"and {len(findings) - 1} more finding{'s' * (len(findings) > 2)}")
+    return Mark(_GUILTY, RED, "2.4", text=tuple(lines))
+
+
+def _unblamed(step: Step, rows: dict[str, Row]) -> Mark | None:
+    """The mark of a node that no finding is about; none for the inputs and outputs of the run."""
+    if step.kind not in ("op", "arranging", "call"):
+        return None
+    known = [rows[id] for id in step.twins if id in rows]
+    measured = [row for row in known if row.measured]
+    wrong = [row for row in measured if row.verdict in ("inherited", "adds")]
+    if wrong:
+        worst = max(wrong, key=lambda row: row.error)
+        return Mark(_shade(worst.error), _DARK, "0.8", text=(_told(worst),))
+    if measured:
+        return Mark(_EQUAL)
+    return None if step.kind == "arranging" or any(row.a for row in known) else Mark(_ALONE, dashed=True)
+
+
+def _told(row: Row) -> str:
+    word = error_of(row)
+    return word if word.startswith("other") else f"error {word}"
+
+
+def _shade(error: float) -> str:
+    return _SHADES[sum(error > limit for limit in (1e-3, 1e-2, 1e-1))]
+
+
+def _meanings(marks: Iterable[Mark]) -> Iterable[tuple[str, str]]:
+    here = {mark.fill for mark in marks}
+    if _GUILTY in here:
+        yield _GUILTY, "adds error"
+    if here & set(_SHADES):
+        shades = [(shade, "") for shade in _SHADES]
+        yield from [*shades[:-1], (_SHADES[-1], "inherits it: up to 0.001, 0.01, 0.1, more")]
+    if _EQUAL in here:
+        yield _EQUAL, "equal"
+    if _ALONE in here:
+        yield _ALONE, "dashed: no counterpart in a"

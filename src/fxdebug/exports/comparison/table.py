@@ -1,0 +1,132 @@
+"""The rows of a comparison as a table (CSV) and everything there is about it as JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.result import ComparisonData, Row, Side
+from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Stats
+from fxdebug.exports.text import printable
+from fxdebug.version import __version__
+
+VERSION = 1  # of the JSON: a change that an older reader would misread makes it a new one
+
+_OWN = (
+    "position", "verdict", "kind", "path", "op", "source", "error", "error_in", "tolerance", "how", "sure", "because",
+)  # fmt: skip
+_MEASURES = tuple(field.name for field in fields(Measures) if field.name != "error")
+_STATS = tuple(field.name for field in fields(Stats))
+_SIDE = ("path", "call", "type", "op", "source", "node", "shape", "dtype", *_STATS)
+COLUMNS = (*_OWN, *_MEASURES, *(f"{side}_{name}" for side in "ab" for name in _SIDE))
+
+
+def write_csv(comparison: ComparisonData, path: Path) -> Path:
+    """Every row in execution order, one line each; columns are :data:`COLUMNS`, empty where nothing is known."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows([_cell(found) for found in _flat(row)] for row in comparison.rows)
+    return path
+
+
+def _flat(row: Row) -> Iterable[Any]:
+    yield from (getattr(row, name) for name in _OWN)
+    yield from (getattr(row.measures, name) for name in _MEASURES)
+    for side in (row.a, row.b):
+        known = _side(side) or {}
+        stats = known.get("stats") or {}
+        yield from (known.get(name, stats.get(name)) for name in _SIDE)
+
+
+def _cell(found: Any) -> Any:
+    if isinstance(found, (list, tuple)):
+        return "×".join(map(str, found))
+    return printable(found) if isinstance(found, str) else found
+
+
+def write_json(comparison: ComparisonData, path: Path) -> Path:
+    """Everything, as strict JSON: floats that JSON has no word for are ``{"float": "inf"}``, as in ``trace.json``.
+
+    ``rows`` has every pair; ``findings`` and ``first`` are positions in it.
+    """
+    path.write_text(json.dumps(strict(record(comparison)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return path
+
+
+def record(comparison: ComparisonData) -> dict[str, Any]:
+    """A comparison as nested dicts and lists."""
+    places = {id(row): place for place, row in enumerate(comparison.rows)}
+    findings = [places[id(row)] for row in comparison.findings]
+    return {
+        "format": "fxdebug comparison",
+        "version": VERSION,
+        "fxdebug": __version__,
+        "a": _trace(comparison.a),
+        "b": _trace(comparison.b),
+        "equal": comparison.equal,
+        "compared": comparison.compared,
+        "basis": comparison.basis,
+        "first": findings[0] if findings else None,
+        "findings": findings,
+        "chain": [places[id(row)] for row in comparison.chain()],
+        "rows": [_row(row) for row in comparison.rows],
+        "outputs": [_row(row) for row in comparison.outputs],
+        "only_a": [_call(call) for call in comparison.only_a],
+        "only_b": [_call(call) for call in comparison.only_b],
+        "notes": list(comparison.notes),
+        "settings": dict(comparison.settings),
+    }
+
+
+def strict(item: Any) -> Any:
+    """Data without what JSON cannot hold: NaN and infinities, complex numbers, halves of surrogate pairs.
+
+    >>> strict({"error": float("inf"), "shape": (2, 3)})
+    {'error': {'float': 'inf'}, 'shape': [2, 3]}
+    """
+    if isinstance(item, dict):
+        return {printable(str(key)): strict(value) for key, value in item.items()}
+    if isinstance(item, (list, tuple)):
+        return [strict(value) for value in item]
+    if isinstance(item, float):
+        return item if math.isfinite(item) else {"float": repr(item)}
+    if isinstance(item, complex):
+        return {"complex": [strict(item.real), strict(item.imag)]}
+    return printable(item) if isinstance(item, str) else item
+
+
+def _trace(trace: TraceData) -> dict[str, Any]:
+    folder = None if trace.folder is None else str(trace.folder)
+    return {"model": trace.model, "folder": folder, "started": trace.started, "calls": len(trace.calls)}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    found = {name: getattr(row, name) for name in _OWN}
+    return found | {"measures": asdict(row.measures), "a": _side(row.a), "b": _side(row.b)}
+
+
+def _side(side: Side | None) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    value = side.value
+    known = {
+        "path": side.path, "call": side.call.id, "type": side.type, "op": side.op, "source": side.source,
+        "node": side.node,
+    }  # fmt: skip
+    if value is None:
+        return known
+    stats = None if value.stats is None else asdict(value.stats)
+    return known | {"value": value.number, "shape": value.shape, "dtype": value.dtype, "stats": stats}
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {"call": call.id, "type": call.type, "source": call.source}

@@ -1,0 +1,227 @@
+"""A comparison on one screen: the verdict, the first finding with both sides' numbers, and where it leads."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.data.trace import TraceData
+from fxdebug.exports.comparison.finding import detail, error_of
+from fxdebug.exports.comparison.folding import between, by_pattern, chain, cut, patterns
+from fxdebug.exports.text import number, printable
+
+FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown unasked
+_BASIS = {
+    "tensors": "element by element",
+    "sample": "by statistics and a sample of elements: a lower bound",
+    "statistics": "by statistics: a lower bound, values=\"tensors\" shows every element",
+}  # fmt: skip
+
+
+def screen(
+    comparison: ComparisonData, *, width: int | None = None, color: bool | None = None, fold: bool = True
+) -> str:
+    """The comparison as text: the verdict, the first finding, its chain, what else there is.
+
+    ``width`` and ``color`` default to the terminal's (80 columns and none where output is piped).
+    ``fold=False`` shows every finding, every call of the chain and every call without a partner.
+    """
+    if width is None:
+        width = shutil.get_terminal_size().columns
+    if color is None:
+        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    console = _console(width, color)
+    for part in _parts(comparison, width, fold):
+        console.print(part)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return "\n".join(line.rstrip() for line in output.getvalue().rstrip().splitlines())
+
+
+def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> str:
+    """The same as a piece of HTML without script or network, for notebooks and e-mails."""
+    console = _console(width, True, record=True)
+    for part in _parts(comparison, width, fold):
+        console.print(part)
+    style = "font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;overflow-x:auto"
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>').rstrip()
+
+
+def write_text(comparison: ComparisonData, path: Path, *, width: int = 100, fold: bool = True) -> Path:
+    """The screen as a text file."""
+    path.write_text(screen(comparison, width=width, color=False, fold=fold) + "\n", encoding="utf-8")
+    return path
+
+
+def write_page(comparison: ComparisonData, path: Path, *, width: int = 120, fold: bool = True) -> Path:
+    """The screen as a page of its own."""
+    title = "fxdebug compare"
+    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
+    page = f'{head}<body style="margin:1em">{html(comparison, width=width, fold=fold)}</body></html>\n'
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _console(width: int, color: bool, record: bool = False) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        force_jupyter=False,
+        highlight=False,
+        record=record,
+    )
+
+
+# The parts -----------------------------------------------------------------------------------------
+
+
+def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[RenderableType]:
+    """Everything that is said, from what matters most to what matters least."""
+    yield verdict(comparison)
+    yield from _sides(comparison, width)
+    if comparison.first is not None:
+        yield ""
+        yield from detail(comparison, comparison.first, width)
+    yield from chain(comparison, width, fold)
+    yield from _outputs(comparison, width)
+    yield from _further(comparison, width, fold)
+    yield from _unmatched(comparison, width, fold)
+    notes = list(comparison.notes)
+    if notes:
+        yield ""
+    for note in notes[: None if not fold else FURTHER]:
+        yield Text(f"note: {printable(note)}", "yellow")
+
+
+def verdict(comparison: ComparisonData) -> Text:
+    """The first line: equal, different, or nothing to compare."""
+    calls, operations = _counted(comparison, False), _counted(comparison, True)
+    first = comparison.first
+    if first is not None:
+        at = f"first at {printable(_call_of(first))}" + (f", operation {printable(first.op)}" if first.op else "")
+        return Text.assemble(("different: ", "bold red"), (at, "bold"))
+    if not calls + operations:
+        return Text("nothing to compare: no call of one run has a counterpart with numbers in the other", "bold yellow")
+    narrow = comparison.narrow
+    equal = "equal within tolerance" if narrow is None else f"no difference beyond what {narrow} explains"
+    text = Text.assemble((f"{equal}: ", "bold green"), _plural(calls, "call"))
+    if operations:
+        text.append(f", {_plural(operations, 'operation')}")
+    worst = comparison.worst
+    if worst is None or not worst.error:
+        known_by = {row.basis for row in comparison.rows if row.measured}
+        coarsest = next((basis for basis in ("statistics", "sample") if basis in known_by), None)
+        return text.append(", no difference at all" if coarsest is None else f"\nno difference {_BASIS[coarsest]}")
+    text.append(f"\nlargest difference {number(worst.error)} at {printable(worst.where)}, {_BASIS[worst.basis]}")
+    apart = [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
+    if apart:
+        furthest = max(apart, key=lambda row: row.error)
+        why = (
+            "what is ignored, or rounding that adds up"
+            if comparison.settings.get("ignore")
+            else "rounding that adds up"
+            if narrow is None
+            else f"rounding that adds up, or what {narrow} hides"
+        )
+        text.append(f"\nwhat was returned differs by {error_of(furthest)}: {why}", "yellow")
+    return text
+
+
+def _sides(comparison: ComparisonData, width: int) -> Iterator[Text]:
+    """What a and b are, one line each."""
+    facts = [(side, *_described(trace)) for side, trace in (("a", comparison.a), ("b", comparison.b))]
+    sizes = [max(len(fact[i]) for fact in facts) for i in (1, 2)]
+    for side, model, size, where in facts:
+        line = Text.assemble((f"  {side}  ", "bold"), model.ljust(sizes[0]), "  ", (size.ljust(sizes[1]), "dim"))
+        line.append(f"  {where}", "dim")
+        line.truncate(width, overflow="ellipsis")
+        yield line
+
+
+def _described(trace: TraceData) -> tuple[str, str, str]:
+    """Model, size, where it was saved."""
+    dtypes = sorted({p.dtype for p in trace.parameters if p.kind == "parameter"})
+    size = _plural(len(trace.calls), "call") + (f", {', '.join(dtypes[:3])}" if dtypes else "")
+    return printable(trace.model), size, "" if trace.folder is None else printable(str(trace.folder))
+
+
+def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
+    """What the models returned, and how far that is apart."""
+    rows = [row for row in comparison.outputs if row.measured]
+    if not rows:
+        return
+    yield Text("\nreturned", "bold")
+    groups = by_pattern(rows, lambda row: row.op or "")
+    names = [printable(between([row.op or (row.b.type if row.b else "") for row in group])) for group in groups]
+    room = min(max(map(len, names[:FURTHER])), width // 2)
+    for name, group in zip(names[:FURTHER], groups):
+        worst = max(group, key=lambda row: row.error)
+        mark = ("equal", "green") if all(row.verdict == "equal" for row in group) else ("differs", "red")
+        yield _line([(cut(name, room).ljust(room), ""), (error_of(worst).rjust(11), ""), mark], width)
+    if len(groups) > FURTHER:
+        yield Text(f"  and {sum(map(len, groups[FURTHER:]))} more in comparison.outputs", "dim")
+
+
+def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:
+    """The other findings, one line each."""
+    others = comparison.findings[1:]
+    if not others:
+        return
+    alone = "each with what a was given" if comparison.settings.get("isolated") else "which may follow from the first"
+    yield Text.assemble((f"\n{_plural(len(others), 'further finding')}", "bold"), (f", {alone}", "dim"))
+    shown = others[: FURTHER if fold else None]
+    names = [printable(f"{_call_of(row)}/{row.op}" if row.op else _call_of(row)) for row in shown]
+    room = min(max(map(len, names)), max(width * 5 // 9, 24))
+    for name, row in zip(names, shown):
+        because = printable(row.because.replace(f"{row.path}.", "") if row.path else row.because)
+        yield _line([(cut(name, room).ljust(room), ""), (str(row.kind), "red"), (because, "dim")], width)
+    if fold and len(others) > FURTHER:
+        yield Text(f"  and {len(others) - FURTHER} more in comparison.findings", "dim")
+
+
+def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:
+    for side, calls in (("a", comparison.only_a), ("b", comparison.only_b)):
+        if not calls:
+            continue
+        yield Text(f"\nonly in {side}: {_plural(len(calls), 'call')}", "bold")
+        lines = patterns(calls) if fold else [(call.id, call.type) for call in calls]
+        for name, kind in lines[: FURTHER if fold else None]:
+            yield _line([(printable(name), ""), (printable(kind), "cyan")], width)
+        if fold and len(lines) > FURTHER:
+            yield Text(f"  and {len(lines) - FURTHER} more in comparison.only_{side}", "dim")
+
+
+# Words ---------------------------------------------------------------------------------------------
+
+
+def _line(cells: list[tuple[str, str]], width: int) -> Text:
+    """Cells of one line, indented; what is too long is cut at its end."""
+    line = Text("  ")
+    for position, (text, style) in enumerate(cells):
+        line.append("  " if position else "").append(text, style)
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _call_of(row: Row) -> str:
+    """The path of a row; the root goes by its class."""
+    side = row.b or row.a
+    return row.path or (side.type if side is not None else "the model")
+
+
+def _counted(comparison: ComparisonData, operations: bool) -> int:
+    return sum(row.measured and (row.op is not None) is operations for row in comparison.rows)
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

@@ -1,0 +1,1 @@
+"""The graph as DOT and as pictures."""

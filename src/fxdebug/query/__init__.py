@@ -1,0 +1,1 @@
+"""Asking a trace: find, walk, fold; the whole run as one graph."""

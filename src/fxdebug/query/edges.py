@@ -1,0 +1,243 @@
+"""Which node's result goes where: from the graphs of the calls, and from equal values where there is no graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import Op, refs_in
+from fxdebug.data.values import Group, Item, Value, leaves
+
+if TYPE_CHECKING:
+    from fxdebug.query.network import Network
+
+EdgeKind: TypeAlias = Literal["data", "memory"]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value that flows: from which node, which of its outputs, to which node, which argument it is there.
+
+    ``output`` is empty for a result that is one tensor, and ``[1]`` or ``logits`` for a part of one. An
+    edge of kind ``memory`` says that the target sees what the source wrote into memory or an object.
+    """
+
+    source: str
+    target: str
+    argument: str
+    value: Value | None = None
+    output: str = ""
+    kind: EdgeKind = "data"
+
+
+class Flow(NamedTuple):
+    """A result on its way: which argument it is, which node's, all of it, and which step of the body made it."""
+
+    argument: str
+    source: str
+    item: Item
+    made: int = -1
+
+
+class Flows:
+    """Adds the edges of a network."""
+
+    def __init__(self, network: Network) -> None:
+        self._net = network
+        self._calls = network.trace.calls
+        # per call without a graph: who feeds it which value
+        self._fed: dict[int, dict[int, str]] = {}
+        self._writes: dict[int, list[Value]] = {}  # per call: what it and all calls in it wrote to
+
+    def connect(self) -> None:
+        """Connect every call, callers before those they call."""
+        net = self._net
+        for call in reversed(self._calls):
+            body = net.bodies[call.index]
+            own = self._writes.setdefault(call.index, [])
+            own += [value for _, value in body.writes] if body is not None else ()
+            if call.parent_index is not None and own:
+                self._writes.setdefault(call.parent_index, []).extend(own)
+        root = self._calls[0]
+        self._fed[0] = {value.number: f"{net.call_id(root)}/{slot}" for slot, value in root.inputs.named()}
+        for target, source in net.left.items():
+            net.edges.append(Edge(source, target, "", net.nodes[target].value, "", "memory"))
+        for call in self._calls:
+            if net.steps(call):
+                self._connect_steps(call)
+            else:
+                self._connect_by_values(call)
+
+    # Calls with a graph --------------------------------------------------------------------------
+
+    def _connect_steps(self, call: Call) -> None:
+        net = self._net
+        body, steps = net.bodies[call.index], net.steps(call)
+        assert body is not None
+        children = iter(body.calls)
+        ids: dict[str, str] = {}
+        positions: dict[str, int] = {}
+        called: dict[int, Call] = {}
+        for position, step in enumerate(steps):
+            positions[step.name] = position
+            if step.kind == "call_module":
+                called[position] = self._calls[next(children)]
+                ids[step.name] = net.call_id(called[position])
+            else:
+                ids[step.name] = f"{net.call_id(call)}/{step.name}"
+        writers = self._writers(body.writes, called, ids, steps)
+        for position, step in enumerate(steps):
+            flows = [
+                Flow(argument, ids[name], body.results[positions[name]], positions[name])
+                for argument, name in _operands(step)
+            ]
+            if step.kind == "call_module":
+                arrivals = self._enter(called[position], flows)
+            else:
+                arrivals = [(ids[step.name], flow, *_taken(flow, step, body.results[position])) for flow in flows]
+            for target, flow, value, output in arrivals:
+                net.edges.append(Edge(flow.source, target, flow.argument, value, output))
+                if writers and value is not None and value.storage is not None:
+                    self._memory(writers.get(value.storage, ()), flow, position, target, value)
+        own = net.call_id(call)
+        net.edges.append(Edge(ids[steps[-1].name], own, "result", net.nodes[own].value))
+        unseen = {child.index for child in call.children} - set(body.calls)  # it raised, or ran in another thread
+        if unseen:
+            places = [net.nodes[ids[step.name]] for step in steps if step.kind == "placeholder"]
+            feeds = {value.number: place.id for place in places for value in place.values}
+            for index in sorted(unseen):
+                self._enter_by_values(self._calls[index], feeds)
+
+    def _writers(
+        self, writes: Iterable[tuple[int, Value]], called: dict[int, Call], ids: dict[str, str], steps: tuple[Op, ...]
+    ) -> dict[int, list[tuple[int, str]]]:
+        """Per memory, which steps wrote into it; what a child wrote counts as its call's."""
+        found: dict[int, list[tuple[int, str]]] = {}
+        inside = [(position, value) for position, child in called.items() for value in self._writes[child.index]]
+        for position, value in sorted([*writes, *inside], key=lambda pair: pair[0]):
+            if value.storage is not None:
+                found.setdefault(value.storage, []).append((position, ids[steps[position].name]))
+        return found
+
+    def _memory(self, writers: Iterable[tuple[int, str]], flow: Flow, used: int, target: str, value: Value) -> None:
+        """An edge from the last step that wrote into a value's memory between its making and this use."""
+        between = [writer for position, writer in writers if flow.made < position < used]
+        if between and between[-1] != target:
+            self._net.edges.append(Edge(between[-1], target, flow.argument, value, "", "memory"))
+
+    # Into a call ---------------------------------------------------------------------------------
+
+    def _enter(self, child: Call, flows: list[Flow]) -> list[tuple[str, Flow, Value | None, str]]:
+        """Where in a call what it is passed arrives: at the placeholders of its body, or at its node."""
+        net = self._net
+        own, steps = net.call_id(child), net.steps(child)
+        offered: dict[int, list[tuple[Flow, Value, str]]] = {}
+        for flow in flows:
+            for slot, value in leaves(flow.item):
+                offered.setdefault(value.number, []).append((flow, value, slot))
+        if not steps:
+            self._fed[child.index] = {number: choices[0][0].source for number, choices in offered.items()}
+            if self._explained_inside(child):
+                return []
+            return [(own, flow, *_first(flow.item)) for flow in flows]
+        arrivals: list[tuple[str, Flow, Value | None, str]] = []
+        open_places: list[tuple[str, Op, Value | None]] = []
+        used: set[str] = set()
+        for step in steps:
+            if step.kind != "placeholder":
+                continue
+            place = f"{own}/{step.name}"
+            own_value = net.nodes[place].value
+            fitting = [] if own_value is None else offered.get(own_value.number, [])
+            arrivals += [(place, flow, own_value, slot) for flow, _, slot in fitting]
+            used.update(flow.argument for flow, _, _ in fitting)
+            if not fitting:  # written to since it was made: no value passed is equal
+                open_places.append((place, step, own_value))
+        for place, step, own_value in open_places:
+            match = next((f for f in flows if f.argument not in used and _may_be(f, step, own_value)), None)
+            if match is not None:
+                used.add(match.argument)
+                arrivals.append((place, match, own_value, _first(match.item)[1]))
+        arrivals += [(own, flow, *_first(flow.item)) for flow in flows if flow.argument not in used]
+        return arrivals
+
+    # Calls without a graph -----------------------------------------------------------------------
+
+    def _connect_by_values(self, call: Call) -> None:
+        """Values tell who used whose result: among the calls made inside this one."""
+        net, own = self._net, self._net.call_id(call)
+        feeds = dict(self._fed.get(call.index, {}))
+        for child in call.children:
+            self._enter_by_values(child, feeds)
+            for value in child.outputs or ():
+                feeds[value.number] = net.call_id(child)
+        explained = call.parent is not None and self._explained_inside(call)
+        if call.children and (explained or call.parent is None):
+            for slot, value in () if call.outputs is None else call.outputs.named():
+                if value.number in feeds:
+                    net.edges.append(Edge(feeds[value.number], own, "result", value, slot))
+        elif call.parent is None:
+            for slot, value in call.inputs.named():
+                net.edges.append(Edge(f"{own}/{slot}", own, slot, value))
+
+    def _enter_by_values(self, child: Call, feeds: dict[int, str]) -> None:
+        """What a call was given, from those who are known to have it."""
+        net = self._net
+        flows = []
+        for argument, value in child.inputs.named():
+            source = feeds.get(value.number) or net.made_before(value, child)
+            if source is not None:
+                flows.append(Flow(argument, source, value))
+        own, body = net.call_id(child), bool(net.steps(child))
+        for target, flow, arriving, output in self._enter(child, flows):
+            if not (body and target == own):  # into an object: what is read of it has an edge of its own
+                net.edges.append(Edge(flow.source, target, flow.argument, arriving, output))
+
+    def _explained_inside(self, call: Call) -> bool:
+        """Was everything the call returned made by the calls in it, or given to it?"""
+        known = {value.number for child in call.children for value in child.outputs or ()}
+        known |= {value.number for value in call.inputs}
+        return bool(call.children) and all(value.number in known for value in call.outputs or ())
+
+
+def _operands(step: Op) -> Iterator[tuple[str, str]]:
+    """Every node a step uses, with the argument it is."""
+    for i, arg in enumerate(step.args):
+        for place, name in refs_in(arg):
+            yield (place or "result") if step.kind == "output" else f"args[{i}]{place}", name
+    for key, arg in step.kwargs.items():
+        for place, name in refs_in(arg):
+            yield f"{key}{place}", name
+
+
+def _first(item: Item) -> tuple[Value | None, str]:
+    """The first tensor of a result and where in it that stands."""
+    slot, value = next(leaves(item), ("", None))
+    return value, slot
+
+
+def _taken(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
+    """The value that goes into a step: where the step only takes a part of it, that part."""
+    if isinstance(flow.item, Value):
+        return flow.item, ""
+    if (
+        isinstance(flow.item, Group)
+        and len(step.args) == 2
+        and step.target.rpartition(".")[2] in ("getitem", "getattr")
+    ):
+        key = step.args[1]
+        value, _ = _first(result)
+        return value, key if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+    return _first(flow.item)[0], ""
+
+
+def _may_be(flow: Flow, step: Op, value: Value | None) -> bool:
+    """Could what is passed be this placeholder, going by its memory, or by its name and by being a tensor?"""
+    passed = [inner for _, inner in leaves(flow.item)]
+    if value is None:
+        return not passed
+    if any(inner.storage is not None and inner.storage == value.storage for inner in passed):
+        return True
+    return bool(passed) and (flow.argument == step.target or flow.argument.startswith("args"))

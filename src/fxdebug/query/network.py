@@ -1,0 +1,204 @@
+"""The nodes of a run in execution order, and the edges between them; what queries walk on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import CallGraph, NodeKind, Op, Status
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Item, Stats, Value, leaves
+from fxdebug.query.edges import Edge, Flows
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: an operation, a call, a placeholder, a read attribute or an output.
+
+    ``value`` is the first tensor of its result, ``item`` the whole result. ``call`` is the call it is
+    part of; for a ``call_module`` node the call it is.
+    """
+
+    id: str
+    kind: NodeKind
+    op: str
+    target: str
+    call: Call
+    item: Item = None
+    status: Status | None = None
+    source: str | None = None
+    depth: int = 0
+    position: int = 0  # in execution order
+    step: Op | None = field(default=None, repr=False)  # the node of the call's graph, where it has one
+
+    @property
+    def path(self) -> str:
+        """The path of the module it belongs to."""
+        return self.call.path
+
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """Every tensor of its result."""
+        return (self.item,) if isinstance(self.item, Value) else tuple([value for _, value in leaves(self.item)])
+
+    @property
+    def value(self) -> Value | None:
+        """The first tensor of its result."""
+        return self.values[0] if self.values else None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of its first tensor."""
+        return None if self.value is None else self.value.shape
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of its first tensor."""
+        return None if self.value is None else self.value.dtype
+
+    @property
+    def stats(self) -> Stats | None:
+        """The statistics of its first tensor."""
+        return None if self.value is None else self.value.stats
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.op}" + (f" {self.value.label}" if self.value is not None else "")
+
+    def __repr__(self) -> str:
+        return f"<node {self}>"
+
+
+_END = object()
+
+
+class Network:
+    """The nodes and edges of a trace, before they are a networkx graph."""
+
+    def __init__(self, trace: TraceData) -> None:
+        self.trace = trace
+        self.nodes: dict[str, Node] = {}
+        self.edges: list[Edge] = []
+        self.bodies: tuple[CallGraph | None, ...] = (None,) * len(trace.calls)
+        if trace.explanation is not None:
+            self.bodies = trace.explanation.bodies
+        self.made: dict[int, str] = {}  # a value's number → the node whose result it is first
+        self.given: dict[int, str] = {}  # … → the input of the run that it is, or the read of a parameter
+        self.left: dict[str, str] = {}  # read attribute → the earlier node that made or last wrote that memory
+        self.writers: set[str] = set()  # nodes that wrote to memory that was there before
+        self._wrote: dict[int, str] = {}  # storage → the node that last made or wrote it
+        self._root = trace.model
+        if trace.model in trace.modules or any(call.path == trace.model for call in trace.calls):
+            self._root = ""
+        self.began = [0] * len(trace.calls)  # per call: the position of the first node in it
+        self._add_nodes()
+        Flows(self).connect()
+        self.into: dict[str, list[Edge]] = {}
+        self.out_of: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            self.into.setdefault(edge.target, []).append(edge)
+            self.out_of.setdefault(edge.source, []).append(edge)
+
+    def call_id(self, call: Call) -> str:
+        """The id of a call's node; the root goes by the model's name unless a module has that name too."""
+        return f"{call.path or self._root}#{call.number}"
+
+    def steps(self, call: Call) -> tuple[Op, ...]:
+        """The nodes of the call's own graph; empty where it has none."""
+        body = self.bodies[call.index]
+        return () if body is None or body.graph is None else self.trace.graphs[body.graph].ops
+
+    def made_before(self, value: Value, call: Call) -> str | None:
+        """The node that made a value before a call began."""
+        id = self.made.get(value.number)
+        return id if id is not None and self.nodes[id].position < self.began[call.index] else None
+
+    # Nodes ---------------------------------------------------------------------------------------
+
+    def _add_nodes(self) -> None:
+        """Every node in execution order: a call's steps, with what its children did where they were called."""
+        entered: set[int] = set()
+        pending: list[Iterator[Call]] = [iter(self.trace.calls)]  # the root first; what no body calls follows
+        while pending:
+            call: Any = next(pending[-1], _END)
+            if call is _END:
+                pending.pop()
+            elif call.index not in entered:
+                entered.add(call.index)
+                self.began[call.index] = len(self.nodes)
+                pending.append(self._enter(call))
+
+    def _enter(self, call: Call) -> Iterator[Call]:
+        """Add a call's nodes one by one; yields each child where its nodes belong."""
+        body, steps, own = self.bodies[call.index], self.steps(call), self.call_id(call)
+        if body is not None and steps:
+            children = iter(body.calls)
+            writes: dict[int, list[Value]] = {}
+            for position, value in body.writes:
+                writes.setdefault(position, []).append(value)
+            for position, step in enumerate(steps):
+                if step.kind == "call_module":
+                    yield self.trace.calls[next(children)]
+                    continue
+                item, source, depth = body.results[position], body.sources[position], call.depth + 1
+                if step.kind == "output" and call.outputs is not None:
+                    item = call.outputs.item  # as it left: what the node's argument was may have been written to since
+                self._add(f"{own}/{step.name}", step.kind, step.op, step.target, call, item, source, depth, step)
+                for value in writes.get(position, ()):
+                    self.writers.add(f"{own}/{step.name}")
+                    self._produced(value, f"{own}/{step.name}")
+        elif call.parent is None:
+            for slot, value in call.inputs.named():
+                self._add(f"{own}/{slot}", "placeholder", "placeholder", slot, call, value, None, 1, None)
+        yield from call.children
+        item = None if call.outputs is None else call.outputs.item
+        self._add(own, "call_module", call.type, call.path, call, item, call.source, call.depth, None)
+
+    def _add(
+        self,
+        id: str,
+        kind: NodeKind,
+        op: str,
+        target: str,
+        call: Call,
+        item: Item,
+        source: str | None,
+        depth: int,
+        step: Op | None,
+    ) -> None:
+        body = self.bodies[call.index]
+        status = None if body is None else body.status
+        node = self.nodes[id] = Node(id, kind, op, target, call, item, status, source, depth, len(self.nodes), step)
+        if kind == "get_attr":
+            for value in node.values:
+                self.given.setdefault(value.number, id)
+                before = self._wrote.get(-1 if value.storage is None else value.storage)
+                if before is not None:
+                    self.left[id] = before
+        elif kind == "placeholder":
+            if call.parent is None:
+                for value in node.values:
+                    self.given.setdefault(value.number, id)
+        elif kind != "output":
+            for value in node.values:
+                if value.number not in self.made:
+                    self._produced(value, id)
+
+    def _produced(self, value: Value, id: str) -> None:
+        self.made.setdefault(value.number, id)
+        if value.storage is not None:
+            self._wrote[value.storage] = id
+
+
+# Walking -----------------------------------------------------------------------------------------
+
+
+def network_of(trace: TraceData) -> Network:
+    """The nodes and edges of a trace, made once."""
+    found = trace.cache.get("network")
+    if found is None:  # it has a shallow copy: what the trace keeps may not lead back to the trace
+        found = trace.cache["network"] = Network(replace(trace))
+    assert isinstance(found, Network)
+    return found

@@ -1,0 +1,59 @@
+"""Find operations that follow one another along the flow of data."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import deque
+from collections.abc import Sequence
+
+from fxdebug.data.trace import TraceData
+from fxdebug.errors import UsageError
+from fxdebug.query.find import find_ops
+from fxdebug.query.network import Network, Node, network_of
+
+
+def find_patterns(trace: TraceData, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
+    """Where operations of these names follow one another along the flow of data.
+
+    Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Each match
+    has one node per name; matches begin at different nodes, the nearest continuation counts.
+
+    For attention: ``pattern(trace, ["matmul", "softmax", "matmul"])``.
+    """
+    if not names:
+        raise UsageError("a pattern needs at least one operation")
+    net = network_of(trace)
+    matches = []
+    begins, *_ = [find_ops(trace, name) for name in names]  # an unknown name is an error wherever it stands
+    for start in begins:
+        match = [start]
+        for name in names[1:]:
+            following = _nearest(net, match[-1], name, within)
+            if following is None:
+                break
+            match.append(following)
+        if len(match) == len(names):
+            matches.append(tuple(match))
+    return matches
+
+
+def _nearest(net: Network, start: Node, name: str, within: int) -> Node | None:
+    """The nearest operation of that name downstream, over at most ``within`` others.
+
+    A parameter that is read, a placeholder or an output counts for nothing on the way.
+    """
+    pending = deque([(start.id, 0)])
+    seen = {start.id}
+    while pending:
+        id, distance = pending.popleft()
+        for edge in net.out_of.get(id, ()):
+            following = net.nodes[edge.target]
+            if following.id in seen:
+                continue
+            seen.add(following.id)
+            operation = following.kind in ("call_function", "call_method")
+            if operation and fnmatch.fnmatchcase(following.op, name):
+                return following
+            if distance + operation <= within:
+                pending.append((following.id, distance + operation))
+    return None

@@ -1,0 +1,139 @@
+"""The data of values as safetensors, written while the model runs.
+
+Values are copied when they are seen (the model may overwrite them) and handed to a thread that
+writes them in shards. At most ``budget`` bytes wait in memory: then the model waits. Data that is
+equal, to the last bit and in shape and dtype, is written once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from fxdebug.data.values import Value
+from fxdebug.store.tensors.safetensors_file import NAMES, bytes_of
+from fxdebug.store.tensors.write_thread import Copies
+
+FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
+_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def encoded(tensor: Tensor, copies: Copies | None = None) -> dict[str, Tensor]:
+    """Copies of the dense, real, contiguous tensors that make up any tensor, by part; the part ``""`` is a plain one.
+
+    Lazy conjugation and negation are carried out; dimensions that are only expanded are kept at
+    size 1; complex numbers become pairs; packed 4-bit floats bytes.
+    """
+    if tensor.is_meta:
+        raise ValueError("a meta tensor has no data")
+    if tensor.is_quantized:
+        return _quantised(tensor)
+    if tensor.is_nested:
+        parts = tensor.unbind()
+        sizes = torch.tensor([list(part.shape) for part in parts], dtype=torch.int64)
+        flat = torch.cat([part.reshape(-1) for part in parts]) if parts else torch.empty(0)
+        return {".sizes": sizes, **_prefixed(".values", encoded(flat))}
+    if tensor.layout is torch.sparse_coo:
+        whole = tensor.coalesce()
+        return {".indices": whole.indices().clone().cpu(), **_prefixed(".values", encoded(whole.values()))}
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr, torch.sparse_csc, torch.sparse_bsc):
+        by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+        first, second = (
+            (tensor.crow_indices(), tensor.col_indices()) if by_row else (tensor.ccol_indices(), tensor.row_indices())
+        )
+        return {
+            ".compressed": first.clone().cpu(),
+            ".plain": second.clone().cpu(),
+            **_prefixed(".values", encoded(tensor.values())),
+        }
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    return {"": _plain(tensor, copies or Copies())}
+
+
+def _plain(tensor: Tensor, copies: Copies) -> Tensor:
+    tensor = tensor.detach()
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.dtype.is_complex:
+        tensor = torch.view_as_real(tensor)
+    tensor = carried(tensor)
+    copy = copies.of(tensor)
+    if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
+        raise ValueError(f"a {type(copy).__name__} has no memory of its own")
+    return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
+
+
+def carried(tensor: Tensor) -> Tensor:
+    """The bits of a dtype that safetensors has no name for, or cannot read back, as integers of that size."""
+    return tensor if tensor.dtype in NAMES else tensor.view(_CARRIERS[tensor.element_size()])
+
+
+def _quantised(tensor: Tensor) -> dict[str, Tensor]:
+    if "channel" in str(tensor.qscheme()):
+        scale, zero = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+        extra = {".axis": torch.tensor(tensor.q_per_channel_axis())}
+    else:
+        scale = torch.tensor(tensor.q_scale(), dtype=torch.float64)
+        zero, extra = torch.tensor(tensor.q_zero_point()), {}
+    whole = tensor.int_repr().contiguous().cpu().clone()
+    return {".whole": whole, ".scale": scale.cpu().clone(), ".zero": zero.cpu().clone(), **extra}
+
+
+def _prefixed(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + part: tensor for part, tensor in parts.items()}
+
+
+def decoded(value: Value, parts: dict[str, Tensor]) -> Tensor:
+    """The tensor that :func:`encoded` took apart, of the value's dtype and shape."""
+    dtype = getattr(torch, value.dtype)
+    if ".whole" in parts:
+        make = torch._make_per_channel_quantized_tensor if ".axis" in parts else torch._make_per_tensor_quantized_tensor
+        scale, zero, axis = parts[".scale"], parts[".zero"], parts.get(".axis")
+        if axis is not None:
+            return make(parts[".whole"], scale, zero, int(axis))
+        return make(parts[".whole"], float(scale), int(zero))
+    if ".sizes" in parts:
+        flat = _inner(value, parts)
+        sizes = [tuple(row) for row in parts[".sizes"].tolist()]
+        counts = [int(torch.Size(size).numel()) for size in sizes]
+        pieces = [piece.view(size) for piece, size in zip(flat.split(counts), sizes)]
+        return torch.nested.nested_tensor(pieces, layout=getattr(torch, value.layout))
+    if ".indices" in parts:
+        return torch.sparse_coo_tensor(parts[".indices"], _inner(value, parts), value.shape, check_invariants=True)
+    if ".compressed" in parts:
+        return torch.sparse_compressed_tensor(
+            parts[".compressed"],
+            parts[".plain"],
+            _inner(value, parts),
+            value.shape,
+            layout=getattr(torch, value.layout),
+            check_invariants=True,
+        )
+    whole = _numbers(parts[""], dtype)
+    if whole.dim() > len(value.shape):  # inside torch.vmap: its shape there has no batch, its data has
+        return whole
+    return whole.expand(value.shape)
+
+
+def _inner(value: Value, parts: dict[str, Tensor]) -> Tensor:
+    return _numbers(parts[".values"], getattr(torch, value.dtype))
+
+
+def _numbers(stored: Tensor, dtype: torch.dtype) -> Tensor:
+    if stored.dtype is dtype:
+        return stored
+    return torch.view_as_complex(stored) if dtype.is_complex else stored.view(dtype)
+
+
+def digest_of(value: Value, parts: dict[str, Tensor]) -> str:
+    """A fingerprint of dtype, shape and every bit of the data."""
+    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # processors have it built in
+    for part, tensor in parts.items():
+        digest.update(part.encode())
+        digest.update(bytes_of(tensor))
+    return digest.hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""`trace.json`, the journal and golden files."""

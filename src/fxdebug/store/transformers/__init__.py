@@ -1,0 +1,1 @@
+"""The debug tree of transformers, written and read, byte for byte."""

@@ -1,0 +1,329 @@
+"""Tensors as text, letter for letter as transformers' debugger prints them.
+
+It prints with ``sci_mode=True`` and 120 columns, by setting torch's global options and never
+putting them back. Here the common tensors are printed by our own code, about ten times as fast and
+without touching the options; the others by torch itself while only this thread sees them changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch._tensor_str as tensor_str
+from torch import Tensor
+
+from fxdebug.data.values import Stats
+from fxdebug.stats.cpu_sums import loop_of
+from fxdebug.stats.measure import fine_std
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
+_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
+_NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
+_NEAR = 2.0**-19  # what 128 additions to each running sum of squares can be off, all rounded one way, and the root
+_MEASURED = frozenset((torch.float16, torch.float32, torch.bfloat16))  # the dtypes the reference has statistics for
+
+
+class Printer:
+    """The text of values and objects in one recording.
+
+    ``linewidth`` is 120 where tensors are printed (``use_repr=True``) and ``None``, the user's own,
+    where they are not. As in the reference the options change with the first tensor: an object
+    shown before it is shown under the user's options.
+    """
+
+    def __init__(self, linewidth: int | None) -> None:
+        self._linewidth = linewidth
+        self._changed: dict[str, Any] = {}
+
+    def lines(self, tensor: Tensor) -> list[str]:
+        """``print(tensor)``, line by line; of a class whose ``__repr__`` raises, the tensor in it."""
+        self.begin()
+        try:
+            return self.text(tensor).splitlines()
+        except Exception:
+            if type(tensor) in _PLAIN:
+                raise
+            return self.text(tensor.as_subclass(Tensor)).splitlines()
+
+    def text(self, tensor: Tensor) -> str:
+        """``str(tensor)`` under the reference's options."""
+        options = {**_options_now(), **self._changed}
+        if _is_common(tensor, options):
+            return _common(tensor, options)
+        with options_of_this_thread(self._changed):
+            return str(tensor)
+
+    def statistics(self, tensor: Tensor, known: Stats | None = None) -> tuple[str, str, str, str] | None:
+        """``repr`` of mean, std, min and max in the reference's own arithmetic; ``None`` for other dtypes.
+
+        ``known``: our statistics of the tensor, which save a good part of the work.
+        """
+        self.begin()
+        if tensor.dtype not in _MEASURED:
+            return None
+        kind = type(tensor)
+        if tensor.numel() == 0:  # the reference stops here: the minimum of nothing
+            empty = self._statistic(tensor.new_full((), math.nan), kind)
+            return empty, empty, empty, empty
+        if known is not None and tensor.dtype is torch.float32 and known.finite == tensor.numel() > 1:
+            options = {**_options_now(), **self._changed}
+            if _is_common(tensor, options) and tensor.device.type == "cpu":
+                return self._from_ours(tensor.detach(), known, options)
+        std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
+        mean, low, high = tensor.mean(), tensor.min(), tensor.max()
+        return (
+            self._statistic(mean, kind), self._statistic(std, kind),
+            self._statistic(low, kind), self._statistic(high, kind),
+        )  # fmt: skip
+
+    def _from_ours(self, tensor: Tensor, known: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
+        """The same text of a float32 tensor without NaN or infinities, faster.
+
+        Extremes are exact in any arithmetic. Its std torch has rounded once, from float64, but it takes several
+        times as long to get it; where the last digit that is printed could hang on ours, torch does it. The mean
+        is torch's own: near zero, that is all rounding.
+        """
+        form = f".{options['precision']}e"
+        std = known.std if _is_fine(known) else fine_std(tensor, known)
+        if std is None or format(std * (1 - _NEAR), form) != format(std * (1 + _NEAR), form):
+            std = float(tensor.std())
+        if known.min and known.max:
+            low, high = float(known.min), float(known.max)
+        else:  # which of 0.0 and -0.0 is the lesser depends on the order
+            low, high = float(tensor.min()), float(tensor.max())
+        suffixes = _suffixes(tensor, requires_grad=False)
+        numbers = [float(tensor.mean()), std, low, high]
+        words = [format(n, form) if n and math.isfinite(n) else _zero_or_so(n) for n in numbers]
+        mean, *others = [_with_suffixes("tensor(" + word, suffixes, options["linewidth"]) for word in words]
+        return mean, others[0], others[1], others[2]
+
+    def _statistic(self, number: Tensor, kind: type[Tensor]) -> str:
+        """A statistic of a tensor of class ``kind``, which the class's ``__torch_function__`` would pass on to it.
+
+        That is off while we work: a class of the user's does not hear of what we compute.
+        """
+        if kind in _PLAIN or kind.__torch_function__ is _NO_TORCH_FUNCTION or type(number) is kind:
+            return self.text(number)
+        try:
+            return self.text(number.as_subclass(kind))
+        except Exception:  # its own __repr__ wants what only its __torch_function__ sets
+            return self.text(number)
+
+    def shown(self, thing: Any) -> str:
+        """``repr(thing)`` under the options in force by now."""
+        if not self._changed:
+            return repr(thing)
+        with options_of_this_thread(self._changed):
+            return repr(thing)
+
+    def begin(self) -> None:
+        """A tensor was met: from here on the reference's options are in force."""
+        if not self._changed:
+            self._changed = {"sci_mode": True}
+            if self._linewidth is not None:
+                self._changed["linewidth"] = self._linewidth
+
+
+# torch's own printing, with options only this thread sees ----------------------------------------
+
+
+class _Options(threading.local):
+    """The options of this thread, while there are any."""
+
+    now: dict[str, Any] | None = None
+
+
+class _PerThread(type(tensor_str.PRINT_OPTS)):  # type: ignore[misc]
+    """Stands in for torch's ``PRINT_OPTS``: a thread that has options of its own reads and sets those."""
+
+    def __init__(self, users: Any) -> None:
+        object.__setattr__(self, "__dict__", {"users": users})
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        own = _options.now
+        return own[name] if own is not None and name in own else getattr(_users_of(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = _options.now
+        if own is not None and name in own:
+            own[name] = value
+        else:
+            setattr(_users_of(self), name, value)
+
+
+def _users_of(standing_in: _PerThread) -> Any:
+    return object.__getattribute__(standing_in, "__dict__")["users"]
+
+
+def _options_now() -> dict[str, Any]:
+    """What ``get_printoptions`` gives, without its deep copy."""
+    options = tensor_str.PRINT_OPTS
+    if isinstance(options, _PerThread):
+        return {**vars(_users_of(options)), **(_options.now or {})}
+    return dict(vars(options))
+
+
+_options = _Options()
+_printing = threading.Lock()
+_printers = 0  # how many are at it, in all threads
+
+
+@contextlib.contextmanager
+def options_of_this_thread(options: dict[str, Any]) -> Iterator[None]:
+    """Let torch print under ``options`` in this thread; nothing changes for the others or afterwards."""
+    global _printers
+    before = _options.now
+    _options.now = {**_options_now(), **options}  # all of them: what a repr sets is not for others
+    with _printing:
+        _printers += 1
+        if _printers == 1:
+            tensor_str.PRINT_OPTS = _PerThread(tensor_str.PRINT_OPTS)
+    try:
+        yield
+    finally:
+        with _printing:
+            _printers -= 1
+            if not _printers and isinstance(tensor_str.PRINT_OPTS, _PerThread):
+                tensor_str.PRINT_OPTS = _users_of(tensor_str.PRINT_OPTS)
+        _options.now = before
+
+
+# Our own printing of the common tensors ----------------------------------------------------------
+
+
+def _is_common(tensor: Tensor, options: dict[str, Any]) -> bool:
+    return (
+        type(tensor) in _PLAIN
+        and (tensor.dtype in _FLOATS or tensor.dtype in _WHOLE)
+        and tensor.layout is torch.strided
+        and tensor.numel() > 0
+        and options["edgeitems"] > 0
+        and options["sci_mode"] is True
+        and not tensor.is_meta
+        and not tensor.is_nested
+        and tensor.grad_fn is None
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and torch.autograd.forward_ad._current_level < 0
+        and tensor.device.type in ("cpu", "cuda")
+    )
+
+
+def _common(tensor: Tensor, options: dict[str, Any]) -> str:
+    prefix = "Parameter containing:\n" if isinstance(tensor, torch.nn.Parameter) else ""
+    tensor, requires_grad = tensor.detach(), tensor.requires_grad
+    edge = options["edgeitems"] if tensor.numel() > options["threshold"] else None
+    words, width = _words(tensor if edge is None else _edges(tensor, edge), options["precision"])
+    if tensor.dim() == 0:
+        body = words[0]
+    else:
+        body = _brackets(words, width, tuple(tensor.shape), edge, options["linewidth"])
+    return prefix + _with_suffixes("tensor(" + body, _suffixes(tensor, requires_grad), options["linewidth"])
+
+
+def _edges(tensor: Tensor, edge: int) -> Tensor:
+    """The elements that an abridged print shows: both ends of every dimension that is long enough."""
+    return tensor.take(_places(tuple(tensor.shape), edge, tensor.device))
+
+
+@functools.lru_cache(maxsize=256)
+def _places(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
+    """Where those elements are, counted from the first element on."""
+    places, step = [0], 1
+    for size in reversed(shape):
+        shown = range(size) if size <= 2 * edge else [*range(edge), *range(size - edge, size)]
+        places = [step * position + place for position in shown for place in places]
+        step *= size
+    with torch.inference_mode(False):  # it is used again outside that mode
+        return torch.tensor(places, device=device)
+
+
+def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
+    """Each element as text, and the width of a column."""
+    numbers = tensor.reshape(-1).tolist()
+    if tensor.dtype not in _FLOATS:
+        words = [str(number) for number in numbers]
+        width = max(map(len, words))
+        return [word.rjust(width) for word in words], width
+    words = ((f"%.{precision}e\n" * len(numbers)) % tuple(numbers)).split("\n")[:-1]
+    lengths = list(map(len, words))
+    if not all(numbers) or not math.isfinite(sum(numbers)):
+        lengths = [len(word) for word, number in zip(words, numbers) if number and math.isfinite(number)]
+    if not lengths:  # nothing to size the columns by: torch falls back to whole numbers in columns of one
+        return [_zero_or_so(number) for number in numbers], 1
+    width = max(lengths)
+    return [word.rjust(width) for word in words], width
+
+
+def _is_fine(known: Stats) -> bool:
+    """Were all sums of a float32 tensor taken in float64, and is its std what torch gets in float32?
+
+    Not with a mean larger than it, where digits go in a difference; with squares that are no float32; and where zeros
+    are an extreme, since torch takes the sums then.
+    """
+    std, mean = known.std or 0.0, known.mean
+    if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and known.min and known.max):
+        return False
+    return loop_of(torch.float32) is not None
+
+
+def _zero_or_so(number: float) -> str:
+    return f"{number:.0f}." if math.isfinite(number) else str(number)
+
+
+def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
+    """The words in brackets, from the innermost dimension outwards; what is left out stands as dots."""
+    for depth in reversed(range(len(shape))):
+        cut = edge is not None and shape[depth] > 2 * edge
+        count = 2 * edge if edge is not None and cut else shape[depth]
+        half, indent = count // 2, len("tensor(") + depth
+        innermost = depth == len(shape) - 1
+        dots = " ..." if innermost else "..."
+        between = ", " if innermost else "," + "\n" * (len(shape) - depth - 1) + " " * (indent + 1)
+        most = max(1, (linewidth - indent) // (width + 2)) if innermost else count + 1
+        groups = []
+        for start in range(0, len(words), count):
+            row = words[start : start + count]
+            if cut:
+                row.insert(half, dots)
+            if len(row) > most:
+                row = [", ".join(row[at : at + most]) for at in range(0, len(row), most)]
+                groups.append("[" + (",\n" + " " * (indent + 1)).join(row) + "]")
+            else:
+                groups.append("[" + between.join(row) + "]")
+        words = groups
+    return words[0]
+
+
+def _suffixes(tensor: Tensor, requires_grad: bool) -> list[str]:
+    suffixes = []
+    device = tensor.device
+    elsewhere = device.type != torch._C._get_default_device()
+    if elsewhere or (device.type == "cuda" and torch.cuda.current_device() != device.index):
+        suffixes.append(f"device='{device}'")
+    if tensor.dtype not in (torch.get_default_dtype(), torch.int64, torch.bool):
+        suffixes.append(f"dtype={tensor.dtype}")
+    if requires_grad:
+        suffixes.append("requires_grad=True")
+    return suffixes
+
+
+def _with_suffixes(text: str, suffixes: list[str], linewidth: int) -> str:
+    pieces = [text]
+    length = len(text) - text.rfind("\n") + 1
+    for suffix in suffixes:
+        if length + len(suffix) + 2 > linewidth:
+            pieces.append(",\n" + " " * len("tensor(") + suffix)
+            length = len("tensor(") + len(suffix)
+        else:
+            pieces.append(", " + suffix)
+            length += len(suffix) + 2
+    return "".join(pieces) + ")"

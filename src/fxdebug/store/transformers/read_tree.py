@@ -1,0 +1,313 @@
+"""Reading the standard nested tree back: what transformers' ``model_addition_debugger_context`` wrote, or we.
+
+Any ``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json`` becomes a :class:`~fxdebug.data.trace.TraceData`: the calls
+with what went in and came out, as far as the file has it. It has no graphs and no classes of modules, and no
+identity of values: equal data that a call is given after another one returned it is taken for one value. What
+the file lacks, and what is known to be wrong with it, stands in the notes. No torch is needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fxdebug.data.calls import Call, Failure, Note
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, plain
+from fxdebug.errors import LoadError
+from fxdebug.store.deep_json import loads
+from fxdebug.store.transformers.read_values import ReferenceFiles, Sightings, is_tensor
+
+UNKNOWN = "Module"  # the class of every module but the model itself
+
+_NAME = re.compile(r"(.+)_debug_tree_(FULL_TENSORS|SUMMARY)(?:\.\d+)?\.json")
+_BEGINNING = re.compile(rb'\s*\{\s*"module_path"')
+_LAYER = re.compile(r"(.*)\.(\d+)$")
+_CLASS = re.compile(r"<?(?:[\w]+\.)*(\w+)")
+_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": -float("inf")}
+_LITERALS = (bool, int, float, complex, str, bytes, type(None))
+
+
+def is_tree(path: Path) -> bool:
+    """Is the file a standard tree, by its name or by how it begins?
+
+    >>> is_tree(Path("BertModel_debug_tree_SUMMARY.json"))
+    True
+    """
+    if _NAME.fullmatch(path.name):
+        return True
+    try:
+        with path.open("rb") as file:
+            return _BEGINNING.match(file.read(400)) is not None
+    except OSError:
+        return False
+
+
+def find(folder: Path) -> Path | None:
+    """The tree in a folder, the full one if there are both; of several forwards the last. ``None``: there is none.
+
+    Raises :class:`LoadError` where trees of several models lie: one has to be named.
+    """
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        match = _NAME.fullmatch(path.name)
+        if match and path.name.endswith((f"{match[2]}.json",)):
+            found.setdefault(match[1], {})[match[2]] = path
+    if len(found) > 1:
+        names = ", ".join(
+            path.name for kinds in found.values() for path in [kinds.get("FULL_TENSORS") or kinds["SUMMARY"]]
+        )
+        raise LoadError(f"{folder} holds the trees of {len(found)} models: load one of {names}")
+    kinds = next(iter(found.values()), {})
+    return kinds.get("FULL_TENSORS") or kinds.get("SUMMARY")
+
+
+def read(path: Path) -> TraceData:
+    """The trace in a standard tree. Raises :class:`LoadError` for what is not one, or is damaged."""
+    repeated: list[str] = []
+    tree = _parsed(path, repeated)
+    try:
+        return _Reading(path, tree).trace(repeated)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise LoadError(f"{path} is damaged: {error}") from error
+
+
+def _parsed(path: Path, repeated: list[str]) -> dict[str, Any]:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        """A mapping of which nothing is lost: keys that differ in Python (1 and "1") may be one in JSON."""
+        made = dict(items)
+        if len(made) == len(items):
+            return made
+        made = {}
+        for key, content in items:
+            name, number = key, 1
+            while name in made:
+                number += 1
+                name = f"{key}-{number}"
+            if name != key:
+                repeated.append(key)
+            made[name] = content
+        return made
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{path} is not a tree of a model: it is not text") from error
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        tree = loads(text, object_pairs_hook=pairs)
+    except ValueError as error:
+        raise LoadError(f"{path} is cut short or damaged: {error}") from error
+    if not isinstance(tree, dict) or not isinstance(tree.get("module_path"), str):
+        raise LoadError(f'{path} is not a tree of a model: it does not begin with "module_path"')
+    return tree
+
+
+class _Reading:
+    """One file on its way to a trace."""
+
+    def __init__(self, path: Path, tree: dict[str, Any]) -> None:
+        self._path = path
+        self._tree = tree
+        self._model: str = tree["module_path"]
+        self._calls: list[dict[str, Any]] = []
+        self._numbers: Counter[str] = Counter()
+        self._finished = 0
+        self._notes: list[Note] = []
+        self._sightings = Sightings(path.parent, _tensors(tree))
+
+    def trace(self, repeated: list[str]) -> TraceData:
+        """The whole of it."""
+        self._walk()
+        self._say(
+            f"read from {self._path.name}, which has no classes of modules, no graphs, no parameters, no outputs of "
+            "calls with calls inside, and statistics of a few digits for float16, bfloat16 and float32 only"
+        )
+        for key in dict.fromkeys(repeated):
+            self._say(f"the key {key!r} stands twice in one mapping: the later one has a number here")
+        self._pruned()
+        for what in self._sightings.remarks():
+            self._say(what)
+        calls = tuple([Call(**facts) for facts in self._calls])
+        return TraceData(
+            self._model, calls, tuple(self._sightings.values),
+            modules={call.path: call.type for call in calls}, notes=tuple(self._notes), settings=self._settings(),
+            data=ReferenceFiles(self._path.parent, self._sightings.words, self._sightings.lines),
+            folder=self._path.parent,
+        )  # fmt: skip
+
+    def _settings(self) -> dict[str, Any]:
+        kind = "repr" if self._sightings.lines else "tensors" if self._sightings.files else "stats"
+        digits = self._sightings.precision
+        return {
+            "values": kind,
+            "method": "forward",
+            "precision": digits,
+            "printed": digits + 1,
+            "read": self._path.name,
+        }
+
+    def _say(self, what: str, call: int | None = None) -> None:
+        self._notes.append(Note(what, "" if call is None else self._calls[call]["path"], call))
+
+    # Calls ---------------------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        pending: list[tuple[dict[str, Any], int | None, int, int | None]] = [(self._tree, None, 0, None)]
+        while pending:
+            node, parent, depth, ends = pending.pop()
+            if ends is not None:
+                self._calls[ends]["finished"] = self._finished
+                self._finished += 1
+                continue
+            index = self._call(node, parent, depth)
+            pending.append((node, parent, depth, index))
+            children = node.get("children", [])
+            if not isinstance(children, list):
+                raise ValueError(f"the children of {node['module_path']} are no list")
+            pending.extend((child, index, depth + 1, None) for child in reversed(children))
+
+    def _call(self, node: Any, parent: int | None, depth: int) -> int:
+        if not isinstance(node, dict) or not isinstance(node.get("module_path"), str):
+            raise ValueError(f"a call inside {self._calls[parent or 0]['path'] or self._model} has no module_path")
+        path, index = self._relative(node["module_path"]), len(self._calls)
+        given, children = node.get("inputs"), node.get("children")
+        if given is not None and not isinstance(given, dict):
+            raise ValueError(f"the inputs of {node['module_path']} are no mapping")
+        self._calls.append(facts := {"index": index, "path": path, "number": self._numbers[path], "depth": depth})
+        self._numbers[path] += 1
+        self._sightings.enter()
+        given = given or {}
+        arguments = tuple([self._item(arg) for arg in given.get("args", ())])
+        keywords = {name: self._item(arg) for name, arg in given.get("kwargs", {}).items()}
+        facts |= {
+            "type": UNKNOWN if path else self._model,
+            "inputs": Inputs(arguments, keywords),
+            "parent_index": parent,
+        }
+        facts["has_submodules"] = bool(children) or node.get("outputs") is None
+        facts["aliases"] = (path,) if path else ()
+        if not depth and "inputs" not in node:  # calls outside any forward of the model: its place is empty
+            facts["method"] = "(outside forward)"
+        if node.get("error") is not None:
+            below = any(child.get("error") == node["error"] for child in children or () if isinstance(child, dict))
+            facts["error"] = _failure(str(node["error"]), not below)
+        elif node.get("outputs") is not None:
+            self._sightings.leave()
+            facts["outputs"] = Outputs(self._item(node["outputs"]))
+        return index
+
+    def _relative(self, path: str) -> str:
+        """The path below the model; a model that calls itself stands in its own tree."""
+        if path in (self._model, f"{self._model} (top-level)"):
+            return ""
+        return path.removeprefix(f"{self._model}.")
+
+    def _item(self, coded: Any) -> Item:
+        if is_tensor(coded) or not isinstance(coded, (dict, list)):
+            return self._leaf(coded)
+        opened: list[tuple[Any, Iterator[Any], list[Item]]] = [(coded, _inside(coded), [])]
+        while True:  # no recursion: containers may be nested deeper than Python's stack allows
+            container, left, made = opened[-1]
+            for inner in left:
+                if isinstance(inner, (dict, list)) and not is_tensor(inner):
+                    opened.append((inner, _inside(inner), []))
+                    break
+                made.append(self._leaf(inner))
+            else:
+                opened.pop()
+                keys = tuple(container) if isinstance(container, dict) else None
+                kind, name = ("sequence", "list") if keys is None else ("mapping", "dict")
+                group = Group(kind, name, tuple(made), keys)
+                if not opened:
+                    return group
+                opened[-1][2].append(group)
+
+    def _leaf(self, coded: Any) -> Item:
+        if is_tensor(coded):
+            return self._sightings.see(coded)
+        return _from_text(coded) if isinstance(coded, str) else plain(coded)
+
+    # What is missing -----------------------------------------------------------------------------
+
+    def _pruned(self) -> None:
+        """Say where middle layers were left out: of each call's layers the debugger kept the first and the last."""
+        below: dict[int, list[int]] = {}
+        for facts in self._calls:
+            if facts["parent_index"] is not None:
+                below.setdefault(facts["parent_index"], []).append(facts["index"])
+        layers = {index: [i for i in calls if self._is_layer(i, below)] for index, calls in below.items()}
+        if any(len(found) > 2 for found in layers.values()):
+            return  # it leaves them out everywhere or nowhere
+        for index, found in layers.items():
+            if len(found) == 2:
+                (stack, first), (other, last) = (_LAYER.match(self._calls[i]["path"]).groups() for i in found)  # type: ignore[union-attr]
+                if stack != other:
+                    self._say(
+                        f"between {stack}.{first} and {other}.{last} layers may have been left out (pruned)", index
+                    )
+                elif int(last) - int(first) > 1:
+                    rest = f"{int(first) + 1} to {int(last) - 1}" if int(last) - int(first) > 2 else str(int(first) + 1)
+                    self._say(
+                        f"{stack}: {rest} not in the file: pruned, as the debugger does unless told otherwise", index
+                    )
+
+    def _is_layer(self, index: int, below: dict[int, list[int]]) -> bool:
+        match = _LAYER.match(f".{self._calls[index]['path']}")
+        return match is not None and any(f".{match[2]}." in f".{self._calls[i]['path']}" for i in below.get(index, ()))
+
+
+def _inside(container: dict[str, Any] | list[Any]) -> Iterator[Any]:
+    return iter(container.values() if isinstance(container, dict) else container)
+
+
+def _tensors(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every tensor of the tree in the order in which the debugger met it."""
+    nodes: list[Any] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if not isinstance(node, dict):
+            continue
+        items: list[Any] = [node.get("outputs"), node.get("inputs")]
+        while items:
+            item = items.pop()
+            if is_tensor(item):
+                yield item
+            elif isinstance(item, (dict, list)):
+                items.extend(reversed(list(item.values() if isinstance(item, dict) else item)))
+        children = node.get("children")
+        if isinstance(children, list):
+            nodes.extend(reversed(children))
+
+
+def _failure(text: str, here: bool) -> Failure:
+    """``Type: message`` as an exception.
+
+    >>> _failure("ValueError: no way", True)
+    Failure(type='ValueError', message='no way', here=True, traceback=None, source=None)
+    """
+    kind, colon, message = text.partition(": ")
+    return Failure(kind, message, here) if colon and kind.isidentifier() else Failure(text, "", here)
+
+
+def _from_text(text: str) -> Item:
+    """The plain value of which this is the ``repr``, where it can be no other; else a :class:`Thing`.
+
+    >>> _from_text("2.0"), _from_text("'2.0'"), _from_text("DynamicCache(layers=[…])").type
+    (2.0, '2.0', 'DynamicCache')
+    """
+    if text in _FLOATS:
+        return plain(_FLOATS[text])
+    try:
+        literal = ast.literal_eval(text)
+        if type(literal) in _LITERALS and repr(literal) == text:
+            return plain(literal)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        pass
+    match = _CLASS.match(text)
+    return Thing(match[1] if match else "object", text)
