@@ -355,7 +355,7 @@ def test_what_a_callback_does_that_a_body_is_given_happens_once() -> None:
 
 
 def test_a_body_is_not_run_again_where_more_is_held_than_could_be_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "MOST", 50)
+    monkeypatch.setattr(reachable, "MAX_OBJECTS", 50)
     held = [[] for _ in range(100)]
     rows: list[int] = []
 
@@ -386,8 +386,8 @@ def test_other_models_that_a_method_remembers_are_no_part_of_this_one() -> None:
     for model in models:
         model(torch.ones(2, 3))
     found = reachable.ReachableObjects(models[-1])
-    assert [held for held in found.mappings if held is models[-1].linear.__dict__]
-    assert not [held for held in found.mappings for other in models[:-1] if held is other.linear.__dict__]
+    assert [held for held in found.dicts if held is models[-1].linear.__dict__]
+    assert not [held for held in found.dicts for other in models[:-1] if held is other.linear.__dict__]
     assert [call.status for call in fx_debug(models[-1], torch.ones(2, 3)).calls] == ["verified", "verified"]
 
 

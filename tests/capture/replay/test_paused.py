@@ -16,7 +16,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.graphs.known_templates import forget_patterns
-from fxdebug.capture.replay.paused import gc_paused, is_alone, threads_paused
+from fxdebug.capture.replay.paused import gc_paused, is_only_thread, threads_paused
 
 written: list[int] = []
 
@@ -170,7 +170,7 @@ def test_runs_in_other_threads_are_no_part_of_what_a_model_can_reach() -> None:
     class Looking(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             reach = ReachableObjects(self)
-            found.append({type(thing).__module__.partition(".")[0] for thing in (*reach.others, *reach.slotted)})
+            found.append({type(thing).__module__.partition(".")[0] for thing in (*reach.stateful, *reach.slotted)})
             return super().forward(x)
 
     fx_debug(Looking(2, 2), torch.ones(1, 2), graph=False)
@@ -194,6 +194,6 @@ def test_only_threads_that_may_run_the_program_s_code_count(kind: str) -> None:
     try:
         others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
         assert len(others) >= 1
-        assert is_alone() == (kind == "tqdm")
+        assert is_only_thread() == (kind == "tqdm")
     finally:
         leave()

@@ -67,10 +67,10 @@ _iterate = Tensor.__iter__
 class ModuleTracer(fx.Tracer):
     """Traces the body of one call; use it once."""
 
-    def __init__(self, body: CallTape, values: ValueTable, is_altered_for: Callable[[nn.Module], bool]) -> None:
+    def __init__(self, body: CallTape, values: ValueTable, is_changed_for: Callable[[nn.Module], bool]) -> None:
         super().__init__(autowrap_modules=())  # none is to be wrapped: a look through math takes 0.1 ms
-        self.around = AmbientState(is_altered_for)
-        self._random = RngWatch()
+        self.ambient = AmbientState(is_changed_for)
+        self._rng = RngWatch()
         self.body = body
         self.values = values
         self.pattern = GraphTemplate(args=(), kwargs={}, context=body.context, proven=True)
@@ -96,14 +96,14 @@ class ModuleTracer(fx.Tracer):
         pattern.names = argument_names(forward, body, pattern.inputs)
         before = symbolic_size.listen(self._asked)
         try:
-            self._random.on()  # a body may set the very seed that the run has left
+            self._rng.check()  # a body may set the very seed that the run has left
             with in_context(body.context), Guide(self.operation), NothingWritten():
-                self.around.begin()
+                self.ambient.begin()
                 output = forward(*args, **kwargs)
-            self._random.on(reasons.SETS_RANDOM_STATE_LAST)
+            self._rng.check(reasons.SETS_RANDOM_STATE_LAST)
         finally:
             symbolic_size.listen(before)
-            self._random.stop()
+            self._rng.restore()
         if self._position != len(body.entries):
             missing = name_of(body.entries[self._position].what)
             raise CannotTrace(reasons.ENDS_EARLY(operation=missing, reached=self._position, count=len(body.entries)))
@@ -153,8 +153,8 @@ class ModuleTracer(fx.Tracer):
             raise CannotTrace(reasons.ASKS_FOR(attribute=getattr(attribute, "__name__", function.__name__)))
         if function in METADATA:
             return self._metadata(function, args, kwargs)
-        self._random.on()
-        self.around.operation(function)
+        self._rng.check()
+        self.ambient.check_operation(function)
         entry = self._next(function)
         if type(entry.what) is not type(function) or entry.what != function:
             raise CannotTrace(reasons.CALLS_OTHER(now=name_of(function), then=name_of(entry.what)))
@@ -182,8 +182,8 @@ class ModuleTracer(fx.Tracer):
         entry = self._next(module)
         if entry.what is not module and not is_another_of(module, entry.what):
             raise CannotTrace(reasons.CALLS_OTHER(now=name_of(module), then=name_of(entry.what)))
-        self._random.on()
-        self.around.call(entry.what)
+        self._rng.check()
+        self.ambient.check_call(entry.what)
         templates = self._call_templates(entry, args, kwargs)
         result = self._result(entry)
         if self._paths is None:

@@ -8,7 +8,6 @@ comes out as what ran, the tape itself is the graph, with the reason in words.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,13 +25,11 @@ from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
 from fxdebug.capture.graphs.template import GraphTemplate
 from fxdebug.capture.hooks import module_call
 from fxdebug.capture.hooks.compiled_modules import Way, compiled_code_of, stand_in_front, step_aside
-from fxdebug.capture.hooks.observers import hidden_from_recordings
 from fxdebug.capture.reasons import NO_REASON, CannotTrace, Words, assumptions
 from fxdebug.capture.replay import side_effects
-from fxdebug.capture.replay.paused import gc_paused
-from fxdebug.capture.replay.reachable import home_of, replaced_in
-from fxdebug.capture.replay.side_effects import side_effects_blocked
-from fxdebug.capture.replay.snapshot import State
+from fxdebug.capture.replay.functions import home_of, patches_in
+from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
+from fxdebug.capture.replay.snapshot import Snapshot
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import opaque_in
 from fxdebug.capture.tape.source_line import at, raised_at
@@ -69,18 +66,18 @@ class GraphVerifier:
         self._modules = modules
         self._values = values
         self._kept = kept
-        self._given: list[Any] = []  # objects that bodies were given: callbacks, caches
-        self._state: State | None = None
+        self._sandbox: Sandbox | None = None
         self._tracing: _Tracing | None = None
 
     @closes_untracked
     def explain(self, bodies: list[CallTape]) -> list[VerifiedCall]:
         """One :class:`Explained` per body, in their order."""
-        self._given = [x for body in bodies if body.opaque for x in (*opaque_in(body.args), *opaque_in(body.kwargs))]
+        objects = [x for body in bodies if body.opaque for x in (*opaque_in(body.args), *opaque_in(body.kwargs))]
         modes_off = (
             internals.disable_current_modes() if internals.len_torch_dispatch_stack() else contextlib.nullcontext()
         )
-        with modes_off, gc_paused(), hidden_from_recordings():
+        with modes_off, sandboxed(self._model, objects) as sandbox:
+            self._sandbox = sandbox
             try:
                 return [self._safely(body) for body in bodies]
             finally:
@@ -90,9 +87,9 @@ class GraphVerifier:
                     self._end()  # what an interrupt (Ctrl-C) left undone the first time
 
     def _end(self) -> None:
-        if self._state is not None:
-            self._state.put_back()  # with the wrappers on, as it was taken
-            self._state = None
+        if self._sandbox is not None:
+            self._sandbox.restore()  # with the wrappers on, as they were when the snapshot was taken
+            self._sandbox = None
         if self._tracing is not None:
             self._tracing.end()
             self._tracing = None
@@ -137,35 +134,30 @@ class GraphVerifier:
             return None, reasons.VERSION_LACKS(missing=lost)
         if self._kept and not self._kept.isdisjoint(body.met()) and not _is_torch(body.forward):
             return None, reasons.KEPT_ELSEWHERE()
-        tracer = ModuleTracer(body, self._values, self._is_altered_for)
+        tracer = ModuleTracer(body, self._values, self._is_changed_for)
         pattern, reason = self._traced(tracer, body)
         tracer.forget()
         if taken_back(tracer.made, self._values.tensor):
             return None, reasons.KEPT_ELSEWHERE()
         return pattern, reason
 
-    def _is_altered_for(self, module: nn.Module) -> bool:
-        return self._state is not None and self._state.is_altered_for(module)
+    def _is_changed_for(self, module: nn.Module) -> bool:
+        return self._sandbox is not None and self._sandbox.is_changed_for(module)
 
     def _traced(self, tracer: ModuleTracer, body: CallTape) -> tuple[GraphTemplate | None, Words]:
         if self._tracing is None:
             self._tracing = _Tracing()
             self._tracing.begin(self._modules)
-        only_computes = _only_computes(body)
-        if self._state is None and not only_computes:  # with the wrappers on: what is put back keeps them
-            self._state = State(self._model, self._given)
-        state = None if only_computes else self._state
-        if state is not None and state.why_not and not _is_torch(body.forward):
-            return None, state.why_not
+        assert self._sandbox is not None
+        # the snapshot is taken with the wrappers on, so that restoring keeps them
+        snapshot = None if _only_computes(body) else self._sandbox.snapshot()
+        if snapshot is not None and snapshot.cannot_restore and not _is_torch(body.forward):
+            return None, snapshot.cannot_restore
         try:
-            with (
-                contextlib.nullcontext() if state is None else state.kept(),
-                self._tracing.of(tracer),
-                side_effects_blocked(),
-            ):
-                pattern = contextvars.copy_context().run(tracer.pattern_of, body.forward)
-            if state is not None:
-                pattern.only_here = _only_here(state, tracer)
+            with self._tracing.of(tracer):
+                pattern = self._sandbox.run(tracer.pattern_of, body.forward, restoring=snapshot is not None)
+            if snapshot is not None:
+                pattern.only_here = _only_here(snapshot, tracer)
             return pattern, NO_REASON
         except CannotTrace as error:
             return None, at(error.reason, raised_at(error) or tracer.line())
@@ -176,13 +168,13 @@ class GraphVerifier:
             return None, at(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
 
 
-def _only_here(state: State, tracer: ModuleTracer) -> Words | None:
+def _only_here(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
     """Why the graph of a body does not do all that its Python does."""
-    if state.changed:
+    if snapshot.has_changes:
         return reasons.CHANGES_WHAT_LASTS()
-    if tracer.around.altered:
-        return tracer.around.altered
-    return reasons.DRAWS_RANDOM_NUMBERS() if state.drew else None
+    if tracer.ambient.change_around_call:
+        return tracer.ambient.change_around_call
+    return reasons.DRAWS_RANDOM_NUMBERS() if snapshot.has_drawn_numbers else None
 
 
 _COMPUTING = frozenset(
@@ -205,7 +197,7 @@ def _only_computes(body: CallTape) -> bool:
         and forward is kind.forward
         and home_of(forward) in _COMPUTING
         and not body.module._modules
-        and not replaced_in(forward)
+        and not patches_in(forward)
     )
 
 

@@ -1,6 +1,6 @@
-"""Places that hold things: what one held is noted, compared by identity, and put back.
+"""Holders: each place that holds objects, with a snapshot of its contents, a comparison by identity, and a restore.
 
-No ``==`` of the program's is asked, and no method that a class of the program's may have put in the place of its own.
+No ``==`` of the program runs, and no method that a class of the program overrides.
 """
 
 from __future__ import annotations
@@ -12,158 +12,179 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
+from fxdebug.capture.replay.functions import contents_of
 from fxdebug.capture.replay.introspect import MISSING, slot_of, slots_of
-from fxdebug.capture.replay.reachable import ReachableObjects, contents_of
+from fxdebug.capture.replay.reachable import ReachableObjects
 
 
-def holders_of(found: ReachableObjects) -> list[Holder]:
-    """Everywhere that what a program can get at is held."""
+def holders_of(reachable: ReachableObjects) -> list[Holder]:
+    """Return a holder, with its snapshot taken, for each place that the walk from a model found."""
     return [
-        *[Mapping(mapping) for mapping in found.mappings],
-        *[_Sequence(sequence) for sequence in found.sequences],
-        *[_Variable(_Cell(cell)) for cell in found.cells],
-        *[_Variable(_Global(place, name)) for place, name in found.globals],
-        *[_Variable(_ClassMember(kind, name)) for kind, name in found.members],
-        *[_Members(thing) for thing in found.slotted],
-        *[_Class(kind) for kind in found.classes],
+        *[DictHolder(each) for each in reachable.dicts],
+        *[_SequenceHolder(each) for each in reachable.sequences],
+        *[_VariableHolder(_ClosureCell(cell)) for cell in reachable.cells],
+        *[_VariableHolder(_GlobalVariable(namespace, name)) for namespace, name in reachable.globals],
+        *[_VariableHolder(_ClassAttribute(kind, name)) for kind, name in reachable.class_attributes],
+        *[_SlotsHolder(thing) for thing in reachable.slotted],
+        *[_ClassHolder(kind) for kind in reachable.classes],
     ]
 
 
 class Holder:
-    """Somewhere that holds things; ``swaps`` are the calls that put a stub where one of some things is."""
+    """A place that holds objects: a container, a variable, the attributes of an object or a class."""
 
-    def take_down(self) -> None:
+    def snapshot(self) -> None:
         """Note what it holds."""
         raise NotImplementedError
 
-    def is_altered(self) -> bool:
-        """Does it hold something else now?"""
+    def is_changed(self) -> bool:
+        """Does it hold something else than in the snapshot?"""
         raise NotImplementedError
 
-    def is_only_wrapped(self) -> bool:
-        """Has it changed in nothing but that we stand in front of a forward, of a module that is met in the body?"""
+    def is_changed_by_wrappers_only(self) -> bool:
+        """Is a forward wrapper of ours, for a module that is first called in the body, the only change?"""
         return False
 
-    def restore(self) -> None:
-        """Let it hold what it held."""
+    def restore(self) -> bool:
+        """Restore what it held in the snapshot, and return whether it held something else."""
+        changed = self.is_changed()
+        if changed:
+            self._write()
+        return changed
+
+    def _write(self) -> None:
+        """Write the contents of the snapshot back."""
         raise NotImplementedError
 
-    def put_back(self) -> bool:
-        """What it held; was it something else?"""
-        altered = self.is_altered()
-        if altered:
-            self.restore()
-        return altered
-
-    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
-        """The calls that put a stub in the place of each thing held that there is one for, by its id."""
+    def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
+        """Return calls that write ``blockers[id(x)]`` in the place of each object ``x`` that is held here."""
         return []
 
 
+# Dicts -------------------------------------------------------------------------------------------
+
+
+class DictHolder(Holder):
+    """A dict: a container, or the attributes of an object or a module."""
+
+    def __init__(self, contents: dict[Any, Any]) -> None:
+        self.dict = contents
+        self._kind: Any = OrderedDict if isinstance(contents, OrderedDict) else dict  # never a method of a subclass
+        self.snapshot()
+
+    def snapshot(self) -> None:
+        """Note keys and values, in their order."""
+        self.keys, self.values = list(self._kind.keys(self.dict)), list(self._kind.values(self.dict))
+
+    def is_plain(self) -> bool:
+        """Can it be part of an :class:`UnchangedSet`?"""
+        return type(self.dict) is dict and {str}.issuperset(map(type, self.keys))
+
+    def _items(self) -> Iterator[tuple[Any, Any]]:
+        return zip(self.keys, self.values)
+
+    def is_changed(self) -> bool:
+        """Are there other keys or values, or another order?"""
+        now, kind = self.dict, self._kind
+        if kind.__len__(now) != len(self.keys) or not all(map(operator.is_, kind.values(now), self.values)):
+            return True
+        return not all(map(operator.is_, kind.keys(now), self.keys))
+
+    def is_changed_by_wrappers_only(self) -> bool:
+        """Is it the same as before, but for forward wrappers of ours?"""
+        now = [(name, id(thing)) for name, thing in self._kind.items(self.dict) if not _is_wrapper(thing)]
+        return now == [(name, id(thing)) for name, thing in self._items() if not _is_wrapper(thing)]
+
+    def _write(self) -> None:
+        """Write back only what changed, as other threads may be reading."""
+        now, kind = self.dict, self._kind
+        ids = set(map(id, self.keys))
+        for name in [name for name in list(kind.keys(now)) if id(name) not in ids]:
+            kind.__delitem__(now, name)
+        for name, thing in self._items():
+            if kind.get(now, name, MISSING) is not thing:
+                kind.__setitem__(now, name, thing)
+        if not all(map(operator.is_, kind.keys(now), self.keys)):  # the order differs
+            kind.clear(now)
+            for name, thing in self._items():
+                kind.__setitem__(now, name, thing)
+
+    def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
+        """Return calls that replace values by their blockers."""
+        put, now = self._kind.__setitem__, self.dict
+        return [functools.partial(put, now, name, blockers[id(x)]) for name, x in self._items() if id(x) in blockers]
+
+
 def _is_wrapper(thing: Any) -> bool:
+    """Is it the wrapper that a recording puts in front of a module's ``forward``?"""
     return type(thing) is types.MethodType and "__fxdebug__" in getattr(thing.__func__, "__dict__", ())
 
 
-class Mapping(Holder):
-    """A dict: a container's, an object's or a module's. Compared by identity, as no ``==`` may be asked."""
-
-    def __init__(self, held: dict[Any, Any]) -> None:
-        self.held = held
-        self._kind: Any = OrderedDict if isinstance(held, OrderedDict) else dict  # not what a subclass makes of it
-        self.take_down()
-
-    def take_down(self) -> None:
-        """Note what it holds."""
-        self.keys, self.values = list(self._kind.keys(self.held)), list(self._kind.values(self.held))
-
-    def is_plain(self) -> bool:
-        """Can it be compared :class:`Together` with others?"""
-        return type(self.held) is dict and {str}.issuperset(map(type, self.keys))
-
-    def _contents(self) -> Iterator[tuple[Any, Any]]:
-        return zip(self.keys, self.values)
-
-    def is_altered(self) -> bool:
-        """Does it hold something else now?"""
-        held, kind = self.held, self._kind
-        if kind.__len__(held) != len(self.keys) or not all(map(operator.is_, kind.values(held), self.values)):
-            return True
-        return not all(map(operator.is_, kind.keys(held), self.keys))
-
-    def is_only_wrapped(self) -> bool:
-        """Has it changed in nothing but that we stand in front of a forward?"""
-        now = [(name, id(thing)) for name, thing in self._kind.items(self.held) if not _is_wrapper(thing)]
-        return now == [(name, id(thing)) for name, thing in self._contents() if not _is_wrapper(thing)]
-
-    def restore(self) -> None:
-        """Let it hold what it held; what did not change stays, as other threads may be reading."""
-        held, kind = self.held, self._kind
-        had = set(map(id, self.keys))
-        for name in [name for name in list(kind.keys(held)) if id(name) not in had]:
-            kind.__delitem__(held, name)
-        for name, thing in self._contents():
-            if kind.get(held, name, MISSING) is not thing:
-                kind.__setitem__(held, name, thing)
-        if not all(map(operator.is_, kind.keys(held), self.keys)):  # in another order
-            kind.clear(held)
-            for name, thing in self._contents():
-                kind.__setitem__(held, name, thing)
-
-    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
-        """The calls that put a stub in the place of each thing held that there is one for, by its id."""
-        put, held = self._kind.__setitem__, self.held
-        return [functools.partial(put, held, name, stubs[id(x)]) for name, x in self._contents() if id(x) in stubs]
-
-
 class UnchangedSet:
-    """Many dicts of Python's own, with text for keys, compared at once: one by one takes three times as long."""
+    """Many plain dicts, compared with their snapshots at once: comparing one by one takes three times as long."""
 
-    def __init__(self, places: list[Mapping]) -> None:
-        self._held = [place.held for place in places]
-        self._sizes = [len(place.keys) for place in places]
-        self._keys = list(chain.from_iterable([place.keys for place in places]))
-        self._values = list(chain.from_iterable([place.values for place in places]))
+    def __init__(self, holders: list[DictHolder]) -> None:
+        self._dicts = [holder.dict for holder in holders]
+        self._sizes = [len(holder.keys) for holder in holders]
+        self._keys = list(chain.from_iterable([holder.keys for holder in holders]))
+        self._values = list(chain.from_iterable([holder.values for holder in holders]))
 
-    def is_altered(self) -> bool:
-        """Does any of them hold something else than was noted?"""
-        held = self._held
+    def is_changed(self) -> bool:
+        """Does any of them hold something else than in its snapshot?"""
+        dicts = self._dicts
         return not (
-            list(map(len, held)) == self._sizes
-            and all(map(operator.is_, chain.from_iterable(map(dict.values, held)), self._values))
-            and list(chain.from_iterable(held)) == self._keys
+            list(map(len, dicts)) == self._sizes
+            and all(map(operator.is_, chain.from_iterable(map(dict.values, dicts)), self._values))
+            and list(chain.from_iterable(dicts)) == self._keys
         )
 
 
-class _Sequence(Holder):
+# Lists, deques and sets --------------------------------------------------------------------------
+
+
+class _SequenceHolder(Holder):
     """A list, a deque or a set."""
 
-    def __init__(self, held: Any) -> None:
-        self._held = held
-        self._kind: Any = next(kind for kind in (list, set, deque) if issubclass(type(held), kind))
-        self.take_down()
+    def __init__(self, sequence: Any) -> None:
+        self._sequence = sequence
+        self._kind: Any = next(kind for kind in (list, set, deque) if issubclass(type(sequence), kind))
+        self.snapshot()
 
-    def take_down(self) -> None:
-        self._contents = list(self._kind.__iter__(self._held))  # not what a class made from it makes of it
-        self._ids = list(map(id, self._contents))
+    def snapshot(self) -> None:
+        self._items = list(self._kind.__iter__(self._sequence))  # never a method of a subclass
+        self._ids = list(map(id, self._items))
 
-    def is_altered(self) -> bool:
-        return list(map(id, self._kind.__iter__(self._held))) != self._ids
+    def is_changed(self) -> bool:
+        return list(map(id, self._kind.__iter__(self._sequence))) != self._ids
 
-    def restore(self) -> None:
-        held, kind = self._held, self._kind
-        kind.clear(held)
-        (kind.update if kind is set else kind.extend)(held, self._contents)
+    def _write(self) -> None:
+        now, kind = self._sequence, self._kind
+        kind.clear(now)
+        (kind.update if kind is set else kind.extend)(now, self._items)
 
-    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+    def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
         if self._kind is not list:
             return []
-        put = functools.partial(list.__setitem__, self._held)
-        return [functools.partial(put, i, stubs[id(t)]) for i, t in enumerate(self._contents) if id(t) in stubs]
+        put = functools.partial(list.__setitem__, self._sequence)
+        return [functools.partial(put, i, blockers[id(x)]) for i, x in enumerate(self._items) if id(x) in blockers]
 
 
-class _Cell:
+# Variables ---------------------------------------------------------------------------------------
+
+
+class _Variable(Protocol):
+    """A name that one object is bound to; ``MISSING`` if none is."""
+
+    def get(self) -> Any: ...
+
+    def set(self, thing: Any) -> None: ...
+
+    def delete(self) -> None: ...
+
+
+class _ClosureCell:
     """A variable that functions close over."""
 
     def __init__(self, cell: types.CellType) -> None:
@@ -180,25 +201,25 @@ class _Cell:
             del self._cell.cell_contents
 
 
-class _Global:
-    """A global variable of the program."""
+class _GlobalVariable:
+    """A global variable of the program, or of a library where the program may patch it."""
 
-    def __init__(self, place: dict[str, Any], name: str) -> None:
-        self._place = place
+    def __init__(self, namespace: dict[str, Any], name: str) -> None:
+        self._namespace = namespace
         self._name = name
 
     def get(self) -> Any:
-        return self._place.get(self._name, MISSING)
+        return self._namespace.get(self._name, MISSING)
 
     def set(self, thing: Any) -> None:
-        self._place[self._name] = thing
+        self._namespace[self._name] = thing
 
     def delete(self) -> None:
-        self._place.pop(self._name, None)
+        self._namespace.pop(self._name, None)
 
 
-class _Member:
-    """An attribute of an object or a class."""
+class _Slot:
+    """An attribute that an object keeps in a slot."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self._owner = owner
@@ -214,8 +235,8 @@ class _Member:
         object.__delattr__(self._owner, self._name)
 
 
-class _ClassMember:
-    """An attribute of a class of a library's."""
+class _ClassAttribute:
+    """One attribute of a class of a library."""
 
     def __init__(self, kind: type, name: str) -> None:
         self._class = kind
@@ -231,75 +252,80 @@ class _ClassMember:
         type.__delattr__(self._class, self._name)
 
 
-class _Variable(Holder):
-    def __init__(self, variable: Any) -> None:
+class _VariableHolder(Holder):
+    """One variable."""
+
+    def __init__(self, variable: _Variable) -> None:
         self._variable = variable
-        self.take_down()
+        self.snapshot()
 
-    def take_down(self) -> None:
-        self._held = self._variable.get()
+    def snapshot(self) -> None:
+        self._content = self._variable.get()
 
-    def is_altered(self) -> bool:
-        return self._variable.get() is not self._held
+    def is_changed(self) -> bool:
+        return self._variable.get() is not self._content
 
-    def restore(self) -> None:
-        if self._held is MISSING:
+    def _write(self) -> None:
+        if self._content is MISSING:
             self._variable.delete()
         else:
-            self._variable.set(self._held)
+            self._variable.set(self._content)
 
-    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
-        stub = stubs.get(id(self._held))
-        return [] if stub is None else [functools.partial(self._variable.set, stub)]
+    def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
+        blocker = blockers.get(id(self._content))
+        return [] if blocker is None else [functools.partial(self._variable.set, blocker)]
 
 
-class _Members(Holder):
-    """What an object keeps in slots."""
+class _SlotsHolder(Holder):
+    """All slots of one object."""
 
     def __init__(self, thing: Any) -> None:
         kind: Any = type(thing)
-        self._variables = [_Variable(_Member(thing, name)) for name in slots_of(kind)]
+        self._slots = [_VariableHolder(_Slot(thing, name)) for name in slots_of(kind)]
 
-    def take_down(self) -> None:
-        for variable in self._variables:
-            variable.take_down()
+    def snapshot(self) -> None:
+        for slot in self._slots:
+            slot.snapshot()
 
-    def is_altered(self) -> bool:
-        return any(variable.is_altered() for variable in self._variables)
+    def is_changed(self) -> bool:
+        return any(slot.is_changed() for slot in self._slots)
 
-    def restore(self) -> None:
-        for variable in self._variables:
-            variable.put_back()
+    def _write(self) -> None:
+        for slot in self._slots:
+            slot.restore()
 
-    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
-        return [swap for variable in self._variables for swap in variable.swaps(stubs)]
+    def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
+        return [replace for slot in self._slots for replace in slot.replacements(blockers)]
 
 
-class _Class(Holder):
-    """The attributes of a class."""
+# Classes -----------------------------------------------------------------------------------------
+
+
+class _ClassHolder(Holder):
+    """All attributes of a class of the program."""
 
     def __init__(self, kind: type) -> None:
         self._class = kind
-        self.take_down()
+        self.snapshot()
 
-    def take_down(self) -> None:
-        self._contents = dict(self._class.__dict__)
+    def snapshot(self) -> None:
+        self._attributes = dict(self._class.__dict__)
 
-    def is_altered(self) -> bool:
-        now, contents = self._class.__dict__, self._contents
-        return len(now) != len(contents) or any(now.get(name, MISSING) is not thing for name, thing in contents.items())
+    def is_changed(self) -> bool:
+        now, before = self._class.__dict__, self._attributes
+        return len(now) != len(before) or any(now.get(name, MISSING) is not thing for name, thing in before.items())
 
-    def restore(self) -> None:
-        now, contents = self._class.__dict__, self._contents
-        for name in [name for name in now if name not in contents]:
+    def _write(self) -> None:
+        now, before = self._class.__dict__, self._attributes
+        for name in [name for name in now if name not in before]:
             type.__delattr__(self._class, name)
-        for name, thing in contents.items():
+        for name, thing in before.items():
             if now.get(name, MISSING) is not thing:
                 type.__setattr__(self._class, name, thing)
 
-    def swaps(self, stubs: dict[int, Any]) -> list[Callable[[], None]]:
+    def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
         return [
-            functools.partial(type.__setattr__, self._class, name, stubs[id(thing)])
-            for name, thing in self._contents.items()
-            if id(thing) in stubs
+            functools.partial(type.__setattr__, self._class, name, blockers[id(thing)])
+            for name, thing in self._attributes.items()
+            if id(thing) in blockers
         ]

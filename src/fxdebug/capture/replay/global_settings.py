@@ -1,7 +1,7 @@
-"""Settings of the process's and of torch's: a body that is run again must leave each of them as it was.
+"""Settings of the process and of torch: a body that is re-executed must leave each of them as it was.
 
-Those that nothing computes by are put back afterwards. The others, and those that cannot be asked for, must not be
-set at all: a graph does not say under which of them it holds.
+Settings that no computation depends on are restored afterwards. All others, and those that cannot be read, must not
+be set at all: a graph does not say under which settings it holds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import torch
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.ambient_state import environment
-from fxdebug.capture.replay.stateful_objects import back_to_what_it_is
+from fxdebug.capture.replay.stateful_objects import restorer_by
 from fxdebug.capture.torch_state import internals
+
+# Setters that are refused ------------------------------------------------------------------------
 
 _LOGGING = (
     (logging.Logger, "setLevel addHandler removeHandler"), (logging.Handler, "setLevel"),
@@ -36,8 +38,8 @@ _PROCESS = (
 )
 
 
-def must_not_be_set() -> Iterator[tuple[Any, str, Words]]:
-    """The owner and the name of each function that sets one, and what a body does that calls it."""
+def refused_setters() -> Iterator[tuple[Any, str, Words]]:
+    """Yield the owner and the name of each function that must not be called, and the reason for the user."""
     for owner, name in internals.settings():
         yield owner, name, reasons.CHANGES_TORCH_SETTING(name=name.lstrip("_"))
     yield torch.backends.ContextProp, "__set__", reasons.CHANGES_TORCH_SETTING(name="torch.backends")
@@ -50,43 +52,46 @@ def must_not_be_set() -> Iterator[tuple[Any, str, Words]]:
                 yield owner, name, reason(name=f"{owner.__name__}.{name}")
 
 
-def rewinds() -> list[Callable[[], bool]]:
-    """Calls that set each to what it is now, and tell whether it was something else."""
-    return [back_to_what_it_is(get, put) for get, put in _PUT_BACK]
+# Settings that are restored ----------------------------------------------------------------------
 
 
-def _filter_warnings(filters: list[Any]) -> None:
+def setting_restorers() -> list[Callable[[], bool]]:
+    """Return calls that restore the settings as they are now; each returns whether its setting was another one."""
+    return [restorer_by(get, put) for get, put in _RESTORED]
+
+
+def _set_filters(filters: list[Any]) -> None:
     warnings.filters[:] = filters  # type: ignore[index]
-    getattr(warnings, "_filters_mutated", _nothing)()  # what was decided by others is forgotten
+    getattr(warnings, "_filters_mutated", _nothing)()  # drops what Python cached by the other filters
 
 
 def _nothing() -> None:
-    """Where Python finds out for itself."""
+    """Do nothing, on a Python that notices by itself."""
 
 
 def _set_environment(variables: dict[Any, Any]) -> None:
-    """As :func:`environment` has them."""
+    """Set the variables, in the form in which :func:`environment` returns them."""
     if hasattr(os.environ, "_data"):
         variables = {os.environ.decodekey(name): os.environ.decodevalue(text) for name, text in variables.items()}
     os.environ.clear()
     os.environ.update(variables)
 
 
-def _look_for_modules(path: list[str]) -> None:
+def _set_path(path: list[str]) -> None:
     sys.path[:] = path
 
 
-def _print_tensors(options: dict[str, Any]) -> None:
-    held = vars(internals.PRINT_OPTS)
-    held.clear()
-    held.update(options)
+def _set_print_options(options: dict[str, Any]) -> None:
+    current = vars(internals.PRINT_OPTS)
+    current.clear()
+    current.update(options)
 
 
-_PUT_BACK: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
-    (lambda: list(warnings.filters), _filter_warnings),
-    (lambda: list(sys.path), _look_for_modules),
+_RESTORED: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (lambda: list(warnings.filters), _set_filters),
+    (lambda: list(sys.path), _set_path),
     (environment, _set_environment),
-    (lambda: dict(vars(internals.PRINT_OPTS)), _print_tensors),
+    (lambda: dict(vars(internals.PRINT_OPTS)), _set_print_options),
     (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
     (gc.get_debug, gc.set_debug),
 )

@@ -1,4 +1,4 @@
-"""What an object holds, found without asking the object: no code of the program's runs."""
+"""Read what an object holds without asking it: no code of the program runs."""
 
 from __future__ import annotations
 
@@ -8,98 +8,110 @@ import sysconfig
 import threading
 import types
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-MOST_ITEMS = 5_000  # of a container that are looked at
+from torch import nn
+
+MAX_ITEMS = 5_000  # that are read of one container
+MISSING = object()  # in place of the content of a variable that is not set
+
+# Contents ----------------------------------------------------------------------------------------
 
 
 def items_of(container: Any) -> list[Any]:
-    """What a container of Python's own kinds, or of a class made from one, holds: the class is not asked."""
+    """Return the items of a built-in container (of a dict, the values), past methods that a subclass overrides."""
     kind = type(container)
     if issubclass(kind, dict):
-        return list(islice(dict.values(container), MOST_ITEMS))
+        return list(islice(dict.values(container), MAX_ITEMS))
     base: Any = next((base for base in _ITERATED if issubclass(kind, base)), None)
-    return [] if base is None else list(islice(base.__iter__(container), MOST_ITEMS))
+    return [] if base is None else list(islice(base.__iter__(container), MAX_ITEMS))
 
 
 _ITERATED = (list, tuple, set, frozenset, deque)
 
 
 def attributes_of(thing: Any) -> dict[str, Any] | None:
-    """An object's ``__dict__``, without asking the object; of a ``threading.local`` that of this thread."""
+    """Return an object's ``__dict__``, ``None`` if it has none; of a ``threading.local`` that of this thread."""
     kind = type(thing)
-    ask: Any = threading.local if issubclass(kind, threading.local) else object
+    base: Any = threading.local if issubclass(kind, threading.local) else object
     try:
-        own = ask.__getattribute__(thing, "__dict__")
+        attributes = base.__getattribute__(thing, "__dict__")
     except AttributeError:
         return None
-    return own if type(own) is dict else None
+    return attributes if type(attributes) is dict else None
 
 
 def slot_of(thing: Any, name: str) -> Any:
-    """What an object keeps in a slot, ``MISSING`` if nothing."""
+    """Return the content of an object's slot, ``MISSING`` if it is not set."""
     try:
         return object.__getattribute__(thing, name)
     except AttributeError:
         return MISSING
 
 
-MISSING = object()
-
-
 @functools.cache
 def slots_of(kind: type) -> tuple[str, ...]:
-    """The names of what an object of this class keeps in slots, outside its ``__dict__``: not C's own members."""
+    """Return the names of the slots that a class of Python code declares; members of C structs are not among them."""
     return tuple(
         [
             name
             for base in kind.__mro__
             if "__slots__" in base.__dict__
-            for name, held in base.__dict__.items()
-            if type(held) is _Slot
+            for name, attribute in base.__dict__.items()
+            if type(attribute) is types.MemberDescriptorType
         ]
         if kind.__module__ not in sys.stdlib_module_names
         else []
     )
 
 
-_Slot = types.MemberDescriptorType
-
-
 def members_in(thing: Any) -> dict[str, Any] | None:
-    """An object's attributes, those in slots first; ``None`` of one that can have none."""
+    """Return an object's attributes, those in slots first; ``None`` if it can have none."""
     kind: Any = type(thing)
-    own, names = attributes_of(thing), slots_of(kind)
+    attributes, names = attributes_of(thing), slots_of(kind)
     if not names:
-        return own
-    return {name: held for name in names if (held := slot_of(thing, name)) is not MISSING} | (own or {})
+        return attributes
+    slots = {name: content for name in names if (content := slot_of(thing, name)) is not MISSING}
+    return slots | (attributes or {})
 
 
-_PYTHONS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_INSTALLED = ("site-packages", "dist-packages")  # in an environment of their own, a user's, the system's
+def dicts_of(module: nn.Module) -> Iterator[dict[Any, Any]]:
+    """Yield the dicts that belong to one module alone: its attributes, parameters, buffers and submodules."""
+    yield module.__dict__
+    for name in ("_parameters", "_buffers", "_modules"):
+        content = module.__dict__.get(name)
+        if isinstance(content, dict):
+            yield content
+
+
+# Program or library? -----------------------------------------------------------------------------
+
+_LIBRARY_FOLDERS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = ("site-packages", "dist-packages")  # of an environment, of a user, of the system
 
 
 @functools.cache
 def is_ours(module: str) -> bool:
-    """Is this a module of fxdebug? What it holds (recordings, of other threads too) is no part of the program."""
+    """Is this a module of fxdebug? What it holds, such as recordings of other threads, is no part of the program."""
     return module.partition(".")[0] == "fxdebug"
 
 
 @functools.cache
 def is_of_python(module: str) -> bool:
-    """Is this a module of Python's own library?"""
+    """Is this a module of Python's standard library?"""
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
 @functools.cache
 def is_library(module: str | None) -> bool:
-    """Is this a module of Python, or of something installed, and not of the program?"""
+    """Is this a module of Python or of an installed package, and not of the program?"""
     if not module or is_of_python(module):
         return True
     top = module.partition(".")[0]
     file = getattr(sys.modules.get(module) or sys.modules.get(top), "__file__", None)
     if top == "fxdebug" or file is None:
         return top == "fxdebug"
-    return file.startswith(_PYTHONS) or not set(_INSTALLED).isdisjoint(Path(file).parts)
+    return file.startswith(_LIBRARY_FOLDERS) or not set(_INSTALLED).isdisjoint(Path(file).parts)

@@ -1,7 +1,7 @@
-"""Moments in which nobody else's code runs: not other threads' of their own accord, not what frees garbage.
+"""Pause the garbage collector and discourage thread switches while a forward is re-executed.
 
-What another thread or a finalizer writes while a body is run again cannot be told from what the body writes: it
-would be taken back, and a finalizer that removes a file would be refused to.
+A write of another thread or of a finalizer cannot be told from a write of the body. It would be undone with the
+body's own, and a finalizer that removes a file would be refused.
 """
 
 from __future__ import annotations
@@ -16,32 +16,52 @@ from contextlib import AbstractContextManager
 
 from fxdebug.capture.hooks.patch import Setting, SharedPatch
 
-MOMENT = 0.05  # seconds: a body that takes longer is left for other threads after so many
+SWITCH_INTERVAL = 0.05  # seconds: a body that takes longer lets other threads run once in each interval
 
 
-def _collect(on: bool) -> None:
+def _set_collector(on: bool) -> None:
     if on:
         gc.enable()
     else:
         gc.disable()
 
 
-_collector = SharedPatch(Setting("gc.disable", gc.isenabled, _collect, lambda found: False))
-_interval = SharedPatch(
-    Setting("sys.setswitchinterval", sys.getswitchinterval, sys.setswitchinterval, lambda found: max(MOMENT, found))
+_collector_off = SharedPatch(Setting("gc.disable", gc.isenabled, _set_collector, lambda was_on: False))
+_longer_interval = SharedPatch(
+    Setting(
+        "sys.setswitchinterval",
+        sys.getswitchinterval,
+        sys.setswitchinterval,
+        lambda interval: max(SWITCH_INTERVAL, interval),
+    )
 )
 
 
 def gc_paused() -> AbstractContextManager[None]:
-    """A block during which Python does not look for garbage.
+    """Turn Python's garbage collector off inside the block.
 
-    What it frees may run the program's code (``__del__``, finalizers), or wait and so let other threads in.
+    Freeing garbage may run code of the program (``__del__``, finalizers), and that code may wait and let other
+    threads run.
     """
-    return _collector.block()
+    return _collector_off.block()
 
 
-# Threads of these mind their own business: they draw progress bars, keep a notebook's connection and its history.
-_ELSEWHERE = frozenset(
+@contextlib.contextmanager
+def threads_paused() -> Iterator[None]:
+    """Keep other threads waiting inside the block, as long as the block itself does not wait for anything."""
+    with gc_paused(), _longer_interval.block():
+        time.sleep(0)  # a thread that waits already uses the old interval: let it run once, then it uses the new one
+        yield
+
+
+def is_only_thread() -> bool:
+    """Is there no other thread that may run code of the program?"""
+    here = threading.current_thread()
+    return all(thread is here or _module_of(thread) in _INDEPENDENT for thread in threading.enumerate())
+
+
+# Threads that touch nothing of the model: they draw progress bars, and serve the connection and history of a notebook.
+_INDEPENDENT = frozenset(
     (
         "tqdm._monitor", "ipykernel.heartbeat", "ipykernel.iostream", "ipykernel.control", "ipykernel.shellchannel",
         "ipykernel.parentpoller", "IPython.core.history",
@@ -49,21 +69,7 @@ _ELSEWHERE = frozenset(
 )  # fmt: skip
 
 
-def is_alone() -> bool:
-    """Is there no other thread that may run code of the program's?"""
-    here = threading.current_thread()
-    return all(thread is here or _home_of(thread) in _ELSEWHERE for thread in threading.enumerate())
-
-
-def _home_of(thread: threading.Thread) -> str:
-    """The Python module of what a thread runs."""
+def _module_of(thread: threading.Thread) -> str:
+    """Return the name of the Python module that has the code of a thread."""
     target = getattr(thread, "_target", None) if type(thread) is threading.Thread else type(thread)
     return str(getattr(target, "__module__", ""))
-
-
-@contextlib.contextmanager
-def threads_paused() -> Iterator[None]:
-    """A block during which other threads wait, for so long as it does nothing that waits itself."""
-    with gc_paused(), _interval.block():
-        time.sleep(0)  # who waits already has the interval of before in mind: let through, it asks with the new one
-        yield

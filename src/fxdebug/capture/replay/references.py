@@ -1,4 +1,4 @@
-"""Who keeps a tensor: how many references there are to it, and how many of them are known."""
+"""Count references to a tensor, and find out whether the program holds one where nobody can look."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fxdebug.capture.torch_state import internals
 
 
 def references_to(tensor: Tensor) -> int:
-    """How many references to it the caller's side has: C++'s own one, if there is one, does not count."""
+    """Return the number of references that Python code has, the caller's included; a reference of C++ is left out."""
     thing = object()
-    passing = _count(thing) - 1  # the argument here and that of getrefcount; one more where dynamo looks at all calls
+    passing = _count(thing) - 1  # arguments here and of getrefcount; one more where dynamo watches all calls
     return sys.getrefcount(tensor) - passing - (internals.IS_COUNTED and tensor._use_count() > 1)
 
 
@@ -23,64 +23,67 @@ def _count(thing: object) -> int:
     return sys.getrefcount(thing)
 
 
-class Passed:
-    """What a run was given, and how many references the program had to each tensor in it."""
+class ArgumentReferences:
+    """Arguments of a run, and the number of references that the program had to each tensor in them.
 
-    def __init__(self, things: Any) -> None:
-        self.things = things
-        self._tensors = [leaf for leaf in internals.tree_leaves(things) if issubclass(type(leaf), Tensor)]
-        self._before = [references_to(tensor) for tensor in self._tensors]
-        self.more: dict[int, int] = {}  # how many more there are after the run, by the ``id`` of the tensor
-
-    def close(self) -> None:
-        """The run is over: count once more, before what it returned is passed on."""
-        now = [references_to(tensor) for tensor in self._tensors]
-        self.more = {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
-
-
-class References:
-    """How many references to a tensor are known; one with more is kept by somebody's Python.
-
-    A weak reference cannot tell: autograd keeps tensors alive without any Python, and one that is returned or given
-    may be kept in a place of the program's own as well, perhaps by C, where a stand-in could not be taken out again.
-
-    Tracing such a body again would put stand-ins where the program keeps its tensors. What the run was
-    ``given`` and what is reached through the modules does not count: a trace gets other containers than the
-    program's, and :class:`State` puts the rest back.
+    ``added`` has, after :meth:`count_again`, how many references the run has added, by the ``id`` of the tensor.
     """
 
-    MOST = 200_000  # objects looked at
+    def __init__(self, arguments: Any) -> None:
+        self.arguments = arguments
+        self._tensors = [leaf for leaf in internals.tree_leaves(arguments) if issubclass(type(leaf), Tensor)]
+        self._before = [references_to(tensor) for tensor in self._tensors]
+        self.added: dict[int, int] = {}
 
-    def __init__(self, roots: list[Any], given: Any, model: nn.Module) -> None:
+    def count_again(self) -> None:
+        """Count once more when the run is over, before its output is passed on."""
+        now = [references_to(tensor) for tensor in self._tensors]
+        self.added = {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
+
+
+class KnownReferences:
+    """References to tensors from places that are known: a tensor with more is held by the program somewhere else.
+
+    Re-executing a body that made such a tensor would leave a placeholder where the program holds it. References from
+    the results, from the arguments and from places reachable through the model do no harm: a trace gets other
+    containers than the program's, and a ``Snapshot`` restores the rest.
+
+    Weak references cannot tell. Autograd keeps tensors alive without any Python, and a tensor that is returned or
+    passed may be held in another place as well, even by C code, from where no placeholder could be removed.
+    """
+
+    MAX_OBJECTS = 200_000  # that are visited
+
+    def __init__(self, results: list[Any], arguments: Any, model: nn.Module) -> None:
         self._model = model
-        self._seen: set[int] = set()
-        self._in_results = self._walk(roots)
-        self._in_arguments = self._walk([given])
-        self._reached: dict[int, int] | None = None
+        self._visited: set[int] = set()
+        self._in_results = self._walk(results)
+        self._in_arguments = self._walk([arguments])
+        self._in_model: dict[int, int] | None = None
 
-    def unknown(self, tensor: Tensor, count: int, *, passed: bool) -> bool:
-        """Is there one among ``count`` references that is not known? ``passed``: the run was given this tensor."""
+    def has_unknown(self, tensor: Tensor, count: int, *, is_argument: bool) -> bool:
+        """Is one of ``count`` references unknown? ``is_argument``: the tensor was among the run's arguments."""
         count -= self._in_results.get(id(tensor), 0)
-        if not passed:
+        if not is_argument:
             count -= self._in_arguments.get(id(tensor), 0)
         if count > 0:
-            if self._reached is None:  # only now: most runs keep nothing
-                self._reached = ReachableObjects(self._model, counted=self._seen).tensors
-            count -= self._reached.get(id(tensor), 0)
+            if self._in_model is None:  # only now: most runs keep nothing
+                self._in_model = ReachableObjects(self._model, visited=self._visited).tensors
+            count -= self._in_model.get(id(tensor), 0)
         return count > 0
 
     def _walk(self, roots: list[Any]) -> dict[int, int]:
         counts: dict[int, int] = {}
         pending = list(roots)
-        while pending and len(self._seen) < self.MOST:
+        while pending and len(self._visited) < self.MAX_OBJECTS:
             thing = pending.pop()
             kind = type(thing)
             if issubclass(kind, Tensor):
                 counts[id(thing)] = counts.get(id(thing), 0) + 1
                 continue
-            if id(thing) in self._seen or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
+            if id(thing) in self._visited or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
                 continue
-            self._seen.add(id(thing))
+            self._visited.add(id(thing))
             pending.extend(items_of(thing))
             pending.extend((members_in(thing) or {}).values())
         return counts

@@ -1,4 +1,4 @@
-"""Random numbers while a body is run again: none is drawn then, and yet it is seen who turns the state back."""
+"""Random number generators: snapshot and restore them, notice draws, notice a body that sets a seed."""
 
 from __future__ import annotations
 
@@ -11,38 +11,66 @@ import torch
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Reason
 
-_FIRST = 0x6678_6465_6275_6700  # seeds that no program sets
+
+class RngSnapshot:
+    """States of the global generators: torch's (on the CPU and, once it is in use, on CUDA), Python's and numpy's."""
+
+    def __init__(self) -> None:
+        self._torch = torch.get_rng_state()
+        self._python = random.getstate()
+        self._numpy = _numpy_state()
+        cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        self._cuda = torch.cuda.get_rng_state_all() if cuda else None
+
+    def restore(self) -> None:
+        """Set every generator to the state that it had in the snapshot. May be called several times."""
+        if not torch.equal(torch.get_rng_state(), self._torch):
+            torch.set_rng_state(self._torch)
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+
+
+def python_rng_position() -> tuple[Any, Any]:
+    """Return how far the global generators of Python and numpy are: compare two of them to notice a draw.
+
+    Torch's generator is left out: its draws are operations, which the tape has.
+    """
+    state = _numpy_state()
+    return random.getstate(), state if state is None else (state[1].tobytes(), *state[2:])
+
+
+def _numpy_state() -> Any:
+    """Return the state of numpy's global generator; ``None`` while the program has not imported numpy."""
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None else numpy.random.get_state()
 
 
 class RngWatch:
-    """Torch's random state during a trace. It has another seed before each operation, as if all of them drew.
+    """Detects a body that sets the state of torch's generator while it is traced.
 
-    A body that sets a seed, or a state that it took before (``fork_rng``), is noticed at its next operation, even
-    where it has put everything back in the end: a graph has no such step and would draw other numbers.
+    A trace draws no numbers: placeholders stand for the results of random operations. The watch therefore sets a
+    seed of its own before each operation, as if each of them drew. A body that sets a seed, or restores a state
+    that it read before (``fork_rng``), replaces that seed, and the next check notices it, even where the body
+    restores everything in the end. A graph has no such step and would draw other numbers.
     """
 
     def __init__(self) -> None:
         self._state = torch.get_rng_state()
         self._seed = torch.default_generator.initial_seed()
 
-    def on(self, reason: Reason = reasons.SETS_RANDOM_STATE) -> None:
-        """The body goes on to its next operation. Raises :class:`Mismatch` if it set the state since the last one."""
+    def check(self, reason: Reason = reasons.SETS_RANDOM_STATE) -> None:
+        """Set the next seed. Raises ``CannotTrace(reason)`` if the body has set the state since the last check."""
         if torch.default_generator.initial_seed() != self._seed:
             raise CannotTrace(reason())
-        self._seed = _FIRST if self._seed < _FIRST else self._seed + 1
+        self._seed = _FIRST_SEED if self._seed < _FIRST_SEED else self._seed + 1
         torch.default_generator.manual_seed(self._seed)
 
-    def stop(self) -> None:
-        """The state is what it was before the trace."""
+    def restore(self) -> None:
+        """Set the generator to its state before the trace."""
         torch.default_generator.set_state(self._state)
 
 
-def numpy_state() -> Any:
-    numpy = sys.modules.get("numpy")
-    return None if numpy is None else numpy.random.get_state()
-
-
-def drawn() -> tuple[Any, Any]:
-    """How far Python's and numpy's random numbers are."""
-    state = numpy_state()
-    return random.getstate(), state if state is None else (state[1].tobytes(), *state[2:])
+_FIRST_SEED = 0x6678_6465_6275_6700  # no program sets a seed from here on

@@ -1,6 +1,6 @@
-"""Running a body's Python a second time without the world noticing: what it says and starts is left out.
+"""Block side effects while a body is re-executed: printing and waiting do nothing, writing and starting are refused.
 
-Only the thread that traces is affected; what other threads print, warn or start goes its way.
+Only the thread that re-executes is affected. Other threads print, warn and start as usual.
 """
 
 from __future__ import annotations
@@ -27,128 +27,130 @@ import torch
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks.patch import Attribute, Patch, SharedPatch
 from fxdebug.capture.reasons import CannotTrace, Words
-from fxdebug.capture.replay.global_settings import must_not_be_set
-from fxdebug.capture.replay.stateful_objects import is_out_of_reach
+from fxdebug.capture.replay.global_settings import refused_setters
+from fxdebug.capture.replay.stateful_objects import is_blocker
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.distributed import communicating
 
+# Replacements ------------------------------------------------------------------------------------
+
+_original_print, _original_warn, _original_open = builtins.print, warnings.warn, builtins.open
+
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Says nothing, waits for nothing."""
+    """Say nothing, wait for nothing."""
 
 
 def _print(*args: Any, file: Any = None, **kwargs: Any) -> None:
-    """What does not leave the body is written: to a file that it made, or put in place of ``sys.stdout``."""
+    """Print only what does not leave the body: to a file that it made, or that it put in place of ``sys.stdout``."""
     stream = sys.stdout if file is None else file
-    if stream is not None and type(stream) is not _Muted and not is_out_of_reach(stream):
-        _to_print(*args, file=stream, **kwargs)
+    if stream is not None and type(stream) is not _MutedStream and not is_blocker(stream):
+        _original_print(*args, file=stream, **kwargs)
 
 
 def _warn(message: Any, category: Any = None, stacklevel: int = 1, *args: Any, **kwargs: Any) -> None:
-    """Heard only where the body itself has put something up to hear it, or to raise it."""
-    if warnings.filters is not _mine.filters:
-        _to_warn(message, category, stacklevel + 2, *args, **kwargs)  # 2: our own frames
+    """Warn only where the body itself catches warnings, or turns them into errors."""
+    if warnings.filters is not _here.filters:
+        _original_warn(message, category, stacklevel + 2, *args, **kwargs)  # 2: our own frames
 
 
-_to_print, _to_warn = builtins.print, warnings.warn
-
-
-def _no_garbage(*args: Any, **kwargs: Any) -> int:
-    """Collects nothing: what is freed would run the program's finalizers."""
+def _collect_nothing(*args: Any, **kwargs: Any) -> int:
+    """Free nothing: finalizers of the program would run."""
     return 0
 
 
-def _refuse(what: Words) -> Callable[..., Any]:
+def _refuse(reason: Words) -> Callable[..., Any]:
+    """Return a function that ends the trace with this reason."""
+
     def refused(*args: Any, **kwargs: Any) -> Any:
-        raise CannotTrace(what)
+        raise CannotTrace(reason)
 
     refused.__dict__["refuses"] = True
     return refused
 
 
-_open = builtins.open
-
-
 def _open_to_read(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
     if set(mode) & set("wax+") and not _is_importing():
         raise CannotTrace(reasons.WRITES_FILE())
-    return _open(file, mode, *args, **kwargs)
-
-
-# What changes the world outside the process, as far as Python's own libraries do it.
-_CHANGES_FILES = "remove unlink rename replace mkdir rmdir symlink link truncate chmod utime open".split()
-_STARTS = "system popen posix_spawn posix_spawnp fork execv execve kill".split()
-
-
-class _Mine(threading.local):
-    """How many of these blocks this thread is in."""
-
-    depth = 0
-    stands_for: Callable[[Any], Any] | None = None  # what a tensor is replaced by where a scripted function runs
-    within: FrameType | None = None  # what the innermost one is in
-    filters: Any = None  # of warnings, as they were when it began: ``catch_warnings`` makes others
-
-
-_mine = _Mine()
-
-
-def begin(who: object) -> None:
-    """Put our functions in place, until :func:`end`: they do as the originals do outside of :func:`hushed` blocks."""
-    _hushing.begin(who)
-
-
-def end(who: object) -> None:
-    """Put back what was there. Several threads may have begun: the last one to end does it. Ending twice is no harm."""
-    _hushing.end(who)
+    return _original_open(file, mode, *args, **kwargs)
 
 
 def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """A scripted function is no torch function: no mode hears of it; what it writes to would be written to twice."""
-    if _mine.stands_for is None:
+    """Refuse a scripted function, or run it on replaced arguments.
+
+    No mode sees a scripted function, and its writes to tensors would happen twice.
+    """
+    if _here.replace_argument is None:
         raise CannotTrace(reasons.RUNS_SCRIPTED())
-    args, kwargs = internals.tree_map(_mine.stands_for, (args, kwargs))
+    args, kwargs = internals.tree_map(_here.replace_argument, (args, kwargs))
     return _call_scripted(function, *args, **kwargs)
 
 
 _call_scripted = torch.jit.ScriptFunction.__call__
 
 
+# Blocks ------------------------------------------------------------------------------------------
+
+
+class _ThreadState(threading.local):
+    """State of this module in one thread."""
+
+    depth = 0  # number of blocks that the thread is in
+    entered_from: FrameType | None = None  # frame that has entered the innermost block
+    filters: Any = None  # ``warnings.filters`` when the block began: ``catch_warnings`` makes another list
+    replace_argument: Callable[[Any], Any] | None = None  # for tensors that a scripted function gets
+
+
+_here = _ThreadState()
+
+
+def begin(user: object) -> None:
+    """Patch the functions until :func:`end`. Outside of :func:`side_effects_blocked` they do as the originals do."""
+    _patched.begin(user)
+
+
+def end(user: object) -> None:
+    """Restore the functions, if this is the last user, in any thread. Ending twice does no harm."""
+    _patched.end(user)
+
+
 @contextlib.contextmanager
-def standing_in(stands_for: Callable[[Any], Any]) -> Iterator[None]:
-    """A block in which scripted functions of this thread run, on what ``stands_for`` their arguments."""
-    before, _mine.stands_for = _mine.stands_for, stands_for
+def scripted_functions_on(replace_argument: Callable[[Any], Any]) -> Iterator[None]:
+    """Inside the block, let scripted functions of this thread run, on ``replace_argument(x)`` for each argument."""
+    before, _here.replace_argument = _here.replace_argument, replace_argument
     try:
         yield
     finally:
-        _mine.stands_for = before
+        _here.replace_argument = before
 
 
 @contextlib.contextmanager
 def side_effects_blocked() -> Iterator[None]:
-    """A block in which this thread's prints, warnings, log records and sleeps do not happen.
+    """Block the side effects of this thread inside the block.
 
-    Starting a thread, writing to a file or asking for input raises :class:`Mismatch` instead.
+    Prints, warnings, log records and sleeps do nothing. Starting a thread, writing to a file or asking for input
+    raises ``CannotTrace``.
     """
-    who, before = object(), (_mine.depth, _mine.within, _mine.filters)
+    user, before = object(), (_here.depth, _here.entered_from, _here.filters)
     try:
-        begin(who)
-        _mine.depth, _mine.within, _mine.filters = before[0] + 1, sys._getframe(2), warnings.filters
+        begin(user)
+        _here.depth, _here.entered_from, _here.filters = before[0] + 1, sys._getframe(2), warnings.filters
         yield
     finally:
-        _mine.depth, _mine.within, _mine.filters = before
+        _here.depth, _here.entered_from, _here.filters = before
         try:
-            end(who)
+            end(user)
         finally:  # once more, where an interrupt (Ctrl-C) came at that very moment
-            end(who)
+            end(user)
 
 
-def _for_hushed(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What makes the function that does as the original outside of :func:`hushed` blocks."""
+def _only_in_blocks(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator: the result runs ``replacement`` inside of blocks and the original elsewhere."""
     refuses = hasattr(replacement, "refuses")
 
     def in_front_of(original: Callable[..., Any]) -> Callable[..., Any]:
         def chosen(*args: Any, **kwargs: Any) -> Any:
-            if not _mine.depth or (refuses and _is_importing()):
+            if not _here.depth or (refuses and _is_importing()):
                 return original(*args, **kwargs)
             return replacement(*args, **kwargs)
 
@@ -158,47 +160,51 @@ def _for_hushed(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]
 
 
 def _is_importing() -> bool:
-    """Is a library being imported in this block? It must not stop in the middle: Python keeps half of it."""
+    """Is a library being imported in this block? An import must not stop in the middle: Python keeps half of it."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame is not _mine.within:
+    while frame is not None and frame is not _here.entered_from:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
         frame = frame.f_back
     return False
 
 
-class _Muted:
-    """Stands in for a stream of the process: what a hushed thread writes to it is dropped."""
+class _MutedStream:
+    """Stands in for a stream of the process and drops what is written inside of blocks."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: Any) -> Any:
-        return len(text) if _mine.depth else self._stream.write(text)
+        return len(text) if _here.depth else self._stream.write(text)
 
     def writelines(self, lines: Any) -> None:
-        if not _mine.depth:
+        if not _here.depth:
             self._stream.writelines(lines)
 
     @property
     def buffer(self) -> Any:
-        return _Muted(self._stream.buffer)
+        return _MutedStream(self._stream.buffer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 def _muted(stream: Any) -> Any:
-    return None if stream is None else _Muted(stream)
+    return None if stream is None else _MutedStream(stream)
 
 
-# What is patched ---------------------------------------------------------------------------------
+# Patches -----------------------------------------------------------------------------------------
+
+# Functions of Python's own libraries with effects outside of the process.
+_CHANGES_FILES = "remove unlink rename replace mkdir rmdir symlink link truncate chmod utime open".split()
+_STARTS = "system popen posix_spawn posix_spawnp fork execv execve kill".split()
 
 
 def _group(name: str, *functions: tuple[Any, str, Callable[..., Any]]) -> Iterator[Patch]:
-    """Functions that are one row of the table: owner, attribute, and what runs instead in :func:`hushed` blocks."""
+    """Yield patches for one row of the table in ``docs/how-it-works.md``: owner, attribute, replacement in blocks."""
     for owner, attribute, replacement in functions:
-        yield Attribute(name, owner, attribute, _for_hushed(replacement))
+        yield Attribute(name, owner, attribute, _only_in_blocks(replacement))
 
 
 _STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
@@ -231,27 +237,27 @@ _ALWAYS: tuple[Patch, ...] = (
     ),
     *_group(
         "functions of the garbage collector",
-        (gc, "collect", _no_garbage),
+        (gc, "collect", _collect_nothing),
         (gc, "enable", _refuse(reasons.COLLECTOR_ON())),
         (gc, "disable", _refuse(reasons.COLLECTOR_OFF())),
     ),
     *_group(
         "functions that set something of the process or of torch",
-        *((owner, name, _refuse(why)) for owner, name, why in must_not_be_set()),
+        *((owner, name, _refuse(reason)) for owner, name, reason in refused_setters()),
     ),
-    Attribute("torch.jit.ScriptFunction.__call__", torch.jit.ScriptFunction, "__call__", _for_hushed(_scripted)),
+    Attribute("torch.jit.ScriptFunction.__call__", torch.jit.ScriptFunction, "__call__", _only_in_blocks(_scripted)),
     *(Attribute("the streams of sys", sys, name, _muted) for name in _STREAMS),
 )
-_talking = _refuse(reasons.COMMUNICATES())
+_communicate = _refuse(reasons.COMMUNICATES())
 
 
-class _Hushing(SharedPatch):
-    """All of them, and what talks to the other processes of a distributed job, where this is one."""
+class _BlockedFunctions(SharedPatch):
+    """All of them, and in a distributed job the functions that communicate with other processes."""
 
     def places(self) -> tuple[Patch, ...]:
         """Return what is to be patched now."""
-        talking = [(owner, name, _talking) for owner, name in communicating()]
-        return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *talking))
+        collectives = [(owner, name, _communicate) for owner, name in communicating()]
+        return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *collectives))
 
 
-_hushing = _Hushing()
+_patched = _BlockedFunctions()

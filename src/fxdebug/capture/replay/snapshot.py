@@ -1,142 +1,147 @@
-"""What running a body's Python a second time may touch: taken down before, put back after.
+"""Snapshot of all that re-executing a body may change, and its restore.
 
-A place that holds things (a module's attributes, a container, a variable) is compared by the identity
-of what it holds. What cannot be put back (an iterator, an open file) is kept out of reach meanwhile:
-a body that uses it ends its trace.
+Contents of modules, containers and variables are compared by identity. An object whose state cannot be restored (an
+iterator, an open file) is replaced by a blocker for the length of a re-execution: a body that uses it ends its trace.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import random
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
-from fxdebug.capture.replay.containers import Mapping, UnchangedSet, holders_of
-from fxdebug.capture.replay.global_settings import rewinds
-from fxdebug.capture.replay.paused import is_alone, threads_paused
-from fxdebug.capture.replay.reachable import ReachableObjects, mappings_of
-from fxdebug.capture.replay.rng import drawn, numpy_state
+from fxdebug.capture.replay.containers import DictHolder, Holder, UnchangedSet, holders_of
+from fxdebug.capture.replay.global_settings import setting_restorers
+from fxdebug.capture.replay.introspect import dicts_of
+from fxdebug.capture.replay.paused import is_only_thread, threads_paused
+from fxdebug.capture.replay.reachable import ReachableObjects
+from fxdebug.capture.replay.rng import RngSnapshot, python_rng_position
 from fxdebug.capture.replay.stateful_objects import blocker, restorer
 
 
-class State:
-    """Everything the modules of a model, and what they are ``given``, can reach, and all random generators.
+class Snapshot:
+    """State of everything reachable from a model and from the objects that its calls get, and of all generators.
 
-    From here to :meth:`put_back` the garbage of the program is to lie where it is (``uncollected``): what a
-    finalizer writes would be taken back.
+    The garbage collector must be off (``gc_paused``) until :meth:`restore` returns: what a finalizer writes meanwhile
+    would be undone.
+
+    ``cannot_restore`` is the reason why the model must not be re-executed at all, or ``None``. The other two attributes
+    describe the last :meth:`restoring` block: ``has_changes`` if it changed an object that outlives it (replacing
+    objects by blockers does not count), ``has_drawn_numbers`` if it drew numbers of Python's or numpy's generator.
     """
 
-    def __init__(self, model: nn.Module, given: Iterable[Any] = ()) -> None:
-        found = ReachableObjects(model, given=given)
-        # what cannot be put back, or kept out of reach
-        self.why_not: Words | None = None if found.is_complete else reasons.HOLDS_TOO_MUCH()
-        self._places = holders_of(found)
-        self._empty = found.empty
-        self._rewinds = [back for thing in found.others if (back := restorer(thing)) is not None]
-        stubs = {id(thing): instead for thing in found.others if (instead := blocker(thing)) is not None}
-        for thing in found.others:
-            if (
-                id(thing) in stubs
-                and id(thing) in found.fixed
-                and not issubclass(type(thing), functools._lru_cache_wrapper)
-            ):
-                self.why_not = self.why_not or reasons.HELD_FAST(kind=type(thing).__name__)
-        self._swaps = [swap for place in self._places for swap in place.swaps(stubs)] if stubs else []
-        self._swapped = [place for place in self._places if place.swaps(stubs)] if stubs else []
-        self._mappings = [place for place in self._places if isinstance(place, Mapping)]
-        self._of_modules = {id(place.held): place for place in self._mappings}
-        self._own = {id(mapping) for module in model.modules() for mapping in mappings_of(module)}
+    def __init__(self, model: nn.Module, extra_roots: Iterable[Any] = ()) -> None:
+        reachable = ReachableObjects(model, extra_roots=extra_roots)
+        self.cannot_restore: Words | None = None if reachable.is_complete else reasons.HOLDS_TOO_MUCH()
+        self.has_changes = False
+        self.has_drawn_numbers = False
+        self._holders = holders_of(reachable)
+        self._empty_containers = reachable.empty_containers
+        self._restorers = [restore for thing in reachable.stateful if (restore := restorer(thing)) is not None]
+        blockers = self._blockers_for(reachable)
+        self._replacements: list[Callable[[], None]] = []
+        self._blocked: list[Holder] = []  # holders of an object that a blocker replaces
+        for holder in self._holders if blockers else ():
+            replacements = holder.replacements(blockers)
+            if replacements:
+                self._replacements.extend(replacements)
+                self._blocked.append(holder)
+        self._dicts = [holder for holder in self._holders if isinstance(holder, DictHolder)]
+        self._holder_of_dict = {id(holder.dict): holder for holder in self._dicts}
+        self._ids_of_own_dicts = {id(each) for module in model.modules() for each in dicts_of(module)}
         self._sort()
-        self.changed = False  # was anything else there after the last block? (stubs do not count)
-        self.drew = False  # did the last block touch Python's or numpy's random state?
-        self._alone = is_alone()
-        self._torch = torch.get_rng_state()
-        self._python = random.getstate()
-        self._numpy = numpy_state()
-        self._drawn = drawn()
-        cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-        self._cuda = torch.cuda.get_rng_state_all() if cuda else None
+        self._is_only_thread = is_only_thread()
+        self._rng = RngSnapshot()
+        self._rng_position = python_rng_position()
+
+    def _blockers_for(self, reachable: ReachableObjects) -> dict[int, Any]:
+        """Return the blocker of each object that needs one, by its id; sets ``cannot_restore`` if one has no place."""
+        blockers = {id(thing): each for thing in reachable.stateful if (each := blocker(thing)) is not None}
+        for thing in reachable.stateful:
+            is_fixed = id(thing) in blockers and id(thing) in reachable.fixed
+            if is_fixed and not issubclass(type(thing), functools._lru_cache_wrapper):
+                self.cannot_restore = self.cannot_restore or reasons.HELD_FAST(kind=type(thing).__name__)
+        return blockers
 
     def _sort(self) -> None:
-        """Most places are dicts that are as they were nearly always: that is seen at once."""
-        self._plain = [place for place in self._mappings if place.is_plain() and place not in self._swapped]
-        plain = set(map(id, self._plain))
-        self._others = [place for place in self._places if id(place) not in plain]
-        self._shared = [place for place in self._plain if id(place.held) not in self._own]
-        self._others_shared = [place for place in self._others if id(getattr(place, "held", None)) not in self._own]
+        """Put plain dicts, which are most holders and rarely change, into sets that are compared at once."""
+        self._plain = [holder for holder in self._dicts if holder.is_plain() and holder not in self._blocked]
+        ids = set(map(id, self._plain))
+        self._others = [holder for holder in self._holders if id(holder) not in ids]
+        own = self._ids_of_own_dicts
+        self._shared = [holder for holder in self._plain if id(holder.dict) not in own]
+        self._shared_others = [holder for holder in self._others if id(getattr(holder, "dict", None)) not in own]
         self._all_plain, self._all_shared = UnchangedSet(self._plain), UnchangedSet(self._shared)
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """A block after which everything that is reached through the modules is as it was before."""
-        if not self._alone:
-            self._drawn = drawn()  # first of all: numpy lets other threads in
-        with contextlib.nullcontext() if self._alone else threads_paused():
-            if not self._alone:  # what other threads of the program wrote since the last block stays
-                self._take_down()
-            for swap in self._swaps:
-                swap()
-            settings = rewinds()
+    def restoring(self) -> Iterator[None]:
+        """Restore, at the end of the block, all objects and settings that the block changed.
+
+        Generators are restored by :meth:`restore` only, once after all blocks.
+        """
+        if not self._is_only_thread:
+            self._rng_position = python_rng_position()  # before all else: numpy lets other threads run here
+        with contextlib.nullcontext() if self._is_only_thread else threads_paused():
+            if not self._is_only_thread:  # what other threads of the program wrote since the last block stays
+                self._refresh()
+            for replace in self._replacements:
+                replace()
+            settings = setting_restorers()
             try:
                 yield
             finally:
-                self.put_back_attributes()
-                for back in settings:
-                    self.changed = back() or self.changed
-                before, self._drawn = self._drawn, drawn()
-                self.drew = self._drawn != before
+                self._restore_objects()
+                self._restore_by(settings)
+                before, self._rng_position = self._rng_position, python_rng_position()
+                self.has_drawn_numbers = self._rng_position != before
 
-    def _take_down(self) -> None:
-        for place in self._others:
-            if place not in self._swapped:
-                place.take_down()
-        if self._all_plain.is_altered():
-            for place in self._plain:
-                place.take_down()
+    def _refresh(self) -> None:
+        """Take the snapshot of the holders again; those with blockers keep theirs."""
+        for holder in self._others:
+            if holder not in self._blocked:
+                holder.snapshot()
+        if self._all_plain.is_changed():
+            for plain in self._plain:
+                plain.snapshot()
             self._sort()
 
-    def is_altered_for(self, module: nn.Module) -> bool:
-        """Inside a block: would a call of this module now find other things than before it?
+    def is_changed_for(self, module: nn.Module) -> bool:
+        """Inside a block: would a call of this module find something else now than before the block?
 
-        What it holds itself, and what is no module's own.
+        Considers what the module and its submodules hold themselves, and what belongs to no module.
         """
-        own = [self._of_modules.get(id(held)) for each in module.modules() for held in mappings_of(each)]
-        shared = self._shared if self._all_shared.is_altered() else []
-        looked_at = [place for place in (*own, *self._others_shared, *shared) if place is not None]
+        own = [self._holder_of_dict.get(id(each)) for inner in module.modules() for each in dicts_of(inner)]
+        shared = self._shared if self._all_shared.is_changed() else []
+        holders = [holder for holder in (*own, *self._shared_others, *shared) if holder is not None]
         return any(
-            place.is_altered() and not place.is_only_wrapped() for place in looked_at if place not in self._swapped
+            holder.is_changed() and not holder.is_changed_by_wrappers_only()
+            for holder in holders
+            if holder not in self._blocked
         )
 
-    def put_back_attributes(self) -> None:
-        """What the places hold, wherever it is something else now."""
-        self.changed = False
-        if any(self._empty):
-            for container in filter(None, self._empty):
-                container.clear()
-            self.changed = True
-        for place in (*self._others, *(self._plain if self._all_plain.is_altered() else ())):
-            if place.put_back() and place not in self._swapped:
-                self.changed = True
-        for back in self._rewinds:
-            if back():
-                self.changed = True
+    def _restore_objects(self) -> None:
+        """Restore whatever holds something else now, and set ``has_changes``."""
+        self.has_changes = False
+        for container in filter(None, self._empty_containers):
+            container.clear()
+            self.has_changes = True
+        changeable: tuple[Holder, ...] = (*self._others, *(self._plain if self._all_plain.is_changed() else ()))
+        for holder in changeable:
+            if holder.restore() and holder not in self._blocked:
+                self.has_changes = True
+        self._restore_by(self._restorers)
 
-    def put_back(self) -> None:
-        """Everything as it was."""
-        if self._alone:
-            self.put_back_attributes()
-        if not torch.equal(torch.get_rng_state(), self._torch):
-            torch.set_rng_state(self._torch)
-        random.setstate(self._python)
-        if self._numpy is not None:
-            sys.modules["numpy"].random.set_state(self._numpy)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state_all(self._cuda)
+    def _restore_by(self, restorers: list[Callable[[], bool]]) -> None:
+        for restore in restorers:
+            self.has_changes = restore() or self.has_changes
+
+    def restore(self) -> None:
+        """Restore everything, generators included. May be called several times."""
+        if self._is_only_thread:
+            self._restore_objects()
+        self._rng.restore()

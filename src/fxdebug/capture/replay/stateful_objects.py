@@ -1,4 +1,4 @@
-"""Objects with a state of their own kind: a call that gives it back, or what stands in for them meanwhile."""
+"""Objects with a state of their own kind: generators and arrays are restored, files and the like are blocked."""
 
 from __future__ import annotations
 
@@ -17,60 +17,64 @@ import torch
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Words
 
+_LARGE = 1 << 24  # bytes of an array: from here on it is not copied
+
+# Restorers ---------------------------------------------------------------------------------------
+
 
 def restorer(thing: Any) -> Callable[[], bool] | None:
-    """A call that gives a random generator or an array the state it has now, and tells whether it had another one."""
+    """Return a call that restores the present state of a generator or an array; ``None`` for other objects.
+
+    The call returns whether the state was another one.
+    """
     kind = type(thing)  # not isinstance: it asks the object, which may say anything
     if issubclass(kind, random.Random):
-        return back_to_what_it_is(thing.getstate, thing.setstate)
+        return restorer_by(thing.getstate, thing.setstate)
     if issubclass(kind, torch.Generator):
-        return back_to_what_it_is(thing.get_state, thing.set_state, lambda state: state.numpy().tobytes())
+        return restorer_by(thing.get_state, thing.set_state, lambda state: state.numpy().tobytes())
     if issubclass(kind, array.array):
-        return back_to_what_it_is(thing.tobytes, lambda before: _fill(thing, before))
+        return restorer_by(thing.tobytes, lambda content: _fill(thing, content))
     if issubclass(kind, bytearray):
-        return back_to_what_it_is(lambda: bytes(thing), functools.partial(thing.__setitem__, slice(None)))
-    home = kind.__module__
-    if home.startswith("numpy"):
+        return restorer_by(lambda: bytes(thing), functools.partial(thing.__setitem__, slice(None)))
+    if kind.__module__.startswith("numpy"):
         numpy = sys.modules["numpy"]
         if issubclass(kind, numpy.random.RandomState):
-            return back_to_what_it_is(thing.get_state, thing.set_state, _comparable)
+            return restorer_by(thing.get_state, thing.set_state, _comparable)
         if issubclass(kind, numpy.random.Generator):
             bits = thing.bit_generator
-            return back_to_what_it_is(lambda: bits.state, functools.partial(setattr, bits, "state"), _comparable)
+            return restorer_by(lambda: bits.state, functools.partial(setattr, bits, "state"), _comparable)
         if issubclass(kind, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
-            return back_to_what_it_is(
-                thing.copy, functools.partial(thing.__setitem__, ...), lambda array: array.tobytes()
-            )
+            return restorer_by(thing.copy, functools.partial(thing.__setitem__, ...), lambda array: array.tobytes())
     return None
 
 
-_LARGE = 1 << 24
-
-
-def _fill(numbers: array.array[Any], before: bytes) -> None:
-    del numbers[:]
-    numbers.frombytes(before)
-
-
-def back_to_what_it_is(
-    get: Callable[[], Any], put: Callable[[Any], Any], known_by: Callable[[Any], Any] | None = None
+def restorer_by(
+    get: Callable[[], Any], put: Callable[[Any], Any], key: Callable[[Any], Any] | None = None
 ) -> Callable[[], bool]:
-    """A call that puts what ``get`` gives now, and tells whether it was something else; ``known_by``: compared."""
-    before = get()
-    known = before if known_by is None else known_by(before)
+    """Return a call that puts back what ``get()`` returns now, and returns whether it was something else.
 
-    def back() -> bool:
+    States are compared with ``==``, or their ``key(state)`` where a state cannot be.
+    """
+    state = get()
+    known = state if key is None else key(state)
+
+    def restore() -> bool:
         now = get()
-        if (now if known_by is None else known_by(now)) == known:
+        if (now if key is None else key(now)) == known:
             return False
-        put(before)
+        put(state)
         return True
 
-    return back
+    return restore
+
+
+def _fill(numbers: array.array[Any], content: bytes) -> None:
+    del numbers[:]
+    numbers.frombytes(content)
 
 
 def _comparable(state: Any) -> Any:
-    """A state with arrays in it as something that can be compared."""
+    """Return a state with bytes in place of its arrays, so that ``==`` compares it."""
     if isinstance(state, dict):
         return {name: _comparable(item) for name, item in state.items()}
     if isinstance(state, tuple):
@@ -78,28 +82,31 @@ def _comparable(state: Any) -> Any:
     return state.tobytes() if hasattr(state, "tobytes") else state
 
 
+# Blockers ----------------------------------------------------------------------------------------
+
+
 def blocker(thing: Any) -> Any:
-    """What stands in for something whose use cannot be undone."""
+    """Return an object to replace ``thing`` while bodies are re-executed; ``None`` if its use can be undone."""
     kind = type(thing)
     if issubclass(kind, functools._lru_cache_wrapper):
-        return thing.__wrapped__  # what is computed with stand-ins must not be remembered
+        return thing.__wrapped__  # results computed with placeholders must not be cached
     if issubclass(kind, io.IOBase):
-        return _OutOfReach(thing, reasons.USES_OPEN_FILE())
+        return _Blocker(thing, reasons.USES_OPEN_FILE())
     homes = {base.__module__.partition(".")[0].removeprefix("_") for base in kind.__mro__}
-    is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"  # Python's own queues are looked into
+    is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"  # Python's own queues are walked through
     if is_outward or issubclass(kind, _SIGNALS):
-        return _OutOfReach(thing, reasons.USES_HELD(kind=kind.__name__))
+        return _Blocker(thing, reasons.USES_HELD(kind=kind.__name__))
     if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodType)):
         owner = blocker(thing.__self__)
-        return _OutOfReach(thing, vars(owner)["_why"]) if type(owner) is _OutOfReach else None
+        return _Blocker(thing, vars(owner)["_reason"]) if type(owner) is _Blocker else None
     if kind.__module__ == "numpy" and hasattr(thing, "nbytes") and thing.nbytes >= _LARGE and thing.flags.writeable:
-        return _OutOfReach(thing, reasons.USES_LARGE_ARRAY())
+        return _Blocker(thing, reasons.USES_LARGE_ARRAY())
     if hasattr(kind, "__next__"):
-        return _OutOfReach(thing, reasons.USES_ITERATOR())
+        return _Blocker(thing, reasons.USES_ITERATOR())
     return None
 
 
-# Libraries of Python's whose objects have a state that nobody can look at, or reach beyond this process.
+# Python's libraries whose objects have a state that cannot be read, or reach outside this process.
 _OUTWARD = frozenset(
     (
         "csv pickle hashlib md5 sha1 sha2 sha256 sha512 sha3 blake2 hmac sqlite3 socket ssl queue ctypes mmap "
@@ -107,20 +114,19 @@ _OUTWARD = frozenset(
     ).split()
 )
 
-
-# What threads tell one another by.
+# Classes by which threads signal to one another.
 _SIGNALS = (threading.Semaphore, threading.Event, threading.Condition, threading.Barrier)
 
 
-class _OutOfReach:
-    """Stands in front of an object while bodies are traced: in the tracing thread, using it ends the trace."""
+class _Blocker:
+    """Replaces an object while bodies are traced: its use raises ``CannotTrace``, but in the tracing thread only."""
 
-    def __init__(self, thing: Any, why: Words) -> None:
-        self.__dict__.update(_thing=thing, _why=why, _thread=threading.get_ident())
+    def __init__(self, thing: Any, reason: Words) -> None:
+        self.__dict__.update(_thing=thing, _reason=reason, _thread=threading.get_ident())
 
     def _use(self) -> Any:
         if threading.get_ident() == self._thread:
-            raise CannotTrace(self._why)
+            raise CannotTrace(self._reason)
         return self._thing
 
     def __getattr__(self, name: str) -> Any:
@@ -142,6 +148,6 @@ class _OutOfReach:
         return self._use().__exit__(*error)
 
 
-def is_out_of_reach(thing: Any) -> bool:
-    """Does it stand in front of something whose use cannot be undone?"""
-    return type(thing) is _OutOfReach
+def is_blocker(thing: Any) -> bool:
+    """Does it replace an object whose use cannot be undone?"""
+    return type(thing) is _Blocker

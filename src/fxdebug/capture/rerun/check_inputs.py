@@ -7,7 +7,6 @@ other tensors the body gets at are others in the operations, and what its Python
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +22,10 @@ from fxdebug.capture.graphs.template import GraphTemplate
 from fxdebug.capture.graphs.to_fx import Built
 from fxdebug.capture.hooks import module_call
 from fxdebug.capture.hooks.compiled_modules import compiled_in
-from fxdebug.capture.hooks.observers import hidden_from_recordings
 from fxdebug.capture.reasons import CannotTrace, Words
-from fxdebug.capture.replay.paused import gc_paused
 from fxdebug.capture.replay.reachable import ReachableObjects
-from fxdebug.capture.replay.side_effects import side_effects_blocked, standing_in
-from fxdebug.capture.replay.snapshot import State
+from fxdebug.capture.replay.sandbox import sandboxed
+from fxdebug.capture.replay.side_effects import scripted_functions_on
 from fxdebug.capture.rerun.check_nested_calls import differs_inside
 from fxdebug.capture.rerun.execute import Executor
 from fxdebug.capture.rerun.hidden_inputs import hidden_input
@@ -102,23 +99,18 @@ def _tape(
     """The tape of a body, or of a graph that runs instead; nothing is left changed."""
 
     def run() -> _Taped:
-        with instead(module) as inside:
-            args, kwargs = internals.tree_map(inside.own, passed)
-            return tape_of(module, args, kwargs, graph)
+        with warnings.catch_warnings(), in_context(pattern.context):
+            warnings.simplefilter("ignore")
+            with instead(module) as inside:
+                args, kwargs = internals.tree_map(inside.own, passed)
+                return tape_of(module, args, kwargs, graph)
 
-    with gc_paused(), hidden_from_recordings():
-        state = State(module, given=passed)
-        if state.why_not:
-            raise CannotTrace(state.why_not)
-        try:
-            with (
-                _scripted_kept(module), _uncompiled(module), state.kept(), side_effects_blocked(), warnings.catch_warnings(),
-                in_context(pattern.context),
-            ):  # fmt: skip
-                warnings.simplefilter("ignore")
-                return contextvars.copy_context().run(run)
-        finally:
-            state.put_back()
+    with sandboxed(module, passed) as sandbox:
+        snapshot = sandbox.snapshot()  # before anything is patched
+        if snapshot.cannot_restore:
+            raise CannotTrace(snapshot.cannot_restore)
+        with _scripted_kept(module), _uncompiled(module):
+            return sandbox.run(run)
 
 
 @contextlib.contextmanager
@@ -291,7 +283,7 @@ class _Copied(_Instead):
         return id(tensor) in self._held
 
     def __enter__(self) -> Any:
-        self._scripted = standing_in(self._put)
+        self._scripted = scripted_functions_on(self._put)
         self._scripted.__enter__()
         return super().__enter__()
 

@@ -13,7 +13,7 @@ from torch import nn
 from fxdebug.capture.hooks import patched_functions, thread_origin
 from fxdebug.capture.recorder.frame import Site
 from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.replay.references import Passed, references_to
+from fxdebug.capture.replay.references import ArgumentReferences, references_to
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, Recording
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
@@ -88,7 +88,7 @@ class SingleRun:
         """Make a note on the run."""
         self._recorder.say(what)
 
-    def close(self, output: Any, references: int, passed: Passed) -> None:
+    def close(self, output: Any, references: int, passed: ArgumentReferences) -> None:
         """The run is over; ``references``: how many there are to ``output``, if it is a tensor."""
         bodies = self._recorder.bodies
         if bodies is not None:
@@ -165,7 +165,7 @@ def run_once(
     """Call ``target(*args, **kwargs)`` once, recorded; return the trace and what it raised, if anything."""
     output: Any = NO_OUTPUT
     raised: BaseException | None = None
-    passed = Passed((args, kwargs))
+    passed = ArgumentReferences((args, kwargs))
     run = SingleRun(model, options)
     try:
         with run:
@@ -183,7 +183,7 @@ def run_once(
                 run.returned(output)
             # on a line of its own: the arguments of a call that is being prepared are references, too
             references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
-            passed.close()
+            passed.count_again()
             run.close(output, references, passed)
     finally:
         run.end()

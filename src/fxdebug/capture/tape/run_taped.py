@@ -17,9 +17,9 @@ from torch import nn
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks.nested_observers import innermost
 from fxdebug.capture.reasons import Words
-from fxdebug.capture.replay.ambient_state import changing_modes, computing_modes, names_of
+from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes, names_of_modes
 from fxdebug.capture.replay.introspect import members_in
-from fxdebug.capture.replay.references import Passed, References, references_to
+from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
 from fxdebug.capture.tape.call_tape import CallTape, unnoted
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.encoding import OpaqueArg
@@ -126,12 +126,12 @@ class Bodies:
     @staticmethod
     def _note_modes(body: CallTape, outermost: CallTape) -> None:
         """A mode that a caller put on for this call is in no graph, and computes instead of what is in it."""
-        body.under = names_of(changing_modes(outermost.functions + 1)) or None
-        modes = computing_modes()
+        body.under = names_of_modes(function_modes(outermost.functions + 1)) or None
+        modes = dispatch_modes()
         if body is outermost:
             body.modes = modes
         elif modes != outermost.modes:
-            body.hazard = body.hazard or reasons.CALLERS_MODE(modes=names_of(modes))
+            body.hazard = body.hazard or reasons.CALLERS_MODE(modes=names_of_modes(modes))
 
     def holds(self, index: int, output: Any) -> int:
         """How many references to what a call returned are ours."""
@@ -144,7 +144,7 @@ class Bodies:
             stack = self._stacks[thread] = []
         return stack
 
-    def close(self, output: Any, references: int, model: nn.Module, passed: Passed) -> None:
+    def close(self, output: Any, references: int, model: nn.Module, passed: ArgumentReferences) -> None:
         """The run is over: find the tensors that the program keeps where a trace would leave stand-ins.
 
         ``references``: how many there are to the output itself, if it is a tensor.
@@ -154,8 +154,8 @@ class Bodies:
         for body in self.by_index.values():
             if body.copies is not None:
                 opaque.append(body.copies.copy)
-        more = passed.more
-        known = References([output, *opaque], passed.things, model)
+        more = passed.added
+        known = KnownReferences([output, *opaque], passed.arguments, model)
         held = [(u, t) for u, t in self._values.alive() if not self._values.is_named(t)]
         kept = set()
         while held:
@@ -164,7 +164,7 @@ class Bodies:
             if grown is None and tensor is output:
                 grown = references
             count = references_to(tensor) - 1 if grown is None else grown  # 1: this variable
-            if known.unknown(tensor, count, passed=id(tensor) in more):
+            if known.has_unknown(tensor, count, is_argument=id(tensor) in more):
                 kept.add(uid)
         self.kept = frozenset(kept)
 

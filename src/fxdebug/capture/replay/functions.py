@@ -1,0 +1,71 @@
+"""Functions of a program: which names their code uses, which objects they close over, and what they cache."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from torch.nn import functional
+
+from fxdebug.capture.replay.introspect import attributes_of, is_library
+
+_LONGEST_NAME = 100  # characters of a text that may be a name
+
+
+def functions_in(attribute: Any) -> tuple[Any, ...]:
+    """Return the Python functions behind an attribute of a class: a method, a property, a static or class method."""
+    if isinstance(attribute, (staticmethod, classmethod)):
+        return (attribute.__func__,)
+    if isinstance(attribute, property):
+        return tuple(function for function in (attribute.fget, attribute.fset) if function is not None)
+    return (attribute,) if isinstance(attribute, types.FunctionType) else ()
+
+
+def home_of(function: types.FunctionType) -> str | None:
+    """Return the name of the module in which a function looks up globals.
+
+    Not ``__module__``: ``functools.wraps`` copies that from another function.
+    """
+    return function.__globals__.get("__name__")
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that code uses, also in strings: ``patch.object(F, "gelu")``, ``patch("torch.nn.GELU")``."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+        elif type(constant) is str and len(constant) < _LONGEST_NAME:
+            parts = constant.split(".")
+            if all(map(str.isidentifier, parts)):
+                yield from parts
+
+
+def contents_of(cell: types.CellType) -> tuple[Any, ...]:
+    """Return the object in a closure variable, as a tuple of one; an empty tuple if nothing was assigned yet."""
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def patches_in(forward: types.FunctionType) -> list[Any]:
+    """Return functions of the program that replace those of ``torch.nn.functional`` that a forward of torch calls."""
+    named = [vars(functional).get(name) for name in forward.__code__.co_names]
+    return [called for called in named if type(called) is types.FunctionType and not is_library(home_of(called))]
+
+
+def cached_calls(cache: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the arguments (one object, or a tuple) and the result of each call that a ``functools.lru_cache`` keeps."""
+    referents = gc.get_referents(cache)
+    attributes = attributes_of(cache)
+    for table in [thing for thing in referents if type(thing) is dict and thing is not attributes]:
+        if not any(type(result).__name__ == "_lru_list_elem" for result in table.values()):
+            yield from table.items()
+            continue
+        keys, things = set(map(id, table)), iter(referents)  # with a ``maxsize``, each result follows its arguments
+        for thing in things:
+            if id(thing) in keys:
+                yield thing, next(things)

@@ -1,0 +1,108 @@
+"""The sandbox in which forwards are re-executed without side effects."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from torch import nn
+
+from fxdebug.capture.hooks.observers import hidden_from_recordings
+from fxdebug.capture.replay.paused import gc_paused
+from fxdebug.capture.replay.side_effects import side_effects_blocked
+from fxdebug.capture.replay.snapshot import Snapshot
+
+_R = TypeVar("_R")
+
+
+@contextlib.contextmanager
+def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[Sandbox]:
+    """Run the Python of a model a second time without side effects, inside this block.
+
+    A body has run once already, with the data of the program. It runs again in two places: ``graphs/verify.py`` runs it
+    with placeholders, to make its graph, and ``rerun/check_inputs.py`` on fake tensors or copies, to see whether a
+    graph holds for other inputs. Whatever that Python does besides computing has happened once and must not happen
+    twice: a counter must not count two, a line must not be printed again, a list must not keep a placeholder::
+
+        with sandboxed(model, arguments) as sandbox:
+            snapshot = sandbox.snapshot()
+            if snapshot.cannot_restore:
+                ...  # the reason why the model must not run again
+            result = sandbox.run(forward, x)
+
+    **Around everything**, from ``with`` to its end:
+
+    1. *The garbage collector is off* (``paused.gc_paused``). A finalizer that ran meanwhile could not be told from the
+       body, and the files it removes would be refused.
+    2. *Recordings do not see this thread* (``observers.hidden_from_recordings``). Only observers that register within
+       the sandbox see the calls of modules that run in it. Recordings in other threads go on.
+    3. *The snapshot is restored at the end* (``snapshot.Snapshot.restore``): generators, and objects if they differ
+       still. An interrupt (Ctrl-C) may come while it is restored, therefore it is restored twice.
+
+    **Around each** :meth:`Sandbox.run`, from the outside to the inside:
+
+    4. *Other threads wait* (``paused.threads_paused``), if the program has any: their writes are to stay.
+    5. *Objects and settings are restored* (``snapshot.Snapshot.restoring``). Objects are those that the walk from the
+       model finds (``reachable``): attributes, containers, closures, globals of the program, patched functions of
+       libraries. An object whose state cannot be restored, such as an open file, has a blocker in its place
+       (``stateful_objects``). Settings are those of ``global_settings``.
+    6. *Effects outside the process are blocked* (``side_effects.side_effects_blocked``). Functions that print, warn or
+       wait do nothing in this thread; functions that write files, start threads or change settings of torch raise
+       ``CannotTrace``, with the reason that the user reads.
+    7. *Context variables are a copy* (``contextvars``): a variable that the body sets is not set for the program.
+
+    The order matters. Threads must wait before the snapshot is brought up to date, and no longer than until objects
+    are restored. Blocking is innermost, because restoring uses functions that it blocks.
+
+    ``ambient_state`` and ``rng.RngWatch`` belong to this room but not to the sandbox: they watch what the body does
+    between two operations, and the tracer asks them at each operation.
+
+    ``extra_roots`` are objects that the program passes to the bodies, such as caches and callbacks.
+    """
+    sandbox = Sandbox(model, extra_roots)
+    with gc_paused(), hidden_from_recordings():
+        try:
+            yield sandbox
+        finally:
+            try:
+                sandbox.restore()
+            finally:
+                sandbox.restore()  # what an interrupt left undone the first time
+
+
+class Sandbox:
+    """One snapshot, and runs that leave nothing else than it holds; made by :func:`sandboxed`."""
+
+    def __init__(self, model: nn.Module, extra_roots: Iterable[Any] = ()) -> None:
+        self._model = model
+        self._extra_roots = extra_roots
+        self._snapshot: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of the model; it is taken by the first call, with all patches in place that are to stay.
+
+        All runs in one sandbox share it, as it takes long for a large model.
+        """
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._model, self._extra_roots)
+        return self._snapshot
+
+    def run(self, function: Callable[..., _R], *args: Any, restoring: bool = True) -> _R:
+        """Return ``function(*args)``, run without side effects. Raises what it raises.
+
+        ``restoring=False`` leaves out the snapshot (4 and 5 above): for code that is known to write to nothing.
+        """
+        with self.snapshot().restoring() if restoring else contextlib.nullcontext(), side_effects_blocked():
+            return contextvars.copy_context().run(function, *args)
+
+    def is_changed_for(self, module: nn.Module) -> bool:
+        """Inside a run: would a call of this module find something else now than before the run?"""
+        return self._snapshot is not None and self._snapshot.is_changed_for(module)
+
+    def restore(self) -> None:
+        """Restore everything now; the end of the block does it otherwise."""
+        if self._snapshot is not None:
+            self._snapshot.restore()
+            self._snapshot = None
