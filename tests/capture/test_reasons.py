@@ -1,7 +1,7 @@
-"""Every reason that users read stands in ``capture/reasons.py``, and the page about it has each with an example.
+"""Every reason that users read is in ``capture/reasons.py``, and the page about statuses has an example of each.
 
-The examples are the page's own blocks, which ``test_docs`` runs: what they print is what comes out. Here is looked
-whether each reason is among them.
+``test_docs`` runs the examples of the page and compares what they print. The tests here check that no reason is
+missing on the page, and that no other file words one.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [path for path in sorted((ROOT / "src" / "fxdebug").rglob("*.py")) if path.name != "reasons.py"]
 PAGE = (ROOT / "docs" / "what-a-status-means.md").read_text(encoding="utf-8")
 
-# No program brings these about on one CPU: where else they are seen, or why nobody sees them.
+# Reasons that no program on one CPU produces: where they are tested instead, or why nobody sees them.
 WITHOUT_EXAMPLE = {
     "communicates": "it takes a process group: below",
     "not-explained": "a failure of ours: test_fitting makes one",
-    "nothing-noted": "a failure of ours: every call that begins has its notes",
-    "runs-compiled-unnoted": "a failure of ours, in noting what compiled code returned",
+    "nothing-noted": "a failure of ours: every call that begins has a tape",
+    "runs-compiled-unnoted": "a failure of ours, in recording what compiled code returned",
     "version-lacks": "needs a torch without that part; tests/capture/torch_state/test_internals.py runs without each",
     "graph-differs": "a failure of ours: the trace was checked step by step before",
     "earlier-state-lost": "a failure of ours: what cannot be copied is call-unnoted before",
-    "other-calls": "looked at after the steps were compared, which tell first (call-runs-other)",
-    "other-module": "looked at after the steps were compared, which tell first (call-runs-other)",
-    "call-given-other": "looked at after the steps were compared, which tell first (call-runs-other)",
+    "other-calls": "checked after the steps are compared, which differ first (call-runs-other)",
+    "other-module": "checked after the steps are compared, which differ first (call-runs-other)",
+    "call-given-other": "checked after the steps are compared, which differ first (call-runs-other)",
 }
 
 
 def pattern_of(reason: Reason) -> re.Pattern[str]:
-    """What the text of a reason looks like, whatever its parts are."""
+    """Return a pattern for the text of a reason, with anything for its parts."""
     pieces = [
         re.escape(text) + ("" if part is None else ".*") for text, part, _, _ in string.Formatter().parse(reason.text)
     ]
@@ -53,8 +53,8 @@ def parts_of(reason: Reason) -> set[str]:
     return {part for _, part, _, _ in string.Formatter().parse(reason.text) if part is not None}
 
 
-def shown() -> dict[str, str]:
-    """What the page's examples print, by reason."""
+def examples() -> dict[str, str]:
+    """Return what the examples on the page print, by reason."""
     outputs = re.findall(r"^```text\n(.*?)^```$", PAGE.partition("\n## Every reason\n")[2], re.MULTILINE | re.DOTALL)
     lines = [re.fullmatch(r"([a-z-]+): (.*)", line) for output in outputs for line in output.splitlines()]
     assert all(lines)
@@ -64,7 +64,7 @@ def shown() -> dict[str, str]:
 # The list ----------------------------------------------------------------------------------------
 
 
-def test_a_reason_is_called_by_its_key_and_none_stands_twice() -> None:
+def test_a_reason_is_named_after_its_key_and_no_two_have_the_same_text() -> None:
     named = {name: thing for name, thing in vars(reasons).items() if isinstance(thing, Reason)}
     assert {name: reason.key for name, reason in named.items()} == {
         name: name.lower().replace("_", "-") for name in named
@@ -72,7 +72,7 @@ def test_a_reason_is_called_by_its_key_and_none_stands_twice() -> None:
     assert len({reason.text for reason in named.values()}) == len(named) == len(REASONS)
 
 
-def test_the_list_is_read_without_torch() -> None:
+def test_reasons_are_imported_without_torch() -> None:
     source = "import sys, fxdebug.capture.reasons; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
@@ -87,14 +87,14 @@ def test_the_page_has_each_reason_with_its_text_and_its_meaning(key: str) -> Non
     assert row[0] == REASONS[key].text and len(row[1]) > 3
 
 
-def test_the_page_has_no_row_for_what_is_no_reason() -> None:
+def test_the_page_has_no_row_for_a_reason_that_does_not_exist() -> None:
     assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE.partition("\n## Every reason\n")[2], re.MULTILINE)) == set(
         REASONS
     )
 
 
-def test_an_example_on_the_page_produces_each_reason() -> None:
-    found = shown()
+def test_each_reason_is_produced_by_an_example_on_the_page() -> None:
+    found = examples()
     assert set(found) == set(REASONS) - set(WITHOUT_EXAMPLE)
     for key, line in found.items():
         reason = REASONS[key]
@@ -120,13 +120,13 @@ def test_a_body_that_waits_for_other_processes_is_recorded() -> None:
 
 # The sources -------------------------------------------------------------------------------------
 
-TAKE_REASONS = {"Mismatch", "Refused", "at", "not_again", "_refuse", "_OutOfReach", "unnoted", "Words"}
-HOLD_REASONS = {"hazard", "suspended", "why_not", "only_here", "altered", "problem"}
-MAY_MAKE_WORDS = {"source.py"}  # a reason and the line it is about
+TAKE_REASONS = {"CannotTrace", "GuardFailed", "at", "not_again", "_refuse", "_Blocker", "unnoted", "Words"}
+HOLD_REASONS = {"hazard", "suspended", "cannot_restore", "only_here", "change_around_call", "problem"}
+MAY_MAKE_WORDS = {"source_line.py"}  # a reason and the line it is about
 
 
 def texts_in(node: ast.AST) -> list[str]:
-    """The texts in an expression that are no parts of a reason."""
+    """Return the texts in an expression that do not fill in a part of a reason."""
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -139,14 +139,14 @@ def texts_in(node: ast.AST) -> list[str]:
     return [text for inner in inside for text in texts_in(inner)]
 
 
-def reasons_given(tree: ast.AST) -> Iterator[tuple[int, ast.AST]]:
-    """Every expression in the place of a reason, with its line."""
+def reasons_in(tree: ast.AST) -> Iterator[tuple[int, ast.AST]]:
+    """Yield each expression that stands where a reason is expected, with its line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in TAKE_REASONS:
                 yield from ((node.lineno, argument) for argument in node.args)
-            if name == "Explained":
+            if name == "VerifiedCall":
                 yield from ((node.lineno, argument) for argument in node.args[2:3])
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -156,21 +156,28 @@ def reasons_given(tree: ast.AST) -> Iterator[tuple[int, ast.AST]]:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in SOURCES if path.parent.name == "capture"], ids=lambda path: path.name
+    "path", [path for path in SOURCES if "capture" in path.parts], ids=lambda path: f"{path.parent.name}/{path.name}"
 )
 def test_no_other_file_words_a_reason(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    given = [(line, texts_in(node)) for line, node in reasons_given(tree)]
-    assert [each for each in given if each[1]] == [] or path.name in MAY_MAKE_WORDS
+    worded = [(line, texts_in(node)) for line, node in reasons_in(tree)]
+    assert [each for each in worded if each[1]] == [] or path.name in MAY_MAKE_WORDS
 
 
-def test_the_check_sees_a_reason_that_is_worded_elsewhere() -> None:
-    tree = ast.parse('raise Mismatch(f"it does {this}")\nbody.hazard = body.hazard or "that"\nat(reasons.A(b="c"), d)')
-    found = sorted(text for _, node in reasons_given(tree) for text in texts_in(node))
+def test_the_check_looks_for_names_that_exist() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    assert [name for name in sorted(TAKE_REASONS | HOLD_REASONS) if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_check_finds_a_reason_that_is_worded_elsewhere() -> None:
+    tree = ast.parse(
+        'raise CannotTrace(f"it does {this}")\nbody.hazard = body.hazard or "that"\nat(reasons.A(b="c"), d)'
+    )
+    found = sorted(text for _, node in reasons_in(tree) for text in texts_in(node))
     assert found == ["'that'", "f'it does {this}'"]
 
 
-def test_each_reason_is_given_its_parts_and_is_used() -> None:
+def test_each_reason_is_used_and_gets_exactly_its_parts() -> None:
     used: set[str] = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

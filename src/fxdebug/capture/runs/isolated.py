@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.torch_state.mode_stack import makes_no_difference
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.comparison.measures import Meter
@@ -223,7 +222,7 @@ def as_they_were(*models: nn.Module) -> Iterator[Callable[[], None]]:
     They are put back at the end, too. What an attribute holds (a list that grows) is not looked into.
     """
     modules = {id(module): module for model in models for module in model.modules()}.values()
-    states = _random_states()
+    generators = RngSnapshot()
     attributes = [(module, type(module), _attributes(module)) for module in modules]
     buffers = [
         (module._buffers, name, buffer, buffer.detach().clone())
@@ -233,8 +232,7 @@ def as_they_were(*models: nn.Module) -> Iterator[Callable[[], None]]:
     ]
 
     def again() -> None:
-        for put, state in states:
-            put(state)
+        generators.restore()
         for module, kind, before in attributes:
             if type(module) is kind:  # a lazy module becomes another one once and for all
                 now = vars(module)
@@ -259,19 +257,6 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 def _attributes(module: nn.Module) -> dict[str, Any]:
     """What a module's own code keeps on it, besides parameters, buffers, modules and hooks."""
     return {name: held for name, held in vars(module).items() if name not in _OF_TORCH}
-
-
-def _random_states() -> list[tuple[Callable[[Any], Any], Any]]:
-    found: list[tuple[Callable[[Any], Any], Any]] = [
-        (torch.set_rng_state, torch.get_rng_state()),
-        (random.setstate, random.getstate()),
-    ]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        found.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        found.append((numpy.random.set_state, numpy.random.get_state()))
-    return found
 
 
 def copied(inputs: Any) -> Any:
