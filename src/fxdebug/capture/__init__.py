@@ -1,1 +1,8 @@
-"""Running user code: nothing outside this folder calls a model."""
+"""Run user code and record it: nothing outside this folder calls a model.
+
+The rooms, in the order in which they may import one another: ``reasons`` (texts that users read), ``torch_state`` (what
+torch keeps per thread or process), ``hooks`` (patches), ``replay`` (run a forward again without side effects),
+``tensors`` (identity, description and statistics of tensors), ``tape`` (operations of one call), ``recorder`` (calls of
+a run), ``graphs`` (from tapes to graphs), ``rerun`` (graphs on other inputs), ``probes`` (other observers), ``runs``
+(the ways to run a model).
+"""

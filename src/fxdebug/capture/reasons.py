@@ -1,8 +1,8 @@
 """Every reason that users read: why a call is ``recorded`` or ``opaque``, and why ``call.fx`` refuses.
 
-A reason is a text with named parts. The rest of the package names it here and fills in the parts
-(``reasons.RAISED(error="ValueError")``); no text of this kind stands anywhere else. Where a line of the user's source
-is known, it follows in brackets. ``docs/what-a-status-means.md`` has, for each, its meaning and an example.
+A reason is a text with named parts. Other files fill in the parts (``reasons.RAISED(error="ValueError")``) and word no
+reason themselves; a test sees to it. Where a line of the user's source is known, it follows in brackets.
+``docs/what-a-status-means.md`` explains each reason, with an example that produces it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Literal, NewType, TypeAlias
 
 Words = NewType("Words", str)
-"""The text of a reason with its parts filled in. Only this file makes one, which mypy sees to."""
+"""Text of a reason with its parts filled in. A type of its own, so that mypy refuses any text not made here."""
 
 Where: TypeAlias = Literal["recorded", "opaque", "call.fx", "within", "assumption"]
-"""Where a reason is read: as that of a call with this status, in the error that ``call.fx`` raises, within another
-reason (which stands around it), or as an assumption of a verified graph (then an answer follows)."""
+"""Place where a user reads a reason: on a call with this status, in the error that ``call.fx`` raises, within the text
+of another reason, or as an assumption of a verified graph (the answer follows)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason: its name, which stays; its text, with ``{parts}`` in it; and where it is read.
+    """A reason: its name, its text with ``{parts}`` to fill in, and where users read it. Names never change.
 
     >>> RAISED(error="ValueError")
     'it raised ValueError'
@@ -31,19 +31,19 @@ class Reason:
     where: Where
 
     def __call__(self, **parts: object) -> Words:
-        """The text with its parts filled in."""
+        """Return the text with its parts filled in."""
         return Words(self.text.format_map(parts))
 
 
-NO_REASON = Words("")  # of a call that is verified without any assumption
+NO_REASON = Words("")  # on a call that is verified without any assumption
 
 
 def assumptions(guards: list[str]) -> Words:
-    """The first few assumptions of a verified graph."""
+    """Return the reason of a verified call: the first three guards of its graph."""
     return Words("; ".join(guards[:3]) + ("; …" if len(guards) > 3 else ""))
 
 
-# Opaque: nothing inside can be seen --------------------------------------------------------------
+# Opaque: nothing inside can be seen ---------------------------------------------------------------
 
 FUSED = Reason("fused", "{module} runs fused or compiled code that watching would switch off", "opaque")
 INSIDE_FUSED = Reason(
@@ -60,7 +60,7 @@ NOTHING_NOTED = Reason("nothing-noted", "no operation of it was noted", "opaque"
 NOT_EXPLAINED = Reason("not-explained", "it could not be explained ({error})", "opaque")
 
 
-# Recorded: what ran cannot be followed by operations alone ---------------------------------------
+# Recorded: what ran cannot be followed by operations alone ----------------------------------------
 
 CHANGED_UNSEEN = Reason("changed-unseen", "a tensor can be changed unseen through {function}", "recorded")
 FORWARD_AD = Reason("forward-ad", "it computes inside a level of torch.autograd.forward_ad", "recorded")
@@ -96,7 +96,7 @@ RESULT_UNNOTED = Reason("result-unnoted", "what it returned could not be noted (
 CALL_UNNOTED = Reason("call-unnoted", "it could not be noted ({error})", "recorded")
 
 
-# Recorded: its Python must not run again, as that could not be undone -----------------------------
+# Recorded: its Python must not run again, as it could not be undone -------------------------------
 
 KEPT_ELSEWHERE = Reason("kept-elsewhere", "the program keeps a tensor of it in a place of its own", "recorded")
 HOLDS_TOO_MUCH = Reason(
@@ -166,7 +166,7 @@ NESTS_TOO_DEEP = Reason("nests-too-deep", "the body nests too deep to run it aga
 RAISES_WITHOUT_DATA = Reason("raises-without-data", "run again without data, it raises {error}", "recorded")
 
 
-# Recorded: run again with symbols, it does something else ------------------------------------------
+# Recorded: run again with symbols, it does something else -----------------------------------------
 
 ENDS_EARLY = Reason("ends-early", "run again, it ends before {operation} ({reached} of {count} operations)", "recorded")
 RUNS_ON = Reason("runs-on", "run again, it goes on with {operation} after all that ran", "recorded")
@@ -184,7 +184,7 @@ VERSION_LACKS = Reason("version-lacks", "it cannot be run again on this version:
 GRAPH_DIFFERS = Reason("graph-differs", "its graph does not match what ran", "recorded")
 
 
-# What differs: within one of these.
+# Differences, which are part of the text of one of the reasons above:
 OTHER_TENSOR = Reason("other-tensor", "another tensor is passed", "within")
 NEW_TENSOR = Reason(
     "new-tensor",
@@ -201,13 +201,13 @@ OTHER_KIND = Reason("other-kind", "a {kind} stands where {then} was", "within")
 OTHER_OBJECT = Reason("other-object", "another {kind} is passed", "within")
 
 
-# Verified, on the assumption that ... is ... -------------------------------------------------------
+# Verified: what was assumed. The answer follows, as in "bool() of a tensor is True" ---------------
 
 VALUE_ASKED = Reason("value-asked", "{function}() of a tensor", "assumption")
 GRADIENT_ASKED = Reason("gradient-asked", "requires_grad", "assumption")
 
 
-# call.fx refuses: there is nothing to run -----------------------------------------------------------
+# call.fx refuses: there is nothing to run ---------------------------------------------------------
 
 ONLY_SHOWN = Reason("only-shown", "the graph of {call} is {status} and can only be shown", "call.fx")
 ONLY_SHOWN_BECAUSE = Reason(
@@ -217,7 +217,7 @@ FITS_NO_MORE = Reason("fits-no-more", "the graph of {call} does not fit its modu
 HOLDS_NOT = Reason("holds-not", "the graph of {call} does not hold here: {reason}", "call.fx")
 
 
-# call.fx refuses: the body does more than its graph -------------------------------------------------
+# call.fx refuses: the body does more than its graph -----------------------------------------------
 
 CHANGES_WHAT_LASTS = Reason(
     "changes-what-lasts",
@@ -254,7 +254,7 @@ RAN_UNDER_CALLERS_MODE = Reason("ran-under-callers-mode", "it ran under a mode o
 RAN_OTHER_FORWARD = Reason("ran-other-forward", "{module} ran another forward than it has", "call.fx")
 
 
-# call.fx refuses: it is given something of another kind ---------------------------------------------
+# call.fx refuses: the arguments are of another kind -----------------------------------------------
 
 TENSOR_EXPECTED = Reason("tensor-expected", "a tensor is expected where {given} was passed", "call.fx")
 SAME_TENSOR_EXPECTED = Reason(
@@ -268,7 +268,7 @@ HOLDS_FOR = Reason("holds-for", "it holds for the argument {expected}, not for {
 MADE_WITH = Reason("made-with", "it was made with a {kind} where a {given} is given", "call.fx")
 
 
-# call.fx refuses: for these inputs, the body does something else ------------------------------------
+# call.fx refuses: for these inputs, the body does something else ----------------------------------
 
 OTHER_ANSWER = Reason("other-answer", "the graph was made where {assumption}; here it is {answer}", "call.fx")
 ARRANGED_OTHERWISE = Reason(
@@ -287,11 +287,11 @@ RAISES = Reason("raises", "an operation raises {error}", "call.fx")
 NOT_CHECKED = Reason("not-checked", "it cannot be checked for these inputs ({error})", "call.fx")
 
 REASONS = {reason.key: reason for reason in list(globals().values()) if isinstance(reason, Reason)}
-"""All of them, by key."""
+"""All reasons, by key."""
 
 
 class CannotTrace(Exception):
-    """The symbolic trace is not what ran: ``reason`` says how."""
+    """Raised to end the re-execution of a body, as it cannot be traced or does something else: ``reason`` says why."""
 
     def __init__(self, reason: Words) -> None:
         super().__init__(reason)
