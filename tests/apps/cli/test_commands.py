@@ -116,7 +116,7 @@ def test_every_command_has_help_that_fits_into_80_columns(name, capsys):
 
 def test_help_and_looking_at_runs_load_no_torch(run):
     script = (
-        "import sys; from fxdebug.apps import cli\n"
+        "import sys; from fxdebug.apps.cli import main as cli\n"
         "try: cli.main(['--help'])\n"
         "except SystemExit: pass\n"
         "slow = [name for name in ('torch', 'numpy', 'rich', 'networkx') if name in sys.modules]\n"
