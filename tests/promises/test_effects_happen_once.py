@@ -368,29 +368,6 @@ def test_a_body_is_not_run_again_where_more_is_held_than_could_be_put_back(monke
     assert len(rows) == 1
 
 
-class Remembering(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-
-    @functools.lru_cache  # noqa: B019
-    def scales(self, size: int) -> list[nn.Module]:
-        return [self.linear] * size
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.scales(2)[0](x)
-
-
-def test_other_models_that_a_method_remembers_are_no_part_of_this_one() -> None:
-    models = [Remembering() for _ in range(20)]
-    for model in models:
-        model(torch.ones(2, 3))
-    found = reachable.ReachableObjects(models[-1])
-    assert [held for held in found.dicts if held is models[-1].linear.__dict__]
-    assert not [held for held in found.dicts for other in models[:-1] if held is other.linear.__dict__]
-    assert [call.status for call in fx_debug(models[-1], torch.ones(2, 3)).calls] == ["verified", "verified"]
-
-
 def test_a_function_of_torch_s_that_the_program_replaced_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted, linear = [0], torch.nn.functional.linear
 

@@ -1,4 +1,4 @@
-"""What a body changes around an operation or a call and puts back: no graph has it, so none is run as if it had."""
+"""Settings that a body changes around an operation or a call: no graph has them, so none is run as if it had."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEMPERATURE = contextvars.ContextVar("temperature", default=1.0)
 
 
 class Layer(nn.Module):
-    """Everything that one of the tests changes has a say in it."""
+    """Computes something else with each of the changes that the tests make."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Around(nn.Module):
 
 
 @pytest.mark.parametrize("what", AROUND)
-def test_a_graph_refuses_where_its_python_changes_what_a_call_finds_and_puts_it_back(what: str) -> None:
+def test_a_graph_refuses_to_run_where_its_body_changes_something_around_a_call(what: str) -> None:
     block, reason = AROUND[what]
     trace = traced(Around(block))
     assert trace.root.status == "verified", trace.root.reason
@@ -129,12 +129,12 @@ class PatchesByHand(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gelu, F.gelu = F.gelu, twice
         y = self.layer(x)
-        leaf = x.is_leaf  # what a stand-in cannot say: here the trace of this body ends
+        leaf = x.is_leaf  # a placeholder does not have it: here the trace of this body ends
         F.gelu = gelu
         return y + leaf
 
 
-def test_a_function_of_torch_that_a_body_replaced_is_back_when_its_trace_ends_in_the_middle() -> None:
+def test_a_patched_function_of_torch_is_restored_when_the_trace_ends_in_the_middle() -> None:
     gelu = F.gelu
     try:
         assert traced(PatchesByHand()).root.status == "recorded"
@@ -168,14 +168,14 @@ def test_operations_and_calls_under_a_dispatch_mode_of_the_body_are_recorded() -
     ]
 
 
-def test_a_dispatch_mode_around_the_whole_run_is_nobodys_business() -> None:
+def test_a_dispatch_mode_around_the_whole_run_changes_no_status() -> None:
     with Rounds():
         trace = traced(Around(warmer))
     assert {call.status for call in trace.find("layer.linear")} == {"verified"}
 
 
 class PatchedFromAfar(nn.Module):
-    """Neither that a function of torch is replaced nor that the child uses it is to be seen in the program's code."""
+    """Patches a function of torch for a call, in a way that cannot be seen in the code of the program."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,14 +191,14 @@ class PatchedFromAfar(nn.Module):
             places[name] = kept
 
 
-def test_a_graph_refuses_where_the_calls_in_it_do_something_else_for_whatever_reason() -> None:
+def test_a_graph_refuses_to_run_where_a_call_in_it_computes_something_else_for_a_hidden_reason() -> None:
     trace = traced(PatchedFromAfar())
     assert trace.root.status == "verified", trace.root.reason
     for rows in (3, 5):
         assert refusal(trace, rows).startswith("GELU in it does something else than alone at test_ambient_state.py:")
 
 
-def test_a_body_that_does_nothing_around_its_calls_says_nothing_for_one_that_does() -> None:
+def test_the_graph_of_one_body_is_not_reused_for_a_body_that_changes_something_around_its_call() -> None:
     assert traced(Around(nullcontext)).root.fx(torch.randn(5, 8)).shape == (5, 8)
     assert refusal(traced(Around(warmer)), 3) == AROUND["context variable"][1]
 
@@ -210,7 +210,7 @@ def test_a_body_that_does_nothing_around_its_calls_says_nothing_for_one_that_doe
         ("method of a class of torch", "Linear ran another forward than it has"),
     ],
 )
-def test_a_graph_refuses_where_its_caller_saw_to_it_that_calls_in_it_did_something_else(what: str, reason: str) -> None:
+def test_a_graph_refuses_to_run_where_its_caller_changed_what_the_calls_in_it_compute(what: str, reason: str) -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
             super().__init__()

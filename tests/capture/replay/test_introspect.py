@@ -1,4 +1,4 @@
-"""Models in packages that were installed, wherever that is: libraries, and programs with a state of their own."""
+"""Models in installed packages: they count as libraries, and their own state is restored all the same."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def models(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     is_library.cache_clear()
 
 
-def test_what_is_installed_is_a_library(models: ModuleType) -> None:
+def test_an_installed_package_is_a_library(models: ModuleType) -> None:
     assert is_library(models.__name__) and is_library("torch") and is_library("json")
     assert not is_library(__name__)
 
 
-def test_the_state_of_a_model_that_was_installed_changes_once(models: ModuleType) -> None:
+def test_the_state_of_an_installed_model_changes_once(models: ModuleType) -> None:
     trace = fx_debug(models.Scaled(), torch.ones(2))
     assert trace.root.status == "verified"
     assert (models.STEPS, models.Scaled.calls, len(models.SEEN)) == (1, 1, 1)
 
 
-def test_the_next_call_of_a_model_that_counts_its_calls_is_the_second(models: ModuleType) -> None:
+def test_an_installed_model_that_counts_its_calls_has_counted_one(models: ModuleType) -> None:
     model = models.WarmUp()
     trace = fx_debug(model, torch.ones(2))
     assert trace.root.status == "recorded"

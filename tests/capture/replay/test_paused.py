@@ -1,4 +1,4 @@
-"""What other threads and finalizers of the program do while a run is explained stays done."""
+"""Writes of other threads and of finalizers stay, also while bodies are re-executed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ written: list[int] = []
 
 
 class Noting(nn.Module):
-    """Its forward can reach a list that another thread writes to."""
+    """Has a forward that can reach a list to which another thread writes."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Noting(nn.Module):
         return x if self.below is None else self.below(x)
 
 
-def test_what_another_thread_writes_while_bodies_are_run_again_is_not_taken_back() -> None:
+def test_writes_of_another_thread_stay_while_bodies_are_re_executed() -> None:
     stop = threading.Event()
     made = 0
 
@@ -59,10 +59,12 @@ def test_what_another_thread_writes_while_bodies_are_run_again_is_not_taken_back
         worker.join()
     assert made > 20
     missing = sorted(set(range(made)) - set(written))
-    assert len(missing) <= made // 20, f"{len(missing)} of {made} entries are gone"  # written at the very moment
+    assert len(missing) <= made // 20, (
+        f"{len(missing)} of {made} entries are gone"
+    )  # some are written while a body runs
 
 
-def test_the_interval_at_which_threads_change_is_put_back() -> None:
+def test_the_switch_interval_is_restored() -> None:
     before = sys.getswitchinterval()
     first, second = threads_paused(), threads_paused()
     first.__enter__()
@@ -78,7 +80,7 @@ def test_the_interval_at_which_threads_change_is_put_back() -> None:
 
 
 @pytest.mark.parametrize("block", [threads_paused, gc_paused])
-def test_garbage_is_not_collected_while_a_body_is_run_again(block: type[contextlib.AbstractContextManager]) -> None:
+def test_the_garbage_collector_is_off_inside_the_block(block: type[contextlib.AbstractContextManager]) -> None:
     assert gc.isenabled()
     with block():
         with block():
@@ -98,7 +100,7 @@ freed: list[str] = []
 
 
 class Lettered(nn.Module):
-    """Makes so many objects, or asks for it, that Python looks for garbage while its forward runs."""
+    """Makes the garbage collector run during its forward, by many objects or by asking for it."""
 
     def __init__(self, asks: bool) -> None:
         super().__init__()
@@ -125,7 +127,7 @@ def collected_within_a_body() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_a_finalizer_of_the_program_does_its_work_whenever_garbage_is_found(asks: bool, tmp_path: Path) -> None:
+def test_finalizers_of_the_program_run_once_and_their_effects_stay(asks: bool, tmp_path: Path) -> None:
     class Ring:
         def __init__(self) -> None:
             self.itself = self
@@ -152,7 +154,7 @@ def test_a_finalizer_of_the_program_does_its_work_whenever_garbage_is_found(asks
     assert not any(file.exists() for file in files)
 
 
-def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
+def test_a_switch_interval_that_the_program_sets_in_the_block_stays() -> None:
     before = sys.getswitchinterval()
     try:
         with threads_paused():
@@ -162,23 +164,8 @@ def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
         sys.setswitchinterval(before)
 
 
-def test_runs_in_other_threads_are_no_part_of_what_a_model_can_reach() -> None:
-    from fxdebug.capture.replay.reachable import ReachableObjects
-
-    found: list[set[str]] = []
-
-    class Looking(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            reach = ReachableObjects(self)
-            found.append({type(thing).__module__.partition(".")[0] for thing in (*reach.stateful, *reach.slotted)})
-            return super().forward(x)
-
-    fx_debug(Looking(2, 2), torch.ones(1, 2), graph=False)
-    assert found and all("fxdebug" not in homes for homes in found)
-
-
 @pytest.mark.parametrize("kind", ["tqdm", "a thread of the program's"])
-def test_only_threads_that_may_run_the_program_s_code_count(kind: str) -> None:
+def test_only_threads_that_may_run_code_of_the_program_count(kind: str) -> None:
     from tqdm._monitor import TMonitor
     from tqdm.std import TqdmDefaultWriteLock, tqdm
 

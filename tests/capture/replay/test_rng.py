@@ -1,4 +1,4 @@
-"""Random numbers that a forward draws, seeds or puts back are drawn as often as without explaining."""
+"""Generators stand where the run has left them, whatever a forward draws, seeds or restores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from support.watched import VERIFIED, Layer, saw
 
 
-def test_random_numbers_of_every_generator_go_on_as_if_nothing_had_been() -> None:
+def test_every_generator_goes_on_from_where_the_run_has_left_it() -> None:
     class Draws(Layer):
         def setup(self) -> None:
             self.own = random.Random(3)
@@ -32,7 +32,7 @@ def test_random_numbers_of_every_generator_go_on_as_if_nothing_had_been() -> Non
     assert saw(Draws, outside=states, not_alone=("#0",)) == VERIFIED  # the audit rewinds torch's own generator only
 
 
-def test_a_python_random_number_in_the_result_gives_a_recorded_graph() -> None:
+def test_a_random_number_of_python_in_the_result_gives_a_recorded_graph() -> None:
     class Draws(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.l(x) * random.random()
@@ -42,7 +42,7 @@ def test_a_python_random_number_in_the_result_gives_a_recorded_graph() -> None:
     assert words.startswith("the constant 0.") and words.endswith(" was, in mul")
 
 
-def test_a_seed_that_a_forward_sets_is_not_set_again() -> None:
+def test_a_forward_that_sets_a_seed_is_recorded_and_sets_it_once() -> None:
     class Seeds(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             torch.manual_seed(3)
@@ -55,7 +55,7 @@ def test_a_seed_that_a_forward_sets_is_not_set_again() -> None:
     )
 
 
-def test_a_random_state_that_a_forward_sets_and_puts_back_gives_a_recorded_graph() -> None:
+def test_a_forward_that_sets_and_restores_the_random_state_is_recorded() -> None:
     class Forks(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""What a forward does to the world outside happens once: files, threads, output, queues, caches."""
+"""Effects of a forward outside its model happen once: files, threads, output, queues, caches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.watched import VERIFIED, Layer, saw
 COUNT = 0
 
 
-def test_a_call_that_raises_and_is_caught_is_why_its_caller_is_not_explained() -> None:
+def test_a_body_that_catches_the_exception_of_a_call_is_recorded() -> None:
     class Tries(Layer):
         def setup(self) -> None:
             self.wrong = nn.Linear(5, 5)
@@ -49,7 +49,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-def test_an_lru_cache_computes_nothing_with_stand_ins() -> None:
+def test_an_lru_cache_keeps_no_result_of_placeholders() -> None:
     class Cached(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.l(x) * mask(x.shape[0])
@@ -59,7 +59,7 @@ def test_an_lru_cache_computes_nothing_with_stand_ins() -> None:
     assert (status, words) == ("recorded", "run again, it calls ones where mul ran")
 
 
-def test_an_lru_cache_with_a_tensor_as_its_key() -> None:
+def test_an_lru_cache_with_a_tensor_as_its_key_keeps_the_tensor_of_the_run() -> None:
     class Cached(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return doubled(self.l(x))
@@ -72,7 +72,7 @@ def test_an_lru_cache_with_a_tensor_as_its_key() -> None:
     "make", [lambda: itertools.count(1), lambda: iter([1, 2, 3, 4]), lambda: (i for i in range(1, 9))],
     ids=["count", "list iterator", "generator"],
 )  # fmt: skip
-def test_an_iterator_is_taken_from_once(make: Callable[[], Iterator[int]]) -> None:
+def test_a_body_takes_from_an_iterator_once(make: Callable[[], Iterator[int]]) -> None:
     class Takes(Layer):
         def setup(self) -> None:
             self.numbers = make()
@@ -88,7 +88,7 @@ def test_an_iterator_is_taken_from_once(make: Callable[[], Iterator[int]]) -> No
     assert next(model.numbers) == 2
 
 
-def test_a_queue_gives_and_takes_once() -> None:
+def test_a_body_takes_from_a_queue_once() -> None:
     class Queues(Layer):
         def setup(self) -> None:
             self.queue: queue.Queue[int] = queue.Queue()
@@ -153,7 +153,7 @@ def test_a_file_is_written_once(tmp_path: Any) -> None:
     assert saw(Writes, before=lambda: path.unlink(missing_ok=True), outside=lambda model: path.read_text()) == reason
 
 
-def test_a_file_that_is_held_open_is_written_to_once(tmp_path: Any) -> None:
+def test_a_file_that_was_opened_before_is_written_to_once(tmp_path: Any) -> None:
     path = tmp_path / "log.txt"
 
     class Writes(Layer):
@@ -171,7 +171,7 @@ def test_a_file_that_is_held_open_is_written_to_once(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("what", ["mkdir", "remove", "system", "Path.write_text"])
-def test_the_file_system_and_processes_are_acted_on_once(what: str, tmp_path: Any) -> None:
+def test_files_and_processes_are_changed_once(what: str, tmp_path: Any) -> None:
     (tmp_path / "there").write_text("x")
     acts: dict[str, Callable[[], Any]] = {
         "mkdir": lambda: os.mkdir(tmp_path / f"made{len(os.listdir(tmp_path))}"),
@@ -225,8 +225,8 @@ def test_a_thread_is_started_once() -> None:
     assert saw(Starts, before=started.clear, outside=lambda model: list(started)) == reason
 
 
-def test_a_library_that_is_imported_while_a_body_runs_again_is_imported_whole(tmp_path: Any) -> None:
-    """Python keeps what a library imported before it failed: the program could never import it again."""
+def test_a_library_is_imported_completely_even_if_its_import_is_refused_an_effect(tmp_path: Any) -> None:
+    """Python keeps modules that a library imported before it failed: the program could never import it again."""
     (tmp_path / "needs_a_folder.py").write_text("import os\nos.makedirs(os.path.dirname(__file__) + '/made')\n")
 
     class Imports(Layer):
@@ -248,7 +248,7 @@ def test_a_library_that_is_imported_while_a_body_runs_again_is_imported_whole(tm
         globals()["COUNT"] = 0
 
 
-def test_nobody_waits_twice() -> None:
+def test_a_sleep_happens_once() -> None:
     class Sleeps(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             time.sleep(0.3)
@@ -280,7 +280,7 @@ def test_a_callback_of_the_program_is_called_once() -> None:
     assert saw(Measured, outside=lambda model: list(model.meter.history))[0] == "verified"
 
 
-def test_an_exception_that_a_body_handles_is_handled_the_same_way() -> None:
+def test_a_body_that_handles_an_exception_of_its_own_has_a_graph() -> None:
     class Handles(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             try:
@@ -291,7 +291,7 @@ def test_an_exception_that_a_body_handles_is_handled_the_same_way() -> None:
     assert saw(Handles)[0] in ("verified", "recorded")
 
 
-def test_a_bare_except_in_a_body_cannot_hide_that_the_trace_went_wrong() -> None:
+def test_a_bare_except_in_a_body_cannot_hide_that_its_trace_has_ended() -> None:
     class Hides(Layer):
         def setup(self) -> None:
             self.numbers = iter(range(1, 9))

@@ -1,8 +1,8 @@
-"""Explaining a run runs bodies a second time: what their Python touches is touched once, as far as anyone can see.
+"""Objects that a body changes are changed once, although bodies run a second time.
 
-Each model does something whose repetition would show: in its objects, in the process, in the world.
-``watched`` holds result, state and random numbers against an untraced run and judges verified graphs;
-each test adds what is outside the modules, and says what the call's status and reason are.
+Each model does something whose repetition would show. ``watched`` compares output, state and random numbers with an
+untraced run, and checks verified graphs. Each test adds the state outside of the modules (``outside``), and the status
+and reason of the call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ OTHER_TENSOR = (
     "a tensor is passed that was not there when it ran: from outside, or made by no operation (from_numpy), in {}"
 )
 
-# Places that hold things ---------------------------------------------------------------------------------------------
-
 COUNT = 0
 
 LOG: list[Any] = []
@@ -37,7 +35,7 @@ TABLE: dict[Any, Any] = {}
 
 
 @pytest.fixture(autouse=True)
-def globals_as_they_were() -> Iterator[None]:
+def restored_globals() -> Iterator[None]:
     yield
     forget()
 
@@ -60,7 +58,7 @@ def test_a_global_counter_counts_once() -> None:
     assert saw(Counts, before=forget, outside=lambda model: COUNT) == VERIFIED
 
 
-def test_a_global_that_a_forward_makes_is_made_once() -> None:
+def test_a_global_that_a_forward_creates_is_created_once() -> None:
     class Makes(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             global MADE
@@ -70,7 +68,7 @@ def test_a_global_that_a_forward_makes_is_made_once() -> None:
     assert saw(Makes, before=forget, outside=lambda model: globals().get("MADE")) == VERIFIED
 
 
-def test_a_counter_that_is_used_gives_a_recorded_graph_as_its_second_run_computes_something_else() -> None:
+def test_a_body_that_computes_with_a_counter_is_recorded_as_its_second_run_differs() -> None:
     class Uses(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             global COUNT
@@ -90,7 +88,7 @@ def test_a_list_of_numbers_grows_once() -> None:
     assert saw(Appends, before=forget, outside=lambda model: list(LOG)) == VERIFIED
 
 
-def test_a_list_that_keeps_activations_keeps_those_of_the_run() -> None:
+def test_a_list_of_activations_has_those_of_the_run() -> None:
     class Appends(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.l(x)
@@ -100,7 +98,7 @@ def test_a_list_that_keeps_activations_keeps_those_of_the_run() -> None:
     assert saw(Appends, before=forget, outside=lambda model: list(LOG)) == VERIFIED
 
 
-def test_a_list_that_keeps_what_is_also_returned_keeps_the_returned_tensor() -> None:
+def test_a_list_of_outputs_has_the_tensors_that_were_returned() -> None:
     class Appends(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.l(x)
@@ -111,7 +109,7 @@ def test_a_list_that_keeps_what_is_also_returned_keeps_the_returned_tensor() -> 
     assert all(type(kept) is torch.Tensor for kept in LOG)
 
 
-def test_a_model_that_returns_what_it_was_given_keeps_nothing() -> None:
+def test_a_model_may_return_its_argument() -> None:
     class Returns(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.l(x)
@@ -120,7 +118,7 @@ def test_a_model_that_returns_what_it_was_given_keeps_nothing() -> None:
     assert saw(Returns) == VERIFIED
 
 
-def test_a_list_that_keeps_what_is_given_and_returned_keeps_that_tensor() -> None:
+def test_a_list_of_arguments_that_are_returned_has_those_tensors() -> None:
     class Appends(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             LOG.append(x)
@@ -131,7 +129,7 @@ def test_a_list_that_keeps_what_is_given_and_returned_keeps_that_tensor() -> Non
 
 
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict, weakref.WeakValueDictionary])
-def test_a_dict_that_keeps_activations_by_name(kind: Any) -> None:
+def test_a_dict_of_activations_has_those_of_the_run(kind: Any) -> None:
     table = kind()
 
     class Stores(Layer):
@@ -143,7 +141,7 @@ def test_a_dict_that_keeps_activations_by_name(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [set, collections.deque])
-def test_a_set_or_a_deque_that_keeps_activations(kind: Any) -> None:
+def test_a_set_or_a_deque_of_activations_has_those_of_the_run(kind: Any) -> None:
     kept = kind()
 
     class Stores(Layer):
@@ -155,7 +153,7 @@ def test_a_set_or_a_deque_that_keeps_activations(kind: Any) -> None:
     assert saw(Stores, before=kept.clear, outside=lambda model: list(kept)) == VERIFIED
 
 
-def test_a_list_that_is_known_by_a_method_of_it() -> None:
+def test_a_list_that_is_reached_through_its_append_method_has_the_tensors_of_the_run() -> None:
     kept: list[torch.Tensor] = []
     put = kept.append
 
@@ -168,7 +166,7 @@ def test_a_list_that_is_known_by_a_method_of_it() -> None:
     assert saw(Stores, before=kept.clear, outside=lambda model: list(kept)) == VERIFIED
 
 
-def test_a_place_that_cannot_be_found_from_the_model_keeps_the_tensors_of_the_run() -> None:
+def test_a_place_that_cannot_be_reached_from_the_model_keeps_the_tensors_of_the_run() -> None:
     variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default=None)
     context = contextvars.copy_context()  # made by C: nothing tells what is in it
 
@@ -184,8 +182,8 @@ def test_a_place_that_cannot_be_found_from_the_model_keeps_the_tensors_of_the_ru
     assert saw(Stores, before=before, outside=lambda model: [context[variable]]) == KEEPS
 
 
-def test_what_is_returned_or_given_is_kept_in_such_a_place_all_the_same() -> None:
-    """It is held by what is known, too: that it is alive tells nothing, only how many hold it does."""
+def test_outputs_and_arguments_may_be_kept_in_such_a_place_too() -> None:
+    """Other references to them are known: only the number of references tells that there is one more."""
     variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default=None)
     context = contextvars.copy_context()
 
@@ -207,7 +205,7 @@ def test_what_is_returned_or_given_is_kept_in_such_a_place_all_the_same() -> Non
         assert saw(kind, before=before, outside=lambda model: [context[variable]]) == KEEPS
 
 
-def test_a_closed_over_variable() -> None:
+def test_a_closure_variable_is_assigned_once() -> None:
     last: Any = None
 
     class Remembers(Layer):
@@ -219,7 +217,7 @@ def test_a_closed_over_variable() -> None:
     assert saw(Remembers, outside=lambda model: last) == VERIFIED
 
 
-def test_an_object_of_the_programs_own_with_slots() -> None:
+def test_the_slots_of_an_object_change_once() -> None:
     class Record:
         __slots__ = ("count", "last")
 
@@ -237,7 +235,7 @@ def test_an_object_of_the_programs_own_with_slots() -> None:
     assert saw(Remembers, outside=lambda model: model.record.count) == VERIFIED
 
 
-def test_a_class_attribute() -> None:
+def test_a_class_attribute_changes_once() -> None:
     class Remembers(Layer):
         calls = 0
 
@@ -254,7 +252,7 @@ def test_a_class_attribute() -> None:
 HERE = threading.local()
 
 
-def test_a_variable_of_a_thread() -> None:
+def test_a_thread_local_variable_changes_once() -> None:
     class Counts(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             HERE.count = getattr(HERE, "count", 0) + 1
@@ -268,7 +266,7 @@ def test_a_variable_of_a_thread() -> None:
     assert seen.not_verified() == {}
 
 
-def test_an_attribute_of_a_function() -> None:
+def test_an_attribute_of_a_function_changes_once() -> None:
     def counted(x: torch.Tensor) -> torch.Tensor:
         counted.calls = getattr(counted, "calls", 0) + 1  # type: ignore[attr-defined]
         return x * 2
@@ -280,7 +278,7 @@ def test_an_attribute_of_a_function() -> None:
     assert saw(Calls, before=lambda: vars(counted).clear(), outside=lambda model: dict(vars(counted))) == VERIFIED
 
 
-def test_a_mutable_default_argument() -> None:
+def test_a_mutable_default_argument_changes_once() -> None:
     class Defaults(Layer):
         def forward(self, x: torch.Tensor, seen: list[int] = []) -> torch.Tensor:  # noqa: B006
             seen.append(1)
@@ -290,7 +288,7 @@ def test_a_mutable_default_argument() -> None:
     assert saw(Defaults, before=defaults[0].clear, outside=lambda model: list(defaults[0])) == VERIFIED
 
 
-def test_an_attribute_of_the_module_that_counts() -> None:
+def test_an_attribute_of_the_module_changes_once() -> None:
     class Counts(Layer):
         def setup(self) -> None:
             self.calls = 0
@@ -302,7 +300,7 @@ def test_an_attribute_of_the_module_that_counts() -> None:
     assert saw(Counts, outside=lambda model: model.calls) == VERIFIED
 
 
-def test_a_buffer_that_is_assigned_anew() -> None:
+def test_a_body_that_assigns_a_new_buffer_is_recorded() -> None:
     class Counts(Layer):
         def setup(self) -> None:
             self.register_buffer("calls", torch.zeros(()))
@@ -328,7 +326,7 @@ def test_a_buffer_that_is_written_to_is_written_to_once() -> None:
     assert saw(Counts) == VERIFIED
 
 
-def test_a_module_that_is_registered_in_forward() -> None:
+def test_a_module_may_be_registered_in_a_forward() -> None:
     class Grows(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if not hasattr(self, "late"):
@@ -338,7 +336,7 @@ def test_a_module_that_is_registered_in_forward() -> None:
     assert saw(Grows, outside=lambda model: list(model._modules)) == VERIFIED
 
 
-def test_a_cache_that_is_filled_once_and_read_ever_after() -> None:
+def test_a_body_that_fills_a_cache_is_recorded_as_its_second_run_reads_it() -> None:
     class Caches(Layer):
         def setup(self) -> None:
             self.masks: dict[int, torch.Tensor] = {}
@@ -354,7 +352,7 @@ def test_a_cache_that_is_filled_once_and_read_ever_after() -> None:
     assert line == "return self.l(x) * self.masks[n]"
 
 
-def test_a_dataclass_that_a_child_fills_is_the_childs_hazard() -> None:
+def test_a_child_that_fills_a_dataclass_of_its_caller_is_recorded_and_the_caller_is_verified() -> None:
     @dataclasses.dataclass
     class Notes:
         found: dict[str, torch.Tensor]

@@ -1,4 +1,4 @@
-"""What computes where no tape hears of it happens once: not again when a body is explained or a graph is checked."""
+"""Computations that no tape sees happen once: not again when a body is verified or a graph is checked."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def reason_of(call: Any) -> str:
         ),
     ],
 )
-def test_what_is_written_where_no_mode_hears_of_it_is_written_once(kind: type[Counts], reason: str) -> None:
+def test_a_write_that_no_mode_sees_happens_once(kind: type[Counts], reason: str) -> None:
     model = kind()
     assert (traced(model).root.status, reason_of(traced(model).root)) == ("recorded", reason)
     assert model.counted() == (2, 2)
@@ -93,7 +93,7 @@ CHANGES = "its Python changes attributes or other objects that last, and a graph
 
 
 @pytest.mark.parametrize("kind", [InNumpy, OfItsOwnDraws])
-def test_a_graph_refuses_where_an_array_or_a_generator_of_the_program_goes_on(kind: type[Counts]) -> None:
+def test_a_graph_refuses_to_run_where_its_body_changes_an_array_or_a_generator(kind: type[Counts]) -> None:
     model = kind()
     trace = traced(model)
     state = model.counted(), model.draws.getstate()
@@ -104,7 +104,7 @@ def test_a_graph_refuses_where_an_array_or_a_generator_of_the_program_goes_on(ki
 
 
 @pytest.mark.parametrize("rows", [3, 5])
-def test_what_scripted_code_in_a_call_writes_to_is_written_to_once_where_the_graph_is_checked(rows: int) -> None:
+def test_scripted_code_in_a_call_writes_once_although_the_graph_is_checked(rows: int) -> None:
     model = Outer(InScriptedCode())
     trace, x = traced(model), torch.randn(rows, 4)
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_what_scripted_code_in_a_call_writes_to_is_written_to_once_where_the_gra
         assert torch.equal(found, model(x))
 
 
-def test_the_buffers_of_a_scripted_module_are_written_to_once_where_the_graph_is_checked() -> None:
+def test_a_scripted_module_writes_its_buffers_once_although_the_graph_is_checked() -> None:
     model = Outer(torch.jit.script(nn.BatchNorm1d(4)))
     norm: Any = model.inner
     trace, x = traced(model), torch.randn(5, 4)
@@ -136,7 +136,7 @@ class ByGlobals(nn.Module):
 
 
 @pytest.mark.parametrize(("name", "other"), [("SCALE", 3.0), ("SHIFT", torch.zeros(4))])
-def test_a_graph_refuses_when_a_variable_of_the_program_was_set_since(
+def test_a_graph_refuses_to_run_after_a_global_of_the_program_has_changed(
     name: str, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, x = traced(ByGlobals()).root.fx, torch.randn(3, 4)
