@@ -1,4 +1,4 @@
-"""Whatever modules pass around: no exception, no call missing, a note where something could not be measured."""
+"""Modules may pass anything to one another: no exception, no missing call, a note where a value cannot be measured."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Take(nn.Module):
 
 
 class Passing(nn.Module):
-    """One leaf makes it, the next is given it twice, the model returns it."""
+    """Has one leaf that makes an object and one that gets it twice, and returns the object."""
 
     def __init__(self, thing: Any) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ PATHS = ["", "emit", "take"]
 
 
 def passed(thing: Any, **options: Any) -> Trace:
-    """The trace of a model that passes ``thing`` on; the output is checked to be the very object."""
+    """Return the trace of a model that passes ``thing`` on, after a check that its output is that very object."""
     trace = fx_debug(Passing(thing), torch.ones(2), **options)
     assert trace.output is thing
     assert [call.path for call in trace.calls] == PATHS
@@ -73,7 +73,7 @@ class Tagged(torch.Tensor):
 
 
 class Hearing(torch.Tensor):
-    """Counts what it hears: only the model's own operations may be among it."""
+    """Counts the operations that it sees: only those of the model may be among them."""
 
     heard = 0
 
@@ -108,7 +108,7 @@ class Wrapping(torch.Tensor):
 
 
 class Rewrapping(Wrapping):
-    """Whatever is done with it is one of its kind."""
+    """Turns the result of every operation into one of its own class."""
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -207,7 +207,7 @@ class Slotted:
 
 
 class Raising:
-    """Everything one may ask of an object raises."""
+    """Raises whatever it is asked."""
 
     def __init__(self) -> None:
         object.__setattr__(self, "tensor", torch.ones(2))
@@ -240,7 +240,7 @@ class RaisingOnEverything(Raising):
 
 
 class BareException(BaseException):
-    """Not an ``Exception``: what a timeout of a test runner or a notebook's stop raises."""
+    """Not an ``Exception``: like a timeout of a test runner, or the stop button of a notebook."""
 
 
 class BadText(Exception):
@@ -385,7 +385,7 @@ def cyclic_object() -> Any:
 
 
 def doubling(levels: int = 60) -> list[Any]:
-    """Small in memory, and 2**levels long when one walks it."""
+    """Return a list that is small in memory and has 2**levels items when it is walked."""
     thing: list[Any] = [torch.ones(2)]
     for _ in range(levels):
         thing = [thing, thing]
@@ -393,7 +393,7 @@ def doubling(levels: int = 60) -> list[Any]:
 
 
 def woven_objects(width: int = 40) -> Any:
-    """Objects that all know each other: to look at every path through them takes for ever."""
+    """Return objects that all refer to each other: walking every path through them takes for ever."""
     crowd = [Properties() for _ in range(width)]
     for i, one in enumerate(crowd):
         for j, other in enumerate(crowd):
@@ -564,7 +564,7 @@ WITHOUT_NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", TENSORS)
-def test_every_tensor_is_a_value_with_numbers_or_a_note_that_says_why_not(kind: str) -> None:
+def test_every_tensor_is_a_value_with_statistics_or_a_note_that_says_why_not(kind: str) -> None:
     trace = passed(TENSORS[kind]())
     (value,) = trace.calls[1].outputs
     assert trace.calls[2].inputs[0] is trace.root.outputs[0] is value
@@ -587,7 +587,7 @@ def test_a_parameter_that_has_no_shape_yet_is_a_thing_with_a_note() -> None:
     assert call.notes[0].what.startswith("a UninitializedParameter was not recorded: RuntimeError: Can't access")
 
 
-def test_what_could_not_be_shown_is_said_where_it_was_met() -> None:
+def test_a_note_says_where_an_object_could_not_be_shown() -> None:
     said = {
         "everything raises": "the repr of a Raising raised RuntimeError: repr",
         "raises something unprintable": "the repr of a RaisesBadly raised BadText: (its text cannot be shown",
@@ -630,7 +630,7 @@ def test_containers_keep_their_kind_class_and_names() -> None:
     assert item(Output(a, {"s": b}))["scores"]["s"].shape == (2,)
 
 
-def test_plain_values_are_recorded_as_what_they_are() -> None:
+def test_plain_values_are_recorded_with_their_own_type() -> None:
     for thing in (None, True, 7, 2**600, 2.5, "text", b"\x00", 1 + 2j, -math.inf):
         found = item(thing)
         assert type(found) is type(thing) and found == thing
@@ -639,7 +639,7 @@ def test_plain_values_are_recorded_as_what_they_are() -> None:
     assert item(Whole(3)) == Thing("Whole", "3", item(Whole(3)).number)
 
 
-def test_one_object_met_twice_has_one_number_and_two_alike_have_two() -> None:
+def test_one_object_in_two_places_has_one_number_and_two_equal_objects_have_two() -> None:
     class Plain:
         pass
 
@@ -649,7 +649,7 @@ def test_one_object_met_twice_has_one_number_and_two_alike_have_two() -> None:
     assert first.text.endswith("Plain object at 0xXXXXXXXX>")
 
 
-def test_the_keys_1_and_one_as_text_are_two_and_so_are_two_nans(tmp_path: Path) -> None:
+def test_the_keys_1_and_text_1_stay_apart_and_so_do_two_nans(tmp_path: Path) -> None:
     thing = {1: "a", "1": "b", math.nan: "c", float("nan"): "d", True and 2: "e"}
     passed(thing, save=tmp_path)
     found = fxdebug.load(tmp_path).calls[1].outputs.item
@@ -658,7 +658,7 @@ def test_the_keys_1_and_one_as_text_are_two_and_so_are_two_nans(tmp_path: Path) 
     assert (found[1], found["1"], found[2]) == ("a", "b", "e")
 
 
-def test_a_cycle_ends_where_it_meets_itself() -> None:
+def test_a_cycle_ends_where_it_comes_back_to_itself() -> None:
     found = item(cyclic_list())
     assert found.items[1] == Thing("list", "<cycle: the list 1 up>")
     found = item(cyclic_dict())
@@ -666,7 +666,7 @@ def test_a_cycle_ends_where_it_meets_itself() -> None:
     assert found["self"].items[1].items[0] == Thing("dict", "<cycle: the dict 3 up>")
 
 
-def test_a_container_that_is_shared_many_times_is_recorded_up_to_a_limit_and_says_so() -> None:
+def test_a_container_that_is_shared_many_times_is_recorded_up_to_a_limit_with_a_note() -> None:
     trace = passed(doubling())
     assert any("items" in note.what for note in trace.calls[1].notes)
 
@@ -677,7 +677,7 @@ def test_a_generator_that_is_passed_on_is_not_consumed() -> None:
     assert list(made) == [0, 1, 2]
 
 
-def test_properties_are_not_run_and_what_is_passed_is_not_changed() -> None:
+def test_properties_are_not_run_and_passed_objects_are_not_changed() -> None:
     thing = Properties()
     before = dict(vars(thing))
     assert isinstance(item(thing), Group)
@@ -685,7 +685,7 @@ def test_properties_are_not_run_and_what_is_passed_is_not_changed() -> None:
     assert vars(thing) == before
 
 
-def test_a_subclass_does_not_hear_of_our_own_operations() -> None:
+def test_a_subclass_does_not_see_our_own_operations() -> None:
     hearing = torch.ones(2).as_subclass(Hearing)
     Hearing.heard = 0
     passed(hearing, values="tensors")
@@ -696,8 +696,8 @@ def test_a_subclass_does_not_hear_of_our_own_operations() -> None:
     assert trace.calls[1].outputs[0].type == "Wrapping"
 
 
-def test_only_what_python_itself_uses_to_stop_a_program_gets_through() -> None:
-    """A ``__repr__`` that is interrupted is the user's Ctrl-C, not a value that cannot be shown."""
+def test_only_exceptions_that_stop_a_program_get_through() -> None:
+    """An interrupt inside of a ``__repr__`` is the user's Ctrl-C, not a value that cannot be shown."""
 
     class Interrupted:
         def __repr__(self) -> str:
@@ -724,13 +724,13 @@ def test_values_that_modules_change_in_place_are_recorded_before_and_after() -> 
     assert before.storage == after.storage != new.storage
 
 
-def test_a_wrapper_whose_parts_are_wrappers_is_not_saved_and_the_rest_of_the_run_is(tmp_path: Path) -> None:
+def test_a_wrapper_of_wrappers_is_not_saved_and_the_rest_of_the_run_is(tmp_path: Path) -> None:
     trace = fx_debug(Emit(lambda: Rewrapping(torch.ones(2))), torch.ones(3), values="tensors", save=tmp_path)
     assert any("Rewrapping has no memory of its own" in note.what for note in trace.notes)
     assert torch.equal(fxdebug.load(tmp_path).tensor(trace.root.inputs[0]), torch.ones(3))
 
 
-def test_a_masked_tensor_warns_as_often_as_without_us() -> None:
+def test_a_masked_tensor_warns_as_often_as_without_tracing() -> None:
     from torch.masked import masked_tensor
 
     class Masks(nn.Module):

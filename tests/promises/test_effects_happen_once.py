@@ -1,4 +1,4 @@
-"""What a forward does besides computing happens once, also when its body is run again to explain it."""
+"""Side effects of a forward happen once, although its body runs a second time to verify its graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Count = Callable[[], Any]
 
 
 class Calls(nn.Module):
-    """Calls something before it computes."""
+    """Calls a function before it computes."""
 
     def __init__(self, call: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -327,13 +327,13 @@ def test_a_setting_is_changed_once(name: str) -> None:
         put_back(found)
 
 
-def test_what_is_printed_to_a_file_of_the_program_s_is_printed_once() -> None:
+def test_a_line_printed_to_a_file_of_the_program_is_printed_once() -> None:
     log = io.StringIO()
     trace = fx_debug(Calls(lambda: print("a line", file=log)), torch.ones(2, 3))
     assert trace.root.status == "verified" and log.getvalue() == "a line\n"
 
 
-def test_warnings_that_are_ignored_for_a_block_are_no_change() -> None:
+def test_warnings_ignored_for_a_block_are_no_lasting_change() -> None:
     def quietly() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -344,7 +344,7 @@ def test_warnings_that_are_ignored_for_a_block_are_no_change() -> None:
     assert trace.root.status == "verified" and warnings.filters == before
 
 
-def test_what_a_callback_does_that_a_body_is_given_happens_once() -> None:
+def test_a_callback_that_is_passed_to_a_body_has_its_effect_once() -> None:
     rows: list[int] = []
 
     def callback() -> None:
@@ -354,7 +354,7 @@ def test_what_a_callback_does_that_a_body_is_given_happens_once() -> None:
     assert len(rows) == 1 and trace.root.status == "verified" and len(rows) == 1
 
 
-def test_a_body_is_not_run_again_where_more_is_held_than_could_be_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_does_not_run_again_where_the_model_reaches_too_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reachable, "MAX_OBJECTS", 50)
     held = [[] for _ in range(100)]
     rows: list[int] = []
@@ -368,7 +368,7 @@ def test_a_body_is_not_run_again_where_more_is_held_than_could_be_put_back(monke
     assert len(rows) == 1
 
 
-def test_a_function_of_torch_s_that_the_program_replaced_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_torch_that_the_program_replaced_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted, linear = [0], torch.nn.functional.linear
 
     def counting(*args: Any, **kwargs: Any) -> Any:
@@ -382,7 +382,7 @@ def test_a_function_of_torch_s_that_the_program_replaced_is_called_once(monkeypa
 
 
 class Draws(nn.Module):
-    """It draws a random number of Python's, and then uses up what a trace is not to use up."""
+    """Draws a random number of Python, and then takes from an iterator, which ends its trace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -392,7 +392,7 @@ class Draws(nn.Module):
         return x + next(self.numbers) if random.random() < 2 else x
 
 
-def test_numbers_drawn_by_a_body_that_cannot_be_traced_are_not_those_of_the_next() -> None:
+def test_numbers_drawn_in_a_trace_that_ends_early_are_not_counted_for_the_next_body() -> None:
     x, second = torch.ones(1, 3), Calls(lambda: None)
     forget_patterns()
     trace = fx_debug(nn.Sequential(Draws(), second), x)

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of ours: everything is put back, and it is what the user gets."""
+"""Ctrl-C at any moment of our code: everything is restored, and the interrupt reaches the user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def model() -> nn.Module:
 
 
 def process() -> dict[str, Any]:
-    """What a run touches, besides the model."""
+    """Return the state outside of the model that a run changes."""
     return {
         "call": nn.Module._call_impl.__code__, "limit": sys.getrecursionlimit(), "gradients": torch.is_grad_enabled(),
         "functions": torch._C._is_torch_function_enabled(), "modes": torch._C._len_torch_function_stack(),
@@ -60,7 +60,7 @@ def interrupted(run: Callable[[], Any], moment: int | None) -> tuple[int, BaseEx
 
 
 def _is_freeing(frame: Any) -> bool:
-    """Python ignores what is raised in there, and says so."""
+    """Does the frame free an object? Python ignores an exception there, with a message."""
     while frame is not None:
         if frame.f_code.co_name in ("__del__", "forget", "_remove_own"):
             return True
@@ -112,7 +112,7 @@ def test_the_thread_that_writes_ends_after_an_interrupt() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_a_twin_that_is_stopped_stops_the_program(error: type[BaseException]) -> None:
+def test_an_exception_that_stops_the_float64_twin_stops_the_program(error: type[BaseException]) -> None:
     class Stops(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""What a trace holds is gone with it, at once: the model, the output, and all it noted. No circle is left to Python."""
+"""A deleted trace frees all it holds at once: model, output, records. No reference cycle is left to the collector."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asked(trace: Trace) -> Trace:
 
 
 def ours() -> set[str]:
-    """The types of what is in circles: our records, tensors, modules. (torch.fx's graphs and closures are circles.)"""
+    """Return the types in reference cycles: records, tensors, modules. (Graphs of torch.fx and closures are cycles.)"""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
@@ -73,7 +73,7 @@ def no_collector():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_trace_that_is_let_go_leaves_nothing_to_the_collector(way, tmp_path, no_collector):
+def test_a_deleted_trace_leaves_nothing_to_the_collector(way, tmp_path, no_collector):
     x = torch.randn(3, 4)
     for number in range(3):  # what is learned of the class at first stays
         model = net()
@@ -86,7 +86,7 @@ def test_a_trace_that_is_let_go_leaves_nothing_to_the_collector(way, tmp_path, n
     assert ours() == set()
 
 
-def test_a_call_that_somebody_holds_can_be_asked_for_the_others(no_collector):
+def test_a_call_that_outlives_its_trace_still_leads_to_the_other_calls(no_collector):
     x = torch.randn(3, 4)
     for hold in (
         lambda trace: trace.calls[2],
@@ -104,7 +104,7 @@ def test_a_call_that_somebody_holds_can_be_asked_for_the_others(no_collector):
     assert [child.parent.path for child in children] == ["", "", ""]
 
 
-def test_a_copy_a_pickle_and_a_loaded_trace_outlive_the_first(tmp_path, no_collector):
+def test_a_copy_a_pickle_and_a_loaded_trace_outlive_the_original(tmp_path, no_collector):
     trace = fx_debug(net(), torch.randn(3, 4))
     again, path = pickle.loads(pickle.dumps(trace)), trace.save(tmp_path / "run")
     one = str(trace)
@@ -113,7 +113,7 @@ def test_a_copy_a_pickle_and_a_loaded_trace_outlive_the_first(tmp_path, no_colle
         assert str(other) == one and other.calls[2].parent is other.calls[1] and other.calls[2].status == "verified"
 
 
-def test_a_trace_that_was_asked_leaves_nothing_to_the_collector_either(no_collector):
+def test_a_deleted_trace_that_was_queried_leaves_nothing_to_the_collector_either(no_collector):
     for number in range(2):  # what is learned of the class at first stays
         model = net()
         gc.collect()
@@ -125,7 +125,7 @@ def test_a_trace_that_was_asked_leaves_nothing_to_the_collector_either(no_collec
     assert ours() == set()
 
 
-def test_a_call_that_is_made_again_is_equal_to_the_first_and_one_while_it_is_held(no_collector):
+def test_a_call_object_made_again_equals_the_first_and_is_the_same_while_it_is_referenced(no_collector):
     trace = fx_debug(net(), torch.randn(3, 4))
     first, copied, notes = trace.calls[1], pickle.loads(pickle.dumps(trace.calls[1])), trace.calls[1].notes
     held = trace.calls[2]
@@ -141,7 +141,7 @@ def test_a_call_that_is_made_again_is_equal_to_the_first_and_one_while_it_is_hel
     assert alive() is None
 
 
-def test_measuring_makes_no_type_for_each_size(no_collector):
+def test_measuring_creates_no_type_for_each_size(no_collector):
     measure(torch.ones(70_000))
     gc.collect()
     for count in range(70_000, 70_050):

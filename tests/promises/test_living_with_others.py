@@ -1,4 +1,4 @@
-"""Other threads, processes and working directories, and models that are odd to ask."""
+"""Other threads, processes and working directories, and a model with an unusual ``__getattr__``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def model() -> nn.Module:
 
 
 def meanwhile(run: Any, seconds: float = 2.0) -> tuple[list[BaseException], Any]:
-    """A thread that does this again and again, what it raised, and what stops it."""
+    """Start a thread that repeats a call; return what it raises, and a function that stops it."""
     raised: list[BaseException] = []
     over = threading.Event()
 
@@ -46,14 +46,14 @@ def meanwhile(run: Any, seconds: float = 2.0) -> tuple[list[BaseException], Any]
 
 @pytest.fixture
 def quickly_changing():
-    """Threads that change every moment."""
+    """Set a very short switch interval for threads."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
 
 
-def test_a_model_that_nobody_traces_runs_on_in_another_thread(quickly_changing: None) -> None:
+def test_a_model_that_is_not_traced_runs_undisturbed_in_another_thread(quickly_changing: None) -> None:
     traced, other, x = model(), model(), torch.ones(2, 4)
     raised, stop = meanwhile(lambda: other(x))
     end = time.monotonic() + 2
@@ -64,7 +64,7 @@ def test_a_model_that_nobody_traces_runs_on_in_another_thread(quickly_changing: 
     assert not [name for name in vars(torch.nn.modules.module) if "fxdebug" in name]
 
 
-def test_what_another_thread_runs_again_is_no_part_of_a_run(quickly_changing: None) -> None:
+def test_bodies_re_executed_in_another_thread_are_no_part_of_a_run(quickly_changing: None) -> None:
     shared, x = model(), torch.ones(2, 4)
     raised, stop = meanwhile(lambda: [call.status for call in fx_debug(shared, x).calls])
     end, found = time.monotonic() + 3, set()
@@ -88,7 +88,9 @@ class Goes(nn.Module):
 
 
 @pytest.mark.parametrize("values", ["stats", "tensors", "repr", "samples"])
-def test_a_path_means_what_it_meant_when_it_was_given(values: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_relative_path_keeps_its_meaning_when_the_working_directory_changes(
+    values: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     trace = fx_debug(Goes(tmp_path / "elsewhere"), torch.ones(3), save="run", values=values)
@@ -102,7 +104,7 @@ def test_a_path_means_what_it_meant_when_it_was_given(values: str, tmp_path: Pat
         assert torch.equal(loaded.tensor(loaded.root.outputs[0]), torch.full((3,), 2.0))
 
 
-def test_a_block_writes_where_it_was_told_to(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_context_writes_to_its_folder_when_the_working_directory_changes(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     goes = Goes(tmp_path / "elsewhere")
@@ -115,7 +117,7 @@ def test_a_block_writes_where_it_was_told_to(tmp_path: Path, monkeypatch: Any) -
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("leaves", ["sys.exit(0)", "del trace; gc.collect(); os._exit(0)"])
-def test_a_forked_child_does_not_take_its_parent_s_tensors_away(leaves: str) -> None:
+def test_a_forked_child_does_not_remove_the_tensors_of_its_parent(leaves: str) -> None:
     code = f"""
 import gc, os, sys, torch, fxdebug
 trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(3), values="tensors")
@@ -129,7 +131,7 @@ print(trace.tensor(trace.root.outputs[0]).tolist())
     assert done.stdout == "[1.0, 1.0, 1.0]\n", done.stderr
 
 
-def test_a_model_that_raises_when_it_is_asked_for_what_it_has_not() -> None:
+def test_a_model_that_raises_an_unusual_error_for_a_missing_attribute_is_traced() -> None:
     class Strict(nn.Module):
         def __init__(self) -> None:
             super().__init__()

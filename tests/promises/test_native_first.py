@@ -1,4 +1,4 @@
-"""With tracing on everything is, to the last bit, what it is without: the promise the rest stands on.
+"""With tracing, everything is bit for bit as without it: the promise on which all others rest.
 
 ``make sweep`` holds the whole zoo to it, ``make test`` all of it but most of the architectures of transformers.
 """
@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Outcome:
-    """All that a program can see of a forward and a backward pass."""
+    """Everything that a program can see of a forward and a backward pass."""
 
     def __init__(self, build: Any, call: Any, grad: bool) -> None:
         model, inputs = build()
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def _gradients(output: Any, model: torch.nn.Module, inputs: Any) -> Any:
-    """Every parameter's gradient of the sum of the first differentiable output, or what backward raised."""
+    """Return all gradients of the sum of the first differentiable output, or the error of ``backward``."""
     leaves = [x for x in _tensors(output, 0) if x.requires_grad and x.layout is torch.strided and not x.is_nested]
     leaves = [x for x in leaves if not x.is_meta and x.dtype.is_floating_point]
     if not leaves:
@@ -111,12 +111,12 @@ def _text(error: BaseException) -> str:
         return repr(second)
 
 
-def test_a_traced_run_is_bit_for_bit_the_untraced_one(build: Any) -> None:
+def test_a_traced_run_equals_the_untraced_run_bit_for_bit(build: Any) -> None:
     with torch.random.fork_rng(devices=[]):
         assert_same(build, grad=False)
 
 
-def test_gradients_after_a_traced_run_are_those_of_an_untraced_one(build: Any) -> None:
+def test_gradients_after_a_traced_run_equal_those_of_an_untraced_run(build: Any) -> None:
     with torch.random.fork_rng(devices=[]):
         assert_same(build, grad=True)
 
@@ -125,6 +125,6 @@ RAISING = list(zoo.raising())
 
 
 @pytest.mark.parametrize("failing", [build for _, build in RAISING], ids=[name for name, _ in RAISING])
-def test_a_model_that_raises_raises_the_same_when_traced(failing: Any) -> None:
+def test_a_model_that_raises_an_error_raises_the_same_error_when_traced(failing: Any) -> None:
     with torch.random.fork_rng(devices=[]):
         assert_same(zoo_sample.quietly(failing), grad=False)

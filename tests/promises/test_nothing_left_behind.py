@@ -1,4 +1,4 @@
-"""After a trace, however it went, the model, torch and the process are as they were before it."""
+"""After a trace, however it ended, the model, torch and the process are as they were before it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plus_zero(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tenso
 
 
 class Model(nn.Module):
-    """A bit of everything that a tracer may disturb; ``meanwhile`` runs in the middle of its forward."""
+    """Has something of everything that a tracer may disturb; ``meanwhile`` runs in the middle of its forward."""
 
     meanwhile: Callable[[nn.Module, torch.Tensor], Any] = staticmethod(lambda model, x: None)
 
@@ -63,7 +63,7 @@ class Model(nn.Module):
 
 
 def of_model(model: nn.Module) -> list[Any]:
-    """Everything in every module: attributes with the very objects, hooks, training flags."""
+    """Return the contents of every module: attributes by identity, hooks, training flags."""
     found: list[Any] = []
     for module in model.modules():
         found.append({name: (id(value), value) for name, value in vars(module).items() if name not in HOOKS})
@@ -73,7 +73,7 @@ def of_model(model: nn.Module) -> list[Any]:
 
 
 def of_process() -> dict[str, Any]:
-    """Everything in torch, Python and the process that a tracer could leave changed."""
+    """Return the state of torch, Python and the process that a tracer could leave changed."""
     return {
         "nn.Module": {name: id(value) for name, value in vars(nn.Module).items()},
         "call code": nn.Module._call_impl.__code__,
@@ -97,13 +97,13 @@ def of_process() -> dict[str, Any]:
 
 
 def of_random() -> tuple[Any, ...]:
-    """The state of the random number generators."""
+    """Return the states of the random number generators."""
     return bytes(torch.get_rng_state().numpy().tobytes()), random.getstate()
 
 
 @pytest.fixture(autouse=True)
 def everything_is_as_before() -> Iterator[None]:
-    """What this file is about, around every test in it; threads that were started are over."""
+    """Check the promise of this file around every test in it, and that threads that were started have ended."""
     before, threads = of_process(), set(threading.enumerate())
     yield
     Model.meanwhile = staticmethod(lambda model, x: None)
@@ -116,7 +116,7 @@ def everything_is_as_before() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unchanged(*models: nn.Module) -> Iterator[None]:
-    """A block after which these models are as before it, whatever it raised."""
+    """Check after the block that these models are as before it, whatever it raised."""
     before = [of_model(model) for model in models]
     try:
         yield
@@ -128,7 +128,7 @@ TOOLS = ["stats", "repr", "tensors", "saved", "context", "context with files"]
 
 
 def run(tool: str, model: nn.Module, folder: Path, x: torch.Tensor | None = None) -> Any:
-    """One forward under one of the tools; what the model returned."""
+    """Run one forward under one of the tools, and return the output of the model."""
     x = ones(2) if x is None else x
     if tool.startswith("context"):
         with drop_in(model, folder, use_repr=tool == "context"):
@@ -138,7 +138,7 @@ def run(tool: str, model: nn.Module, folder: Path, x: torch.Tensor | None = None
 
 
 def meanwhile(action: Callable[[nn.Module, torch.Tensor], Any]) -> None:
-    """Let the model's forward do this in its middle."""
+    """Set what the forward of the model does in its middle."""
     Model.meanwhile = staticmethod(action)
 
 
@@ -174,7 +174,7 @@ def test_after_an_exception(tool: str, error: BaseException, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("tool", ["stats", "context"])
-def test_after_a_model_without_end(tool: str, tmp_path: Path) -> None:
+def test_after_endless_recursion(tool: str, tmp_path: Path) -> None:
     model = Model()
     meanwhile(lambda model, x: model(x))
     with unchanged(model), pytest.raises(RecursionError):
@@ -183,7 +183,7 @@ def test_after_a_model_without_end(tool: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("where", ["_enter", "_leave", "_outputs", "_inputs", "say"])
-def test_after_an_interruption_of_our_own_work(tool: str, where: str, tmp_path: Path) -> None:
+def test_after_an_interrupt_of_our_own_work(tool: str, where: str, tmp_path: Path) -> None:
     from fxdebug.capture.recorder.recorder import Recorder
 
     model = Model()
@@ -204,7 +204,7 @@ def test_after_an_interruption_of_our_own_work(tool: str, where: str, tmp_path: 
 
 
 @pytest.mark.parametrize("tool", ["saved", "context", "context with files"])
-def test_after_a_disk_that_fails(tool: str, tmp_path: Path) -> None:
+def test_after_a_failing_disk(tool: str, tmp_path: Path) -> None:
     model = Model()
     (tmp_path / "file").write_text("in the way")
     with unchanged(model):
@@ -260,7 +260,7 @@ def test_after_a_trace_inside_a_trace(outer: str, inner: str, which: str, tmp_pa
     assert len(trace.calls) == 10 + {"itself": 10, "a part": 3, "another": 10}[which]
 
 
-def test_after_contexts_that_end_in_the_order_they_began(tmp_path: Path) -> None:
+def test_after_contexts_that_end_first_in_first_out(tmp_path: Path) -> None:
     model, another = Model(), Model()
     with unchanged(model, another):
         first, second, third = (drop_in(m, tmp_path / n) for m, n in ((model, "1"), (another, "2"), (model, "3")))
@@ -301,7 +301,7 @@ def test_after_a_context_that_is_left_inside_a_forward(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*SUMMARY*"))) == 1
 
 
-def test_after_a_context_that_nobody_leaves(tmp_path: Path) -> None:
+def test_after_a_context_that_is_never_left(tmp_path: Path) -> None:
     model = Model()
     with unchanged(model):
         context = drop_in(model, tmp_path)
@@ -352,7 +352,7 @@ def test_after_a_trace_while_another_thread_uses_the_model(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_after_a_generator_that_is_given_up(tool: str, steps: int, tmp_path: Path) -> None:
+def test_after_a_generator_that_is_abandoned(tool: str, steps: int, tmp_path: Path) -> None:
     closed: list[int] = []
 
     def steps_of(self: Any, x: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -406,7 +406,7 @@ def test_after_a_forward_that_calls_itself(tool: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_copies_made_meanwhile_are_copies_of_the_model_as_it_was(tool: str, tmp_path: Path) -> None:
+def test_copies_made_during_a_run_have_none_of_our_wrappers(tool: str, tmp_path: Path) -> None:
     copies: list[nn.Module] = []
     outputs: list[torch.Tensor] = []
 
@@ -441,7 +441,7 @@ def test_copies_made_meanwhile_are_copies_of_the_model_as_it_was(tool: str, tmp_
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_the_program_changes_meanwhile_stays_changed(tool: str, tmp_path: Path) -> None:
+def test_changes_that_the_program_makes_during_a_run_stay(tool: str, tmp_path: Path) -> None:
     mine = lambda x: x * 3  # noqa: E731
     options = torch._tensor_str.get_printoptions()
 
@@ -517,7 +517,7 @@ def test_the_program_may_resize_its_tensors_after_a_run(tool: str, tmp_path: Pat
         tensor.untyped_storage().resize_(0)
 
 
-def test_explaining_a_run_puts_back_what_was_kept_quiet() -> None:
+def test_blocked_side_effects_are_restored_after_graphs_are_made() -> None:
     import builtins
     import subprocess
     import time
@@ -536,7 +536,7 @@ def test_explaining_a_run_puts_back_what_was_kept_quiet() -> None:
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_a_run_that_is_over_lets_go_of_its_recorder_without_a_collection(graph: bool) -> None:
+def test_a_finished_run_frees_its_recorder_without_the_collector(graph: bool) -> None:
     from fxdebug.capture.recorder.frame import Frame
     from fxdebug.capture.recorder.recorder import Recorder
 
@@ -583,8 +583,8 @@ def _frames() -> int:
 
 
 @pytest.mark.parametrize("mode", [contextlib.nullcontext, _Passing, _Hearing])
-def test_where_no_frame_is_left_our_own_work_leaves_torch_as_it_was(mode):
-    """Torch functions stayed switched off in the thread, and nothing could be traced in it any more."""
+def test_our_own_work_leaves_torch_as_it_was_even_at_the_recursion_limit(mode):
+    """Once, torch functions stayed disabled in the thread, and nothing could be traced in it any more."""
     raised = 0
     for left in range(40):
         with mode(), torch.set_grad_enabled(left % 2 == 0):

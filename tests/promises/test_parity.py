@@ -1,4 +1,4 @@
-"""The drop-in and ``fx_debug`` write what transformers' debugger writes, letter for letter, byte for byte.
+"""The drop-in and ``fx_debug`` write the same files as transformers' debugger, byte for byte.
 
 ``make zoo`` runs the same comparison on every architecture, in every mode.
 """
@@ -33,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def chosen(name: str) -> bool:
-    """Does an entry take part where not all do?"""
+    """Does an entry take part in a run of a part of the zoo?"""
     return name not in SLOW and (not name.startswith("hf/") or name.startswith(ARCHITECTURES))
 
 
@@ -44,14 +44,14 @@ def _builds(whole: bool) -> dict[str, Any]:
 
 @functools.cache
 def _report(name: str) -> Report:
-    """The comparison of an entry, made once for all tests; what takes long gets fewer modes."""
+    """Return the comparison of an entry, made once for all tests; slow entries run in fewer modes."""
     few = not whole() and name.startswith(("hf/", "scale/", "modes/compiled"))
     return compared(name, _builds(whole())[name], FEW_MODES if few else MODES)
 
 
 @pytest.fixture
 def report(entry: str) -> Report:
-    """The comparison of this test's entry."""
+    """Comparison of this test's entry."""
     return _report(entry)
 
 
@@ -79,7 +79,7 @@ def test_fx_debug_writes_the_tree_of_the_reference(report: Report) -> None:
         assert report.fx_debug, "the reference is right here now: take the entry out of KNOWN"
 
 
-def test_the_digits_of_our_own_numbers_are_those_of_the_reference(report: Report) -> None:
+def test_our_own_statistics_have_the_digits_of_the_reference(report: Report) -> None:
     if not differs(report, NUMBERS):
         assert report.digits.unexplained == []
         assert report.digits.widest < 1e-7
@@ -89,12 +89,12 @@ def test_every_known_difference_is_an_entry_of_the_zoo() -> None:
     assert set(KNOWN) <= {name for name, _ in zoo.zoo(zoo_sample.PLAIN)}
 
 
-def test_the_drop_in_runs_what_the_reference_cannot(report: Report) -> None:
-    """All of it but what needs gradients, which the context rules out by what it is."""
+def test_the_drop_in_runs_models_on_which_the_reference_fails(report: Report) -> None:
+    """All of them except models that need gradients, which the context disables by definition."""
     assert report.both_stopped == differs(report, NEITHER)
 
 
-def test_the_reference_still_stops_where_it_did() -> None:
+def test_the_reference_still_fails_on_the_same_models() -> None:
     stopped = {report.name for name, _ in zoo.zoo(["tensors"]) if (report := _report(name)).stopped}
     assert {"tensors/empty", "tensors/nested", "tensors/sparse-coo", "tensors/quantized"} <= stopped
 
@@ -114,7 +114,7 @@ class Counting(torch.Tensor):
 
 
 class Labelled(torch.Tensor):
-    """Its ``repr`` needs an attribute that a mean of it does not have."""
+    """Has a ``repr`` that needs an attribute, which a mean of it does not have."""
 
     def __repr__(self, **_: Any) -> str:
         return f"{self.label}: {self.as_subclass(torch.Tensor)}"  # type: ignore[attr-defined]
@@ -143,7 +143,7 @@ def test_statistics_of_a_subclass_are_printed_with_its_name(use_repr: bool) -> N
     assert differences(theirs, ours) == []
 
 
-def test_a_subclass_does_not_hear_of_our_operations() -> None:
+def test_a_subclass_does_not_see_our_operations() -> None:
     build = model_of(Counting)
     model, inputs = build()
     Counting.operations = 0
@@ -197,7 +197,7 @@ def test_a_changed_digit_a_missing_file_and_a_changed_byte_are_differences() -> 
     assert "instead of" in differences(theirs, Written({}))[0]
 
 
-def test_only_addresses_are_the_same_text_though_they_differ() -> None:
+def test_texts_that_differ_in_addresses_only_are_equal() -> None:
     at = "<function f at 0x{}>"
     assert unequal_trees(*({"a": reference.without_addresses(at.format(x))} for x in ("7f01", "55aa"))) == []
     assert unequal_trees({"a": at.format("7f01")}, {"a": at.format("55aa")}) != []

@@ -1,4 +1,4 @@
-"""What PyTorch programs do besides calling layers: for each the statuses, the reasons and the graph that come out.
+"""Features of PyTorch besides calling layers: for each, the resulting statuses, reasons and graph.
 
 ``watched`` holds every run against an untraced one and executes every verified graph.
 """
@@ -49,7 +49,7 @@ GRADIENT = "a tensor's requires_grad changed outside the recorded operations, as
 # Blocks -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_no_grad_block_is_on_its_operations() -> None:
+def test_operations_in_a_no_grad_block_have_its_gradient_mode() -> None:
     class Block(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
@@ -64,7 +64,7 @@ def test_a_no_grad_block_is_on_its_operations() -> None:
     ]  # fmt: skip
 
 
-def test_an_autocast_block_is_on_its_operations() -> None:
+def test_operations_in_an_autocast_block_have_its_state() -> None:
     class Block(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -82,7 +82,7 @@ def test_an_autocast_block_is_on_its_operations() -> None:
 
 
 @pytest.mark.parametrize("around", [lambda: torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode])
-def test_a_whole_run_in_a_block(around: Any) -> None:
+def test_a_whole_run_under_autocast_or_inference_mode_is_verified(around: Any) -> None:
     class Plain(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.gelu(self.l(x)) + 1
@@ -194,7 +194,7 @@ def test_checkpointing(reentrant: bool) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_is_computed_anew_for_a_gradient_that_a_forward_takes(reentrant: bool) -> None:
+def test_a_checkpoint_is_recomputed_for_a_gradient_that_a_forward_takes(reentrant: bool) -> None:
     class Recomputes(Layer):
         def setup(self) -> None:
             self.block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
@@ -217,7 +217,7 @@ def test_what_is_computed_anew_for_a_gradient_that_a_forward_takes(reentrant: bo
     ] * 4
 
 
-def test_a_gradient_that_changes_between_two_children_is_the_hazard_of_the_body_that_calls_them() -> None:
+def test_requires_grad_that_changes_between_two_children_makes_their_caller_recorded() -> None:
     class Checkpoints(Layer):
         def setup(self) -> None:
             self.block, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
@@ -336,7 +336,7 @@ def test_an_escape_of_memory_is_recorded(name: str) -> None:
     assert f'"{name}"' in line
 
 
-def test_memory_that_is_exchanged_where_no_tape_can_see_it_is_noticed_when_the_body_runs_again() -> None:
+def test_memory_that_is_replaced_unseen_is_noticed_when_the_body_runs_again() -> None:
     class Sets(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.l(x).detach()
@@ -379,7 +379,7 @@ def test_a_tensor_made_from_numpy_comes_from_outside() -> None:
 TRANSFORM = "it computes inside torch.vmap or another transform of torch.func, in"
 
 
-def test_vmap_is_recorded_and_what_is_around_it_is_not() -> None:
+def test_a_call_with_vmap_is_recorded_and_its_caller_is_not() -> None:
     class Rows(Layer):
         def setup(self) -> None:
             self.inner = Inner()
@@ -576,7 +576,7 @@ def test_threads_in_forward() -> None:
 
 
 @pytest.mark.parametrize("keeps", [list, dict])
-def test_a_hook_that_stores_activations_stores_those_of_the_run_only(keeps: Any) -> None:
+def test_a_hook_that_stores_activations_stores_only_those_of_the_run(keeps: Any) -> None:
     stored: Any = keeps()
 
     def store(module: nn.Module, args: Any, output: Any) -> None:

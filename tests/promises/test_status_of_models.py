@@ -1,4 +1,4 @@
-"""Whole models and torch's own layers: caches, decoding, collected outputs, fused kernels, sharded weights."""
+"""Statuses of whole models and of layers of torch: caches, decoding, collected outputs, fused and sharded layers."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_a_static_cache_is_written_to_once() -> None:
 
 
 @pytest.mark.parametrize("strategy", [{}, {"num_beams": 2}, {"do_sample": True}, {"use_cache": False}])
-def test_generate(strategy: dict[str, Any]) -> None:
-    """Every forward of the decoding is in the trace, with its graph; the tokens are those of an untraced run."""
+def test_each_forward_of_generate_has_its_graph(strategy: dict[str, Any]) -> None:
+    """Each forward of the decoding is in the trace, with its graph; the tokens equal those of an untraced run."""
     inputs = {"input_ids": tokens(), "max_new_tokens": 3, "pad_token_id": 0, **strategy}
     seen = watched(lambda: (gpt2(), inputs), method="generate")
     assert seen.not_verified() == {
@@ -105,8 +105,8 @@ def test_outputs_that_transformers_collects_with_hooks(what: str) -> None:
     )
 
 
-def test_an_output_that_is_changed_after_the_fact() -> None:
-    """CLIP sets an attribute of what a child returned: nothing of it may get lost."""
+def test_a_model_that_sets_an_attribute_of_an_output_of_its_child_is_verified() -> None:
+    """CLIP sets an attribute of an output of its child: neither may get lost."""
 
     def make() -> Any:
         from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
@@ -152,7 +152,7 @@ def test_the_fast_path_is_taken_and_opaque(name: str) -> None:
 @pytest.mark.parametrize("name", ["MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder"])
 @pytest.mark.parametrize("train", [False, True])
 def test_without_the_fast_path_every_call_is_verified(name: str, train: bool) -> None:
-    """With gradients torch does not take it."""
+    """With gradients, torch does not use the fast path."""
     assert watched(layers(name, train), grad=True).not_verified() == {}
 
 

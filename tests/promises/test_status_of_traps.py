@@ -1,4 +1,4 @@
-"""What fx traces silently wrong: for each of the traps in ``zoo/traps.py``, what a user is told of its calls.
+"""Models that plain torch.fx traces wrong without a word (``zoo/traps.py``): the statuses and reasons of their calls.
 
 That no verified graph of a trap is wrong is judged in ``test_traps``. Here stand status, reason and guards, as one
 table in ``golden/traps.txt``: a trap that is no longer verified, or verified without its guard, changes it.
@@ -17,7 +17,7 @@ from support.reasons import guards_of, reason_of
 from zoo import traps
 
 
-def test_what_a_user_is_told_of_each_trap(golden: Callable[[str, str], None]) -> None:
+def test_statuses_and_reasons_of_each_trap(golden: Callable[[str, str], None]) -> None:
     lines = []
     for name in traps.TRAPS:
         without, with_grad = told(name, False), told(name, True)
@@ -27,7 +27,7 @@ def test_what_a_user_is_told_of_each_trap(golden: Callable[[str, str], None]) ->
 
 
 def told(name: str, grad: bool) -> list[str]:
-    """One line for the root, with its guards, and one for each call below it that is not verified."""
+    """Return one line for the root, with its guards, and one for each call below it that is not verified."""
     forget_patterns()
     kind, train = traps.TRAPS[name]
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Lines of source in a trace and in tracebacks are the user's and torch's, never ours."""
+"""Source lines in traces and tracebacks are those of the user and of torch, never ours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Fails(nn.Module):
 
 
 def lines_of(error):
-    """(file, line) of every frame, without the test's and without fx_debug's own."""
+    """Return file and line of every frame, without those of the test and of fx_debug."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = str(Path(fxdebug.__file__).parent / "api")
     return [(f.filename, f.lineno, f.name) for f in frames[1:] if not f.filename.startswith(ours)]
@@ -35,7 +35,7 @@ def raised_by(run):
     return caught.value
 
 
-def test_a_traceback_has_the_lines_it_would_have_without_us():
+def test_a_traceback_has_the_same_lines_as_without_tracing():
     model, x = Fails(), torch.ones(1, 2)
     assert lines_of(raised_by(lambda: fx_debug(model, x))) == lines_of(raised_by(lambda: model(x)))
 
@@ -47,7 +47,7 @@ def test_the_traceback_of_a_failure_begins_in_the_module():
     assert where.error.traceback.count("File ") == 1 and "linear.py" in where.error.traceback
 
 
-def test_the_root_was_called_where_fx_debug_was():
+def test_the_line_that_called_fx_debug_is_the_caller_of_the_root():
     trace = fx_debug(nn.ReLU(), torch.ones(1))
     file, _, line = trace.root.source.rpartition(":")
     assert file == __file__ and "fx_debug(nn.ReLU()" in Path(file).read_text().splitlines()[int(line) - 1]
@@ -59,7 +59,7 @@ class Raises(nn.Module):
 
 
 class TriesFirst(nn.Module):
-    """Raises after it caught what its child raised: Python may put the one where the other was."""
+    """Raises after it caught an exception of its child: Python may put the second where the first was."""
 
     def __init__(self, again):
         super().__init__()
@@ -93,7 +93,7 @@ class Consumes(nn.Module):
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["another", "the-same"])
-def test_where_an_exception_was_raised_is_told_from_one_that_was_caught_before(again):
+def test_an_exception_is_not_mistaken_for_one_that_was_caught_before(again):
     for _ in range(20):
         raised_by(lambda: fx_debug(TriesFirst(again), torch.ones(1)))
         calls = fxdebug.last_failed().calls
@@ -104,7 +104,7 @@ def test_where_an_exception_was_raised_is_told_from_one_that_was_caught_before(a
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["another", "the-same"])
-def test_where_an_exception_was_raised_is_told_in_a_generator_too(again):
+def test_an_exception_in_a_generator_is_not_mistaken_either(again):
     for _ in range(20):
         raised_by(lambda: fx_debug(Consumes(StepByStep(again)), torch.ones(1)))
         calls = fxdebug.last_failed().calls

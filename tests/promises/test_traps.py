@@ -1,4 +1,4 @@
-"""The traps of ``zoo/traps.py``: in none does a verified graph compute anything but what ran, or leave a trace."""
+"""Traps of ``zoo/traps.py``: in none of them does a verified graph compute something else, or leave anything behind."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def seed() -> None:
 
 @pytest.mark.parametrize("grad", [False, True], ids=["no grad", "grad"])
 @pytest.mark.parametrize("name", traps.TRAPS)
-def test_trap(name: str, grad: bool) -> None:
-    """Output, state and random numbers are the native ones, and an executed verified graph gives the same bits."""
+def test_a_trap_changes_nothing_and_its_verified_graphs_are_right(name: str, grad: bool) -> None:
+    """Output, state and random numbers equal the native ones, and an executed verified graph gives the same bits."""
     forget_patterns()
     kind, train = traps.TRAPS[name]
     torch.manual_seed(0)
@@ -67,8 +67,8 @@ KEEPS = ("global_list", "closure_state", "obj_state", "list_mut_arg")
 
 
 @pytest.mark.parametrize("name", traps.TRAPS)
-def test_no_stand_in_survives(name: str) -> None:
-    """Nothing of ours is left in the program's objects after a run was explained."""
+def test_no_placeholder_survives(name: str) -> None:
+    """None of our objects is left in objects of the program after graphs were made."""
     import gc
 
     from fxdebug import fx_debug
@@ -88,7 +88,7 @@ def test_no_stand_in_survives(name: str) -> None:
 
 
 def test_the_audit_notices_a_wrong_graph() -> None:
-    """The judge itself: a verified pattern with one constant changed is found out."""
+    """Test of the audit itself: it finds a verified template in which one constant was changed."""
 
     class Scaled(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A model on the meta device or under FakeTensorMode: its tree, shapes and graph, without its weights."""
+"""Models on the meta device or under FakeTensorMode: tree, shapes and graph without any weights."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gpt2_xl() -> Any:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_gpt2_xl_is_traced_with_its_graph_in_seconds_and_without_its_memory(kind: str) -> None:
+def test_gpt2_xl_is_traced_with_its_graph_in_seconds_and_little_memory(kind: str) -> None:
     with BLOCKS[kind]():
         model = gpt2_xl()
         inputs = torch.zeros(1, 1024, dtype=torch.long)
@@ -60,13 +60,13 @@ def test_gpt2_xl_is_traced_with_its_graph_in_seconds_and_without_its_memory(kind
 
 
 def resident() -> float:
-    """Resident memory of this process in MB."""
+    """Return the resident memory of this process in MB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 @pytest.mark.filterwarnings("error")  # nobody may touch the memory that fake tensors do not have
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_the_graph_is_the_one_of_a_run_with_data(kind: str) -> None:
+def test_the_graph_equals_that_of_a_run_with_data(kind: str) -> None:
     def made() -> nn.Module:
         return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LSTM(36, 4))
 
@@ -80,7 +80,7 @@ def test_the_graph_is_the_one_of_a_run_with_data(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_a_branch_on_a_value_raises_what_it_raises_without_us(kind: str) -> None:
+def test_a_branch_on_a_value_raises_the_same_as_without_tracing(kind: str) -> None:
     class Branches(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x if x.sum() > 0 else -x
@@ -95,8 +95,8 @@ def test_a_branch_on_a_value_raises_what_it_raises_without_us(kind: str) -> None
     assert str(ours.value) == str(plain.value)
 
 
-def test_a_trace_can_be_asked_for_its_graph_in_any_block() -> None:
-    """Modes that are on when somebody asks have nothing to do with the run."""
+def test_the_graph_of_a_trace_can_be_read_under_any_mode() -> None:
+    """Modes that are on when the graph is read have nothing to do with the run."""
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     for block in (*BLOCKS.values(), torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")):
         trace = fxdebug.fx_debug(model, torch.ones(2, 4))
