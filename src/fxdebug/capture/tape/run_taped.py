@@ -28,7 +28,7 @@ from fxdebug.capture.tape.observed_tape import WatchedTape, Watcher
 from fxdebug.capture.tape.op_traits import called
 from fxdebug.capture.tape.source_line import Line, is_users
 from fxdebug.capture.tape.tape_mode import Tape
-from fxdebug.capture.tensors.describe import PLAIN
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals

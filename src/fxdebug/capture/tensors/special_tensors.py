@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.capture.tensors.describe import PLAIN
 from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Sharding
+
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+"""The classes of ordinary tensors; every other class is a subclass with rules of its own."""
 
 
 def local_part(value: Any) -> Any:
