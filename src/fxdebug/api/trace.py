@@ -14,7 +14,7 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import NodeKind, Status
 from fxdebug.data.trace import TraceData
 from fxdebug.exports import html, registry, text
-from fxdebug.query import as_networkx, find, patterns, walk
+from fxdebug.query import find, patterns, run_graph, walk
 from fxdebug.query.names import Place, Where
 from fxdebug.query.network import Node
 from fxdebug.query.where import Shape
@@ -23,7 +23,7 @@ from fxdebug.store import save_run
 if TYPE_CHECKING:
     import networkx as nx
 
-    from fxdebug.exports.graphviz.dot import Coloring
+    from fxdebug.exports.graphviz.colors import Coloring
 
 
 class ExportOptions(TypedDict, total=False):
@@ -214,7 +214,7 @@ class Trace(TraceData):
         >>> len(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).graph)
         4
         """
-        return as_networkx.whole_graph(self)
+        return run_graph.whole_graph(self)
 
     def graph_at(self, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
         """The graph with every call ``depth`` levels below the root as one node; ``ops=False``: modules only.
@@ -224,7 +224,7 @@ class Trace(TraceData):
         >>> list(trace.graph_at(ops=False).edges())
         [('0#0', '1#0')]
         """
-        return as_networkx.graph_at(self, depth, ops=ops)
+        return run_graph.graph_at(self, depth, ops=ops)
 
     def subgraph(self, places: Iterable[Place]) -> nx.MultiDiGraph:
         """The graph of some nodes and the edges among them.
@@ -234,7 +234,7 @@ class Trace(TraceData):
         >>> list(trace.subgraph(trace.between("0", "1#0/tanh")).edges())
         [('0#0', '1#0/input_1'), ('1#0/input_1', '1#0/tanh')]
         """
-        return as_networkx.subgraph(self, places)
+        return run_graph.subgraph(self, places)
 
     # What was kept, and where it goes --------------------------------------------------------------
 

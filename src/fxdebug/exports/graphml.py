@@ -9,8 +9,9 @@ from pathlib import Path
 import networkx as nx
 
 from fxdebug.data.trace import TraceData
-from fxdebug.query.as_networkx import collapsed, whole_graph
+from fxdebug.query.as_networkx import collapsed
 from fxdebug.query.network import network_of
+from fxdebug.query.run_graph import whole_graph
 
 _NOT_IN_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fxdebug.data.calls import Call
-from fxdebug.data.trace import TraceData
 from fxdebug.query.edges import Edge
-from fxdebug.query.names import Place
-from fxdebug.query.network import Network, Node, network_of
-from fxdebug.query.walk import node_at
+from fxdebug.query.network import Network, Node
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -184,22 +181,3 @@ def _modules_only(network: Network, graph: nx.MultiDiGraph) -> nx.MultiDiGraph:
             small.add_edges_from((source, id, data) for (source, _), data in sources.items())
         reach[id] = {source: data for (source, _), data in sources.items()}
     return small
-
-
-def subgraph(trace: TraceData, places: Iterable[Place]) -> nx.MultiDiGraph:
-    """The networkx graph of some nodes and the edges among them."""
-    net = network_of(trace)
-    return some_of(net, whole_graph(trace), {node_at(trace, place).id for place in places})
-
-
-def whole_graph(trace: TraceData) -> nx.MultiDiGraph:
-    """The trace as networkx, made once."""
-    found = trace.cache.get("graph")
-    if found is None:
-        found = trace.cache["graph"] = to_networkx(network_of(trace))
-    return found  # type: ignore[no-any-return]
-
-
-def graph_at(trace: TraceData, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
-    """The graph with every call at ``depth`` as one node: see :func:`fxdebug.graph.collapsed`."""
-    return collapsed(network_of(trace), depth, ops=ops)
