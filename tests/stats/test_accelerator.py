@@ -1,6 +1,6 @@
 """What happens to tensors on an accelerator: here the CPU stands in for one.
 
-``is_elsewhere`` is told that tensors of the CPU are elsewhere, so that all of the code for devices runs on them;
+``is_off_cpu`` is told that tensors of the CPU are elsewhere, so that all of the code for devices runs on them;
 whatever would make a host wait for its device is counted from the model's first line to the end of the run.
 """
 
@@ -83,10 +83,10 @@ def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -
         mock.patch.object(torch.Tensor, "cpu", counted("cpu", cpu)),
         mock.patch.object(torch.Tensor, "tolist", counted("tolist", tolist)),
         mock.patch.object(cpu_sums, "array_of", counted("memory was read", array_of)),
-        mock.patch.object(fxdebug.capture.numbers, "is_elsewhere", lambda tensor: far),
-        mock.patch.object(fxdebug.capture.sight, "is_elsewhere", lambda tensor: far),
+        mock.patch.object(fxdebug.capture.numbers, "is_off_cpu", lambda tensor: far),
+        mock.patch.object(fxdebug.capture.sight, "is_off_cpu", lambda tensor: far),
         mock.patch.dict(fxdebug.capture.sight._forms, clear=True),
-        mock.patch.object(fxdebug.capture.staging, "is_elsewhere", lambda tensor: far),
+        mock.patch.object(fxdebug.capture.staging, "is_off_cpu", lambda tensor: far),
     ):
         trace = fx_debug(model, x, weights=False, **options)
     return trace, model.counts
@@ -214,11 +214,11 @@ def test_more_than_there_is_room_for_is_measured_on_the_way() -> None:
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *COMPLEX])
 def test_other_dtypes_come_over_as_they_are(dtype) -> None:
-    from fxdebug.stats.measure import measure_later
+    from fxdebug.stats.measure import measure_on_device
 
     for tensor in (torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype), torch.ones(1).to(dtype).expand(4)):
         one, found = accelerator.DeviceBatch(), []
         one.take(torch.ones(3), 1, found.append)
-        assert measure_later(tensor, one, found.append)
+        assert measure_on_device(tensor, one, found.append)
         one.settle()
         assert found[1] == measure(tensor)

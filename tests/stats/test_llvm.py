@@ -86,7 +86,7 @@ def cannot(engine: llvm.Engine, program: str) -> None:
     raise RuntimeError("no target for this processor")
 
 
-CACHED = (cpu_sums.loop_of, cpu_sums.marking_of, llvm_sums.loop, llvm_checksum.marking)
+CACHED = (cpu_sums.compiled_sums_of, cpu_sums.compiled_checksum_of, llvm_sums.loop, llvm_checksum.marking)
 
 
 @pytest.mark.parametrize("why", ["not installed", "no code for this processor"])
@@ -99,8 +99,11 @@ def test_without_it_statistics_are_taken_in_four_passes_and_marks_in_two(why, mo
             patched.setitem(sys.modules, "llvmlite", None)
         else:
             patched.setattr(llvm.Engine, "__init__", cannot)
-        assert cpu_sums.loop_of(torch.float32) is None and cpu_sums.marking_of(torch.float32) is None
+        assert cpu_sums.compiled_sums_of(torch.float32) is None and cpu_sums.compiled_checksum_of(torch.float32) is None
         assert cpu_sums.sums_of(torch.arange(100.0)) == before
     for cached in CACHED:
         cached.cache_clear()
-    assert cpu_sums.loop_of(torch.float32) is not None and cpu_sums.marking_of(torch.float32) is not None
+    assert (
+        cpu_sums.compiled_sums_of(torch.float32) is not None
+        and cpu_sums.compiled_checksum_of(torch.float32) is not None
+    )

@@ -17,7 +17,7 @@ from fxdebug import fx_debug
 from fxdebug.data.values import Stats, pooled
 from fxdebug.stats import cpu_sums
 from fxdebug.stats.cpu_sums import BLOCK
-from fxdebug.stats.measure import Unmeasurable, measure, measure_at_once
+from fxdebug.stats.measure import Unmeasurable, measure, measure_fast
 from support.measured import (
     COMPLEX,
     FLOATS,
@@ -43,9 +43,9 @@ def as_the_recorder_does(request, monkeypatch):
     """Without the code that the extra ``fast`` makes, and with it."""
     if request.param == "by numpy":
         for module in (cpu_sums, importlib.import_module("fxdebug.stats.measure")):
-            monkeypatch.setattr(module, "loop_of", lambda dtype: None)
+            monkeypatch.setattr(module, "compiled_sums_of", lambda dtype: None)
     else:
-        assert cpu_sums.loop_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
+        assert cpu_sums.compiled_sums_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
     with torch.no_grad():
         yield
 
@@ -116,7 +116,7 @@ SIZES = [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7]
 
 
 def at_once(tensor: torch.Tensor) -> Stats | None:
-    return measure_at_once(tensor.dtype, tensor.data_ptr(), ((1, tensor.numel()),))
+    return measure_fast(tensor.dtype, tensor.data_ptr(), ((1, tensor.numel()),))
 
 
 @pytest.mark.parametrize("kind", SHAPES_OF_DATA)
@@ -363,7 +363,7 @@ def test_zeros_of_both_signs_in_several_rows_have_the_extremes_that_torch_gives(
         whole = torch.full((2, 3), 9.0, dtype=dtype)
         whole[:, 1:] = torch.tensor(numbers).view(2, 2)
         rows = whole[:, 1:]
-        found = measure_at_once(dtype, rows.data_ptr(), ((1, 2), (3, 2)))
+        found = measure_fast(dtype, rows.data_ptr(), ((1, 2), (3, 2)))
         expected = measure(rows.clone())
         assert found is None or repr(found) == repr(expected), numbers
 
@@ -374,7 +374,7 @@ def test_rows_are_measured_like_their_elements_one_after_the_other():
         whole = torch.randn(rows, count + 7) * 3 + 1
         part = whole[:, 2 : count + 2]
         found, expected = (
-            measure_at_once(part.dtype, part.data_ptr(), ((1, count), (count + 7, rows))), measure(part.clone())
+            measure_fast(part.dtype, part.data_ptr(), ((1, count), (count + 7, rows))), measure(part.clone())
         )  # fmt: skip
         if found is not None:  # None without the extra
             assert found.count == expected.count and found.zeros == expected.zeros

@@ -10,16 +10,16 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.tensors import checksum, parameters
-from fxdebug.stats.cpu_sums import marking_of
+from fxdebug.stats.cpu_sums import compiled_checksum_of
 
 
 @pytest.fixture(autouse=True, params=["by numpy", "in one pass"])
 def marked(request, monkeypatch):
     """Without the code that the extra ``fast`` makes, and with it."""
     if request.param == "by numpy":
-        monkeypatch.setattr(checksum, "marking_of", lambda dtype: None)
+        monkeypatch.setattr(checksum, "compiled_checksum_of", lambda dtype: None)
     else:
-        assert marking_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
+        assert compiled_checksum_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
 
 
 def changed(trace):

@@ -18,9 +18,9 @@ from fxdebug import fx_debug
 from fxdebug.capture.graphs.known_templates import forget_patterns
 from fxdebug.capture.tape import tape_mode
 from fxdebug.capture.tensors import value_table
-from fxdebug.capture.tensors.tensor_state import is_in_place, state_of
-from fxdebug.capture.tensors.value_table import ValueTable, silence
-from fxdebug.capture.torch_state.untracked import is_quiet, no_modes_active, untracked
+from fxdebug.capture.tensors.tensor_state import is_unmoved, state_of
+from fxdebug.capture.tensors.value_table import ValueTable, ignore_note
+from fxdebug.capture.torch_state.untracked import is_unobserved, no_modes_active, untracked
 from support import sweep
 from zoo import zoo_sample
 
@@ -64,7 +64,7 @@ def test_a_look_finds_what_torch_says(dtype, shape):
 
 
 def test_a_value_knows_whether_it_requires_gradients():
-    seen = ValueTable({}, None, silence)
+    seen = ValueTable({}, None, ignore_note)
     leaf, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with torch.no_grad():
         unrecorded = [leaf[0], leaf.T, leaf * 2, leaf.view(-1)[1:], plain[0], plain.T[1:]]
@@ -116,12 +116,12 @@ def test_a_look_follows_what_becomes_of_a_tensor(change):
     tensor = torch.arange(9.0).view(3, 3).clone()
     assert looked_at(tensor) == facts(tensor)
     before = state_of(tensor)
-    assert is_in_place(before, tensor)
+    assert is_unmoved(before, tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         CHANGES[change](tensor)
     assert looked_at(tensor) == facts(tensor)
-    is_the_same = is_in_place(before, tensor) and tensor._version == before.version
+    is_the_same = is_unmoved(before, tensor) and tensor._version == before.version
     assert is_the_same is (change == "made to require gradients")
 
 
@@ -132,7 +132,7 @@ def test_memory_that_was_given_back_is_not_plain_any_more_and_where_it_was(left)
     assert before is not None
     tensor.untyped_storage().resize_(left)
     with untracked():
-        assert state_of(tensor) is None and is_in_place(before, tensor)
+        assert state_of(tensor) is None and is_unmoved(before, tensor)
 
 
 class Own(torch.Tensor):
@@ -236,7 +236,7 @@ BLOCKS = {
 def test_a_thread_is_quiet_only_where_nothing_hears_of_its_operations(outer, inner):
     leaf = torch.ones(2, 3, requires_grad=True)
     with BLOCKS[outer](), BLOCKS[inner]():
-        quiet = is_quiet()
+        quiet = is_unobserved()
         heard.clear()
         result = leaf * 2
         known = bool(heard) or result.requires_grad or "transform" in (outer, inner)
@@ -262,7 +262,7 @@ def test_a_thread_is_quiet_by_itself():
     def look(name: str) -> None:
         with BLOCKS[name]():
             barrier.wait()
-            found[name] = is_quiet()
+            found[name] = is_unobserved()
             barrier.wait()
 
     names = ["no_grad", "inference", "autocast", "function mode", "enable_grad"]
@@ -357,7 +357,7 @@ def test_a_run_is_the_same_whether_or_not_its_looks_are_put_aside(grad, monkeypa
             alone, again = recorded(build), recorded(build)
             with monkeypatch.context() as patched:  # as if something listened everywhere
                 patched.setattr(tape_mode, "nothing_listens", lambda: False)
-                patched.setattr(value_table, "is_quiet", lambda: False)
+                patched.setattr(value_table, "is_unobserved", lambda: False)
                 put_aside = recorded(build)
             if alone == again:
                 steady += 1

@@ -30,7 +30,7 @@ from fxdebug.capture.reasons import CannotTrace, Words
 from fxdebug.capture.replay.global_settings import must_not_be_set
 from fxdebug.capture.replay.stateful_objects import is_out_of_reach
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.distributed import communicating
+from fxdebug.capture.torch_state.distributed import communicating_functions
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -250,7 +250,7 @@ class _Hushing(SharedPatch):
 
     def places(self) -> tuple[Patch, ...]:
         """Return what is to be patched now."""
-        talking = [(owner, name, _talking) for owner, name in communicating()]
+        talking = [(owner, name, _talking) for owner, name in communicating_functions()]
         return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *talking))
 
 

@@ -1,7 +1,7 @@
 """Any Python object → the items of a trace: containers keep their shape, tensors become values.
 
 Lists, tuples, dicts and their subclasses, dataclasses, sets and objects with attributes are opened;
-everything else is shown by its ``repr``. Cycles end in a :class:`~fxdebug.data.values.Thing` that says so.
+everything else is shown by its ``repr``. A cycle ends in a :class:`~fxdebug.data.values.Thing` that says so.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ import torch
 
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.value_table import Say, ValueTable, silence
+from fxdebug.capture.tensors.value_table import AddNote, ValueTable, ignore_note
 from fxdebug.data.values import Group, Item, Thing, plain
 from fxdebug.errors import first_line
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
-MOST = 100_000  # items in all, a container counting for eight: lists of one and the same list are endless to walk
-NEAR = 2_000  # objects looked at for whether there is a tensor near
+MOST = 100_000  # items in all, a container counts as eight: a list that holds itself many times is endless to walk
+SEARCHED = 2_000  # objects that are searched for a tensor
 
 _ATOMS = frozenset((type(None), bool, int, float, str, complex, bytes))
 _ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]+")
 
 
-# Opening these finds no activations, only the model or the interpreter.
+# Inside these are no activations, only the model or the interpreter.
 _CLOSED = (
     torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType,
     torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format, functools.partial,
 )  # fmt: skip
 
 
-# Not lists or tuples, but what is in them can be looked at without using it up.
-_LISTED = (collections.deque, KeysView, ValuesView, ItemsView)
+# Neither lists nor tuples, but their items can be read without using them up.
+_ITERABLE = (collections.deque, KeysView, ValuesView, ItemsView)
 
 
 def without_addresses(text: str) -> str:
-    """A repr that is the same in every run: memory addresses become ``0xXXXXXXXX``.
+    """Replace memory addresses in a repr by ``0xXXXXXXXX``: it is then the same in every run.
 
     >>> without_addresses("<Opaque object at 0x7f00deadbeef>")
     '<Opaque object at 0xXXXXXXXX>'
@@ -54,47 +54,50 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub("at 0xXXXXXXXX", text)
 
 
-class _How(threading.local):
-    """What the thread at work was asked for."""
+class _Options(threading.local):
+    """The options of the item that a thread builds, and how much of it is left to walk."""
 
     keep = True
     reopen = True
-    left = MOST  # items that may still be looked at
-    too_deep = False  # was there an object whose repr runs too deep?
+    left = MOST  # items that may still be walked
+    repr_too_deep = False  # did the repr of an object in it exceed the recursion limit?
 
 
-class Structure:
-    """Turns objects into items for one trace.
+class ItemBuilder:
+    """Builds the items of one trace from Python objects.
 
-    ``shown`` gives the ``repr`` of an object under the print options the text is wanted in.
+    ``note`` takes the text of each note on the current call; ``shown`` is the ``repr`` to show objects with.
     """
 
-    def __init__(self, values: ValueTable, say: Say, shown: Callable[[Any], str] = repr) -> None:
+    def __init__(self, values: ValueTable, note: AddNote, shown: Callable[[Any], str] = repr) -> None:
         self._values = values
-        self._say = say
+        self._note = note
         self._shown = shown
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # an id counts while its object is alive
         self._numbering = threading.Lock()
         self._number_count = 0
-        self._how = _How()
+        self._options = _Options()
 
-    def quiet(self) -> None:
-        """Nobody takes notes any more."""
-        self._say = silence
+    def release_notes(self) -> None:
+        """Let go of the recorder that takes notes: the two would refer to each other."""
+        self._note = ignore_note
 
-    def item(self, thing: Any, *, keep: bool = True, reopen: bool = True) -> Item:
-        """The item for any object. ``keep``: store the tensors' data too. ``reopen``: look again inside
-        objects met before (they may have changed); without it they are opened at first sight only."""
+    def build(self, thing: Any, *, keep: bool = True, reopen: bool = True) -> Item:
+        """Build the item of any object.
+
+        ``keep``: store the data of its tensors, too. ``reopen``: open an object again that was opened before, as it
+        may have changed; without it such an object is only named by its number.
+        """
         if type(thing) in PLAIN:
-            return self._values.see(thing, keep)
-        self._how.keep, self._how.reopen = keep, reopen
-        self._how.left, self._how.too_deep = MOST, False
-        return self._item(thing, ())
+            return self._values.value_of(thing, keep)
+        self._options.keep, self._options.reopen = keep, reopen
+        self._options.left, self._options.repr_too_deep = MOST, False
+        return self._build(thing, ())
 
-    def _item(self, thing: Any, above: tuple[int, ...]) -> Item:
+    def _build(self, thing: Any, above: tuple[int, ...]) -> Item:
         kind = type(thing)
         if kind in PLAIN:
-            return self._values.see(thing, self._how.keep)
+            return self._values.value_of(thing, self._options.keep)
         if kind in _ATOMS:
             return plain(thing)
         if issubclass(kind, torch.Tensor) or _has_local_part(thing):
@@ -102,21 +105,21 @@ class Structure:
         if id(thing) in above:
             return Thing(type_name(kind), f"<cycle: the {type_name(kind)} {len(above) - above.index(id(thing))} up>")
         if len(above) >= DEEPEST:
-            self._say(f"containers nested deeper than {DEEPEST} are not followed")
+            self._note(f"containers nested deeper than {DEEPEST} are not followed")
             return Thing(type_name(kind), f"<{type_name(kind)} nested deeper than {DEEPEST}>")
         try:
             return self._opened(thing, kind, (*above, id(thing)))
         except RecursionError:
             raise
         except Exception as error:
-            self._say(f"a {type_name(kind)} was not opened: {type(error).__name__}: {first_line(error)}")
+            self._note(f"a {type_name(kind)} was not opened: {type(error).__name__}: {first_line(error)}")
             return Thing(type_name(kind), f"<{type_name(kind)} that cannot be opened>")
 
     def _tensor(self, thing: Any) -> Item:
         try:
-            return self._values.see(thing, self._how.keep)
+            return self._values.value_of(thing, self._options.keep)
         except Exception as error:
-            self._say(f"a {type(thing).__name__} was not recorded: {type(error).__name__}: {first_line(error)}")
+            self._note(f"a {type(thing).__name__} was not recorded: {type(error).__name__}: {first_line(error)}")
             return Thing(type_name(type(thing)), f"<{type_name(type(thing))} that cannot be described>")
 
     def _opened(self, thing: Any, kind: type, above: tuple[int, ...]) -> Item:
@@ -134,22 +137,22 @@ class Structure:
         return Group("object", type_name(kind), self._items(inside, above), names, text, abs(number) - 1)
 
     def _items(self, things: Any, above: tuple[int, ...]) -> tuple[Item, ...]:
-        room = self._how.left
+        room = self._options.left
         things = list(itertools.islice(things, room + 1))
         if len(things) > room:
             things.pop()
-            self._say(f"containers of more than {MOST} items in all: what comes after them is not recorded")
-        self._how.left -= min(len(things) + 8, room)
-        return tuple([self._item(thing, above) for thing in things])
+            self._note(f"containers of more than {MOST} items in all: what comes after them is not recorded")
+        self._options.left -= min(len(things) + 8, room)
+        return tuple([self._build(thing, above) for thing in things])
 
     def _keys(self, mapping: Any) -> tuple[Any, ...]:
-        return tuple([self._key(key) for key in itertools.islice(mapping, self._how.left)])
+        return tuple([self._key(key) for key in itertools.islice(mapping, self._options.left)])
 
     def _members(self, thing: Any, kind: type) -> tuple[tuple[Any, ...] | None, Any] | None:
-        """What an object holds: (names, members), with no names for a set; ``None`` if it is not to be opened."""
+        """Return (names, members) of an object, without names for a set; ``None`` if it is not to be opened."""
         if issubclass(kind, (set, frozenset)):
-            return None, sorted(itertools.islice(thing, self._how.left + 1), key=self._order)
-        if issubclass(kind, _LISTED):
+            return None, sorted(itertools.islice(thing, self._options.left + 1), key=self._order)
+        if issubclass(kind, _ITERABLE):
             return None, thing
         if kind is types.MappingProxyType:
             return self._keys(thing), thing.values()
@@ -159,19 +162,19 @@ class Structure:
             pairs = [(f.name, getattr(thing, f.name)) for f in dataclasses.fields(thing) if hasattr(thing, f.name)]
         else:
             pairs = [(name, member) for name, member in _attributes(thing, kind)]
-        if not _tensor_near([member for _, member in pairs]):
+        if not _has_tensor_inside([member for _, member in pairs]):
             return None
         return tuple(name for name, _ in pairs), [member for _, member in pairs]
 
     def _number(self, thing: Any) -> int:
-        """One more than the object's number, negative when it was opened before and need not be again."""
+        """Return one more than the object's number, negative if it was opened before and need not be again."""
         reference, number = self._numbers.get(id(thing), (None, 0))
         if reference is not None and reference() is thing:
-            return number if self._how.reopen else -number
+            return number if self._options.reopen else -number
         with self._numbering:
             self._number_count += 1
             number = self._number_count
-        with contextlib.suppress(TypeError):  # not weakly referable: a later sighting gets a number of its own
+        with contextlib.suppress(TypeError):  # not weakly referable: the next time it gets another number
             self._numbers[id(thing)] = (weakref.ref(thing), number)
         return number
 
@@ -186,35 +189,35 @@ class Structure:
         return repr(thing) if type(thing) in _ATOMS else self._text(thing)
 
     def _text(self, thing: Any) -> str:
-        if self._how.too_deep:
+        if self._options.repr_too_deep:
             return f"<{type_name(type(thing))} inside an object whose repr runs too deep>"
         try:
             return without_addresses(self._shown(thing))
         except Exception as error:
-            self._how.too_deep = isinstance(error, RecursionError)
-            self._say(f"the repr of a {type_name(type(thing))} raised {type(error).__name__}: {first_line(error)}")
+            self._options.repr_too_deep = isinstance(error, RecursionError)
+            self._note(f"the repr of a {type_name(type(thing))} raised {type(error).__name__}: {first_line(error)}")
             return f"<{type_name(type(thing))} object whose repr raised {type(error).__name__}: {first_line(error)}>"
 
 
 def _has_local_part(thing: Any) -> bool:
-    """Is it like a DTensor? Objects whose ``__getattr__`` raises, or knows every name, are not."""
+    """Is it like a DTensor? Objects whose ``__getattr__`` raises, or answers to every name, are not."""
     try:
         return issubclass(type(getattr(thing, "_local_tensor", None)), torch.Tensor)
     except Exception:
         return False
 
 
-def _tensor_near(members: list[Any]) -> bool:
-    """Does any of an object's members hold a tensor, or anything near? Objects without one are shown, not opened."""
+def _has_tensor_inside(members: list[Any]) -> bool:
+    """Is there a tensor among an object's members, or up to four levels inside? Without one it is shown, not opened."""
     pending = collections.deque((member, 0) for member in members)
-    seen: set[int] = set()
-    while pending and len(seen) < NEAR:
+    searched: set[int] = set()
+    while pending and len(searched) < SEARCHED:
         thing, depth = pending.popleft()
         kind = type(thing)
         if issubclass(kind, torch.Tensor):
             return True
-        if depth < 4 and kind not in _ATOMS and not issubclass(kind, _CLOSED) and id(thing) not in seen:
-            seen.add(id(thing))
+        if depth < 4 and kind not in _ATOMS and not issubclass(kind, _CLOSED) and id(thing) not in searched:
+            searched.add(id(thing))
             pending.extend((inner, depth + 1) for inner in _inside(thing, kind))
     return False
 
@@ -223,7 +226,7 @@ def _inside(thing: Any, kind: type) -> list[Any]:
     try:
         if issubclass(kind, (dict, types.MappingProxyType)):
             return list(itertools.islice(thing.values(), 64))
-        if issubclass(kind, (list, tuple, set, frozenset, *_LISTED)):
+        if issubclass(kind, (list, tuple, set, frozenset, *_ITERABLE)):
             return list(itertools.islice(thing, 64))
         return [member for _, member in _attributes(thing, kind)]
     except Exception:
@@ -231,7 +234,7 @@ def _inside(thing: Any, kind: type) -> list[Any]:
 
 
 def _field_names(thing: Any, kind: type) -> tuple[str, ...] | None:
-    """The field names of a named tuple, or of one of torch's result tuples (``topk``: values, indices)."""
+    """Return the field names of a named tuple, or of one of torch's result tuples (``topk``: values, indices)."""
     names = getattr(kind, "_fields", None)
     if names is None and hasattr(kind, "n_sequence_fields"):
         names = getattr(kind, "__match_args__", None)
@@ -239,8 +242,8 @@ def _field_names(thing: Any, kind: type) -> tuple[str, ...] | None:
 
 
 def _attributes(thing: Any, kind: type) -> list[tuple[str, Any]]:
-    """Instance attributes, from ``__dict__`` and ``__slots__``; properties are not run."""
-    found = list(getattr(thing, "__dict__", {}).items())
+    """Return instance attributes, from ``__dict__`` and ``__slots__``; properties are not run."""
+    attributes = list(getattr(thing, "__dict__", {}).items())
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -248,8 +251,8 @@ def _attributes(thing: Any, kind: type) -> list[tuple[str, Any]]:
                 continue
             member = getattr(thing, name, _MISSING)
             if member is not _MISSING:
-                found.append((name, member))
-    return found
+                attributes.append((name, member))
+    return attributes
 
 
 _MISSING = object()
