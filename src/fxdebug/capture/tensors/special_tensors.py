@@ -89,6 +89,3 @@ def sharding_of(tensor: Any) -> Sharding | None:
         tuple(mesh.mesh_dim_names) if mesh.mesh_dim_names else None,
         tuple(map(str, spec.placements)),
     )
-
-
-PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))

@@ -272,8 +272,8 @@ else:
     class WeakTensor(weakref.ref):
         """A weak reference to a tensor or a storage whose Python object only C++ may hold.
 
-        Called, it gives the ownership of the Python object back to Python (``_fix_weakref``, as torch's own
-        ``torch.multiprocessing.reductions.StorageWeakRef`` and ``torch.utils.weak`` do).
+        Called, it gives the ownership of the Python object back to Python (``_fix_weakref``, as
+        ``torch.utils.weak`` does): else it would lose its memory when C++ lets go.
         """
 
         __slots__ = ()
