@@ -92,11 +92,6 @@ CACHED = (
     llvm_sums.compile_sums,
     llvm_checksum.compile_checksum,
 )
-    cpu_sums.compiled_sums_of,
-    cpu_sums.compiled_checksum_of,
-    llvm_sums.compile_sums,
-    llvm_checksum.compile_checksum,
-)
 
 
 @pytest.mark.parametrize("why", ["not installed", "no code for this processor"])

@@ -106,7 +106,7 @@ class DeviceBatch:
 
 
 class _PendingTensor:
-    """One tensor whose pieces are measured."""
+    """A tensor whose pieces are measured."""
 
     __slots__ = ("_on_stats", "_repeats", "stats")
 

@@ -205,9 +205,9 @@ def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
     if deviation < 0.2 * squares:  # cancellation would eat the digits float32 has
         if not 1e-11 < max(-low, high) < 1e18:  # a square, of a spread of 1e-7 of that, may be no float32
             return _wide(flat, low, high, zeros)
-        shift = (
-            total / count if flat.dtype is torch.float64 else float(np.float32(total / count))
-        )  # as it is subtracted
+        shift = total / count
+        if flat.dtype is not torch.float64:
+            shift = float(np.float32(shift))  # as it is subtracted
         drift, squares = centred(flat, shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
@@ -342,9 +342,8 @@ def _complex(tensor: Tensor) -> Stats:
         return Stats(many, None, None, None, None, None, bad[0] * repeats, bad[1] * repeats)
     wide = finite.to(torch.complex128)
     absmax = float(wide.abs().max())
-    scale = (
-        absmax if 0.0 < absmax < 1e-100 or 1e100 < absmax < math.inf else 1.0
-    )  # a square of such a number is no float64
+    is_extreme = 0.0 < absmax < 1e-100 or 1e100 < absmax < math.inf  # its square is no float64
+    scale = absmax if is_extreme else 1.0
     if scale != 1.0:
         wide = torch.view_as_complex(torch.view_as_real(wide) / scale)
     mean = complex(wide.mean())

@@ -186,8 +186,8 @@ def test_a_tensor_inside_a_transform_is_not_plain_and_a_conjugate_lies_nowhere()
     conjugate = torch.ones(2, dtype=torch.complex64).conj()
     for tensor in (conjugate, conjugate.imag):
         seen = state_of(tensor)
-        assert seen is not None and seen.form.dims is None
-    assert state_of(conjugate.resolve_conj()).form is not state_of(conjugate).form
+        assert seen is not None and seen.layout.dims is None
+    assert state_of(conjugate.resolve_conj()).layout is not state_of(conjugate).layout
 
 
 # States of torch -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from torch import nn
 from fxdebug.capture.hooks.nested_observers import nested
 from fxdebug.capture.hooks.observers import Observer, visible_in_thread, visible_to
 from fxdebug.capture.hooks.patch import OwnAttribute, SharedPatch
-from fxdebug.capture.torch_state.mode_stack import is_traced_by_torch
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 
 
 class Wrapped(SharedPatch):

@@ -24,7 +24,7 @@ from fxdebug.capture.hooks.nested_observers import around, nested
 from fxdebug.capture.hooks.observers import Observer, visible_again, visible_to
 from fxdebug.capture.hooks.patch import Attribute, Setting, SharedPatch
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.mode_stack import is_traced_by_torch
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 
 _compiling = torch.compiler.is_dynamo_compiling
 

@@ -28,7 +28,7 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.rerun.check_inputs import checked
 from fxdebug.capture.rerun.execute import Executor, GuardFailed, bindings
 from fxdebug.capture.torch_state.grad_mode import in_context
-from fxdebug.capture.torch_state.mode_stack import is_traced_by_torch
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.errors import UsageError, first_line
 
 

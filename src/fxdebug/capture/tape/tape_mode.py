@@ -44,7 +44,8 @@ from fxdebug.capture.tensors.tensor_state import version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now
-from fxdebug.capture.torch_state.mode_stack import insert_mode, is_traced_by_torch, may_be_traced, remove_mode
+from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
 from fxdebug.data.values import Value
 

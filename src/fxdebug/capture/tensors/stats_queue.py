@@ -1,4 +1,4 @@
-"""The statistics of the tensors of one run: the same elements are measured once, on an accelerator in batches.
+"""Statistics of the tensors of one run: the same elements are measured once, on an accelerator in batches.
 
 A tensor in the CPU's memory is measured when it appears. A number fetched from an accelerator would make the host wait
 for the device, so tensors there are copied to a :class:`~fxdebug.stats.accelerator.DeviceBatch` and their statistics

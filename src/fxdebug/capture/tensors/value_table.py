@@ -1,4 +1,4 @@
-"""Which tensors of a run are the same value: each value is described, measured and kept once.
+"""Table of the values of a run: the same value is described, measured and kept once.
 
 A tensor is still the same :class:`~fxdebug.data.values.Value` if it is the same tensor object with the same
 ``_version`` at the same address: then nothing was written to it. The object is held weakly: Python reuses an ``id``

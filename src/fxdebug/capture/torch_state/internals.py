@@ -30,7 +30,7 @@ Loss = Literal["nothing", "a detail", "verification", "graphs"]
 
 @dataclass(frozen=True)
 class Internal:
-    """One private name, and whether this torch has it."""
+    """A private name, and whether this torch has it."""
 
     name: str
     use: str
@@ -58,18 +58,18 @@ def _look_up(name: str, use: str, instead: Any, loses: Loss = "nothing", without
 
 def missing_for(loss: Loss) -> str | None:
     """Return in words the missing name that costs runs this; ``None`` if none is missing."""
-    lost = next((one for one in LISTED.values() if one.loses == loss and not one.is_there), None)
+    lost = next((entry for entry in LISTED.values() if entry.loses == loss and not entry.is_there), None)
     return None if lost is None else f"{_version_of(lost)} has no {lost.name}"
 
 
 def notes() -> list[str]:
     """Return the losses of a run as texts, one for each missing name that costs something."""
-    lost = [one for one in LISTED.values() if one.without and not one.is_there]
-    return [f"{_version_of(one)} has no {one.name}: {one.without}" for one in lost]
+    lost = [entry for entry in LISTED.values() if entry.without and not entry.is_there]
+    return [f"{_version_of(entry)} has no {entry.name}: {entry.without}" for entry in lost]
 
 
-def _version_of(one: Internal) -> str:
-    return f"torch {torch.__version__}" if one.name.startswith("torch.") else f"Python {sys.version.split()[0]}"
+def _version_of(entry: Internal) -> str:
+    return f"torch {torch.__version__}" if entry.name.startswith("torch.") else f"Python {sys.version.split()[0]}"
 
 
 def _none(*args: Any, **kwargs: Any) -> None:
@@ -88,8 +88,8 @@ def _true() -> bool:
     return True
 
 
-def _itself(thing: Any) -> Any:
-    return thing
+def _itself(obj: Any) -> Any:
+    return obj
 
 
 def _no_graphs(name: str, use: str, instead: Any = _none) -> Any:
@@ -279,10 +279,10 @@ else:
         __slots__ = ()
 
         def __call__(self) -> Any:
-            thing = weakref.ref.__call__(self)
-            if thing is not None:
-                thing._fix_weakref()
-            return thing
+            obj = weakref.ref.__call__(self)
+            if obj is not None:
+                obj._fix_weakref()
+            return obj
 
 
 # Structures ------------------------------------------------------------------------------------------

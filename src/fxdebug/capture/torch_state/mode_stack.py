@@ -1,4 +1,4 @@
-"""This thread's stack of torch function modes: remove one and insert it again; and is the thread being traced?"""
+"""This thread's stack of torch function modes: remove one mode, insert it again, and modules that bear none."""
 
 from __future__ import annotations
 
@@ -43,37 +43,3 @@ def allows_mode_around(module: nn.Module) -> bool:
 
 
 _FUSED = frozenset((nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention, torch.jit.ScriptModule))
-
-_compiling = torch.compiler.is_dynamo_compiling
-_exporting = internals.is_exporting
-_by_jit = internals.is_tracing
-_modes = internals.len_torch_dispatch_stack
-_mode = internals.get_dispatch_mode
-_early_mode = internals.get_dispatch_mode_pre_dispatch
-_is_included, _EARLY = internals.dispatch_tls_is_dispatch_key_included, internals.PRE_DISPATCH
-_PROXIES = internals.PROXY
-
-
-def is_traced_by_torch() -> bool:
-    """Does torch trace this thread: ``torch.compile``, ``torch.jit.trace``, ``torch.export`` or ``make_fx``?
-
-    >>> seen = []
-    >>> def f(x): seen.append(is_traced_by_torch()); return x + 1
-    >>> traced = torch.jit.trace(f, torch.ones(1), check_trace=False)
-    >>> seen, is_traced_by_torch()
-    ([True], False)
-    """
-    return _compiling() or _by_jit() or _exporting() or (_may_trace_with_proxies() and _traces_with_proxies())
-
-
-def may_be_traced() -> bool:
-    """May torch trace this thread? A quick check that does not notice ``torch.compile`` and ``torch.export``."""
-    return _by_jit() or _may_trace_with_proxies()
-
-
-def _may_trace_with_proxies() -> bool:
-    return _modes() > 0 or _is_included(_EARLY)
-
-
-def _traces_with_proxies() -> bool:
-    return _mode(_PROXIES) is not None or _early_mode(_PROXIES) is not None
