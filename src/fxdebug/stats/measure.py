@@ -370,9 +370,7 @@ def _with_zeros(stats: Stats, implicit: int) -> Stats:
         return stats
     finite = stats.finite
     if finite == 0:
-        return Stats(
-            stats.count + implicit, 0.0, 0.0, 0.0, 0.0, 0.0, stats.nan, stats.posinf, stats.neginf, implicit
-        )  # fmt: skip
+        return Stats(stats.count + implicit, 0.0, 0.0, 0.0, 0.0, 0.0, stats.nan, stats.posinf, stats.neginf, implicit)
     assert stats.mean is not None and stats.std is not None and stats.absmax is not None
     total = finite + implicit
     mean = stats.mean * (finite / total)
@@ -380,6 +378,14 @@ def _with_zeros(stats: Stats, implicit: int) -> Stats:
     low = None if stats.min is None else min(stats.min, type(stats.min)(0))
     high = None if stats.max is None else max(stats.max, type(stats.max)(0))
     return Stats(
-        stats.count + implicit, mean, math.hypot(*spread) / math.sqrt(total - 1), low, high,
-        stats.absmax, stats.nan, stats.posinf, stats.neginf, stats.zeros + implicit,
-    )  # fmt: skip
+        stats.count + implicit,
+        mean,
+        math.hypot(*spread) / math.sqrt(total - 1),
+        low,
+        high,
+        stats.absmax,
+        stats.nan,
+        stats.posinf,
+        stats.neginf,
+        stats.zeros + implicit,
+    )

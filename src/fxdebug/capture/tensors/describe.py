@@ -96,9 +96,18 @@ def description_of(tensor: Tensor) -> Description:
     if body is not None and stride is not None and is_freed(body):
         detail, body = "its memory was given back", None
     return Description(
-        shape, str(tensor.dtype)[6:], str(tensor.device), str(layout)[6:], stride, offset, kind.__name__,
-        tensor.requires_grad, body, sharding, detail,
-    )  # fmt: skip
+        shape,
+        str(tensor.dtype)[6:],
+        str(tensor.device),
+        str(layout)[6:],
+        stride,
+        offset,
+        kind.__name__,
+        tensor.requires_grad,
+        body,
+        sharding,
+        detail,
+    )
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:

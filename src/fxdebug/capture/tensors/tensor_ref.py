@@ -41,8 +41,16 @@ class WeightRef:
     """
 
     __slots__ = (
-        "_key", "_name", "_owner", "is_unmeasured", "requires_grad", "state", "tensor_id", "value", "version",
-    )  # fmt: skip
+        "_key",
+        "_name",
+        "_owner",
+        "is_unmeasured",
+        "requires_grad",
+        "state",
+        "tensor_id",
+        "value",
+        "version",
+    )
 
     def __init__(self, ref: TensorRef, tensor: Tensor, owner: nn.Module, name: str) -> None:
         self.requires_grad, self.state, self.is_unmeasured = ref.requires_grad, ref.state, ref.is_unmeasured

@@ -139,13 +139,16 @@ len_torch_dispatch_stack: Callable[[], int] = _unverified(
 )
 get_dispatch_stack_at = _unverified("torch._C:_get_dispatch_stack_at", "which modes may change what is computed")
 TorchDispatchMode: Any = _unverified(
-    "torch.utils._python_dispatch:TorchDispatchMode", "what a body writes past the tape is not written twice",
+    "torch.utils._python_dispatch:TorchDispatchMode",
+    "what a body writes past the tape is not written twice",
     contextlib.nullcontext,
-)  # fmt: skip
+)
 disable_current_modes = _detail(
-    "torch.utils._python_dispatch:_disable_current_modes", "what fxdebug asks of tensors is hidden from modes",
-    contextlib.nullcontext, "the program's dispatch modes see what fxdebug asks of tensors",
-)  # fmt: skip
+    "torch.utils._python_dispatch:_disable_current_modes",
+    "what fxdebug asks of tensors is hidden from modes",
+    contextlib.nullcontext,
+    "the program's dispatch modes see what fxdebug asks of tensors",
+)
 _AS_A_RUN = "what make_fx and torch.export trace is recorded as if it ran"
 get_dispatch_mode = _detail("torch._C:_get_dispatch_mode", "does torch trace with proxies", _none, _AS_A_RUN)
 get_dispatch_mode_pre_dispatch = _detail(
