@@ -1,6 +1,6 @@
 """What happens to tensors on an accelerator: here the CPU stands in for one.
 
-``is_elsewhere`` is told that tensors of the CPU are elsewhere, so that all of the code for devices runs on them;
+``is_off_cpu`` is made to say that tensors are on an accelerator, so that all of the code for devices runs on them;
 whatever would make a host wait for its device is counted from the model's first line to the end of the run.
 """
 
@@ -35,7 +35,7 @@ def without_gradients() -> Iterator[None]:
 
 
 class Watched(nn.Module):
-    """Counts, from its first line until the recorded values are settled, what waits for a device."""
+    """Counts, from its first line until the statistics are fetched, what waits for a device."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Watched(nn.Module):
         self.profile.start()
         return self.body(x)
 
-    def settled(self) -> None:
+    def stop_counting(self) -> None:
         self.profile.stop()
         self.counts.update({event.key: event.count for event in self.profile.key_averages() if event.key in WAITING})
         del self.profile
@@ -56,15 +56,15 @@ class Watched(nn.Module):
 def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -> tuple[Trace, Counter[str]]:
     """A trace, and what waited for the device during the run; ``fetched`` are the copies to the host after it."""
     model = Watched(body)
-    settle, array_of, cpu, tolist = ValueTable.settle, cpu_sums.array_of, torch.Tensor.cpu, torch.Tensor.tolist
+    original, array_of, cpu, tolist = ValueTable.finish_stats, cpu_sums.array_of, torch.Tensor.cpu, torch.Tensor.tolist
     running = True
 
-    def settled(self: ValueTable) -> None:
+    def finish_stats(self: ValueTable) -> None:
         nonlocal running
         if running:
             running = False
-            model.settled()
-        settle(self)
+            model.stop_counting()
+        original(self)
 
     def counted(name: str, original: Any) -> Any:
         def method(*args: Any, **kwargs: Any) -> Any:
@@ -77,13 +77,13 @@ def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -
         return method
 
     with (
-        mock.patch.object(ValueTable, "settle", settled),
+        mock.patch.object(ValueTable, "finish_stats", finish_stats),
         mock.patch.object(torch.Tensor, "cpu", counted("cpu", cpu)),
         mock.patch.object(torch.Tensor, "tolist", counted("tolist", tolist)),
         mock.patch.object(cpu_sums, "array_of", counted("memory was read", array_of)),
-        mock.patch.object(stats_queue, "is_elsewhere", lambda tensor: far),
-        mock.patch.object(tensor_state, "is_elsewhere", lambda tensor: far),
-        mock.patch.dict(tensor_state._forms, clear=True),
+        mock.patch.object(stats_queue, "is_off_cpu", lambda tensor: far),
+        mock.patch.object(tensor_state, "is_off_cpu", lambda tensor: far),
+        mock.patch.dict(tensor_state._layouts, clear=True),
     ):
         trace = fx_debug(model, x, weights=False, **options)
     return trace, model.counts
@@ -159,7 +159,7 @@ def test_under_inference_mode_values_are_told_apart_by_their_numbers_all_the_sam
 
 def there(tensor: torch.Tensor) -> Stats:
     flat, repeats = flat_of(tensor)
-    return accelerator.measured(flat, repeats) if flat.numel() else measure(tensor)
+    return accelerator.measure_now(flat, repeats) if flat.numel() else measure(tensor)
 
 
 @given(tensors(FLOATS))
@@ -181,29 +181,29 @@ def test_many_elements_are_measured_as_on_the_cpu(kind) -> None:
 def test_without_float64_on_the_device_the_digits_are_those_of_float32() -> None:
     """As on MPS; the sums of rows are then made 1024 numbers at a time."""
     tensor = 5 + 1e-3 * torch.randn(100_003, generator=torch.Generator().manual_seed(0))
-    row = accelerator.measured_rows(tensor.view(1, -1), torch.float32)
+    row = accelerator.row_sums(tensor.view(1, -1), torch.float32)
     assert row.dtype is torch.float32
     assert_close(accelerator._stats(tensor.numel(), row[0].tolist()), measure(tensor), 2.0**-23)
 
 
 def test_tensors_wait_as_they_were_when_they_were_taken() -> None:
     found: list[Stats] = []
-    one = accelerator.DeviceBatch()
+    batch = accelerator.DeviceBatch()
     tensor = torch.ones(4)
-    one.take(tensor, 1, found.append)
+    batch.add(tensor, 1, found.append)
     tensor.zero_()
     assert found == []
-    one.settle()
+    batch.fetch()
     assert found == [Stats(4, 1.0, 0.0, 1.0, 1.0, 1.0)]
 
 
 def test_more_than_there_is_room_for_is_measured_on_the_way() -> None:
-    one, found = accelerator.DeviceBatch(), {}
+    batch, found = accelerator.DeviceBatch(), {}
     sizes = [1, 3, 3, 1000, accelerator.ROW - 1, accelerator.ROW, accelerator.ROW + 1] * 7
     for number, size in enumerate(sizes):
-        one.take(torch.full((size,), float(number)), 1, lambda stats, number=number: found.update({number: stats}))
-        assert one._used <= accelerator.ROOM
-    one.settle()
+        batch.add(torch.full((size,), float(number)), 1, lambda stats, number=number: found.update({number: stats}))
+        assert batch._used <= accelerator.ROOM
+    batch.fetch()
     assert {number: (stats.count, stats.mean) for number, stats in found.items()} == {
         number: (size, float(number)) for number, size in enumerate(sizes)
     }
@@ -211,11 +211,11 @@ def test_more_than_there_is_room_for_is_measured_on_the_way() -> None:
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *COMPLEX])
 def test_other_dtypes_come_over_as_they_are(dtype) -> None:
-    from fxdebug.stats.measure import measure_later
+    from fxdebug.stats.measure import measure_on_device
 
     for tensor in (torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype), torch.ones(1).to(dtype).expand(4)):
-        one, found = accelerator.DeviceBatch(), []
-        one.take(torch.ones(3), 1, found.append)
-        assert measure_later(tensor, one, found.append)
-        one.settle()
+        batch, found = accelerator.DeviceBatch(), []
+        batch.add(torch.ones(3), 1, found.append)
+        assert measure_on_device(tensor, batch, found.append)
+        batch.fetch()
         assert found[1] == measure(tensor)

@@ -17,7 +17,7 @@ from fxdebug import fx_debug
 from fxdebug.data.values import Stats, pooled
 from fxdebug.stats import cpu_sums
 from fxdebug.stats.cpu_sums import BLOCK
-from fxdebug.stats.measure import Unmeasurable, measure, measure_at_once
+from fxdebug.stats.measure import Unmeasurable, measure, measure_fast
 from support.measured import (
     COMPLEX,
     FLOATS,
@@ -43,9 +43,9 @@ def as_the_recorder_does(request, monkeypatch):
     """Without the code that the extra ``fast`` makes, and with it."""
     if request.param == "by numpy":
         for module in (cpu_sums, importlib.import_module("fxdebug.stats.measure")):
-            monkeypatch.setattr(module, "loop_of", lambda dtype: None)
+            monkeypatch.setattr(module, "compiled_sums_of", lambda dtype: None)
     else:
-        assert cpu_sums.loop_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
+        assert cpu_sums.compiled_sums_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
     with torch.no_grad():
         yield
 
@@ -115,8 +115,8 @@ def test_the_imaginary_part_of_a_conjugate_is_measured_with_its_sign() -> None:
 SIZES = [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7]
 
 
-def at_once(tensor: torch.Tensor) -> Stats | None:
-    return measure_at_once(tensor.dtype, tensor.data_ptr(), ((1, tensor.numel()),))
+def fast(tensor: torch.Tensor) -> Stats | None:
+    return measure_fast(tensor.dtype, tensor.data_ptr(), ((1, tensor.numel()),))
 
 
 @pytest.mark.parametrize("kind", SHAPES_OF_DATA)
@@ -135,7 +135,7 @@ def test_many_elements_are_measured_as_float64_numpy_measures_them(kind) -> None
             std = math.sqrt(math.fsum((array - mean) ** 2) / (size - 1))
             true = Stats(size, mean, std, low, high, max(-low, high), zeros=zeros)
             assert_close(measure(tensor), true, precision(dtype))
-            quick = at_once(tensor)
+            quick = fast(tensor)
             if quick is not None:
                 assert_close(quick, true, 2.0**-32)
 
@@ -147,7 +147,7 @@ def test_in_one_pass_tensors_of_any_length_are_measured_to_the_last_element(dtyp
         for numbers in (torch.randn(size, generator=r), torch.rand(size, generator=r), -torch.rand(size, generator=r)):
             tensor = numbers.to(dtype)
             tensor[-1] = 0.0 if size % 2 else -3.0
-            found = at_once(tensor)
+            found = fast(tensor)
             if "by numpy" in request.node.name or size == 1:  # one element has no spread: the sums alone do not say so
                 assert found is None or found == measure(tensor)
             else:
@@ -156,13 +156,13 @@ def test_in_one_pass_tensors_of_any_length_are_measured_to_the_last_element(dtyp
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_what_is_special_is_not_measured_at_once(number) -> None:
+def test_special_numbers_are_left_to_the_slower_way(number) -> None:
     tensor = torch.randn(100, generator=torch.Generator().manual_seed(5))
     tensor[50] = number
-    assert at_once(tensor) is None
-    assert at_once(torch.full((100,), 0.1)) is None  # nothing is left of the squares but rounding
-    assert at_once(torch.ones(100, dtype=torch.int32)) is None
-    assert at_once(torch.ones(100, dtype=torch.float64)) is None  # whose squares no float holds
+    assert fast(tensor) is None
+    assert fast(torch.full((100,), 0.1)) is None  # nothing is left of the squares but rounding
+    assert fast(torch.ones(100, dtype=torch.int32)) is None
+    assert fast(torch.ones(100, dtype=torch.float64)) is None  # whose squares no float holds
 
 
 def test_the_spread_around_a_large_mean_keeps_three_digits_and_more() -> None:
@@ -221,7 +221,7 @@ def test_zeros_of_both_signs_are_counted_in_any_block() -> None:
 
 def test_what_was_measured_in_inference_mode_first_does_not_hinder_later_ones() -> None:
     """Memory that is used again must not be an inference tensor: nothing else may write to it."""
-    cpu_sums.room.__init__()
+    cpu_sums.scratch.__init__()
     with torch.inference_mode():
         measure(torch.ones(BLOCK, dtype=torch.bfloat16))
     assert measure(torch.ones(BLOCK, dtype=torch.bfloat16)).mean == 1.0
@@ -363,7 +363,7 @@ def test_zeros_of_both_signs_in_several_rows_have_the_extremes_that_torch_gives(
         whole = torch.full((2, 3), 9.0, dtype=dtype)
         whole[:, 1:] = torch.tensor(numbers).view(2, 2)
         rows = whole[:, 1:]
-        found = measure_at_once(dtype, rows.data_ptr(), ((1, 2), (3, 2)))
+        found = measure_fast(dtype, rows.data_ptr(), ((1, 2), (3, 2)))
         expected = measure(rows.clone())
         assert found is None or repr(found) == repr(expected), numbers
 
@@ -374,7 +374,7 @@ def test_rows_are_measured_like_their_elements_one_after_the_other():
         whole = torch.randn(rows, count + 7) * 3 + 1
         part = whole[:, 2 : count + 2]
         found, expected = (
-            measure_at_once(part.dtype, part.data_ptr(), ((1, count), (count + 7, rows))), measure(part.clone())
+            measure_fast(part.dtype, part.data_ptr(), ((1, count), (count + 7, rows))), measure(part.clone())
         )  # fmt: skip
         if found is not None:  # None without the extra
             assert found.count == expected.count and found.zeros == expected.zeros

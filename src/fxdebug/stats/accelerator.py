@@ -1,10 +1,12 @@
-"""Statistics of tensors on an accelerator: no number crosses to the host before somebody wants them all.
+"""Statistics of tensors on an accelerator, without a synchronisation before the end of the run.
 
-A number fetched from a device waits until the device has done all it was given before, and a model whose
-every tensor is waited for runs at the speed of its launches. So tensors are gathered on the device, those of
-a size in the rows of a matrix; a dozen reductions along the rows do for all of them; the results stay there
-too, and come over in one copy at the end. Nothing on the way may depend on a number, so that every tensor is
-treated as the worst one: what is not finite is masked, the rest scaled to ±1 and centred twice.
+Fetching one number makes the host wait until the device has finished all its queued work; with a wait for every
+tensor a model runs at the speed of its kernel launches. So copies of tensors are gathered on the device. Those of
+equal length become the rows of a matrix, and a dozen reductions along the rows measure all of them. The results stay
+on the device and come over in one copy at the end.
+
+No step may branch on a number, so every tensor is treated as the worst one: elements that are not finite are masked,
+the rest is scaled to ±1 and centred twice.
 """
 
 from __future__ import annotations
@@ -19,145 +21,148 @@ from torch import Tensor
 from fxdebug.data.values import Stats, pooled
 from fxdebug.stats.cpu_sums import REAL
 
-ROW = 1 << 20  # elements of one row at most: a larger tensor has several
-ROOM = 1 << 22  # elements that wait to be measured at most, and that are measured at once: 16 MB of float32
+ROW = 1 << 20  # the most elements in a row: a larger tensor has several rows
+ROOM = 1 << 22  # the most elements that wait, and that are measured together: 16 MB of float32
 
-COLUMNS = 11  # numbers of a row of results
-Done = Callable[[Stats], None]
-Other = Callable[[Tensor, int], None]
+COLUMNS = 11  # numbers in a row of results
+OnStats = Callable[[Stats], None]
+"""Receive the statistics of one tensor."""
+OnElements = Callable[[Tensor, int], None]
+"""Receive the elements of one tensor on the host, and how often each occurs in it."""
 
 
-def is_elsewhere(tensor: Tensor) -> bool:
-    """Does the tensor's memory belong to another device than the CPU?"""
+def is_off_cpu(tensor: Tensor) -> bool:
+    """Is the tensor's memory on another device than the CPU?"""
     return not tensor.is_cpu
 
 
 class DeviceBatch:
-    """The tensors of one run that lie on one device: they wait as copies, their results as rows of numbers.
+    """The tensors of one run on one device: copies that wait to be measured, and rows of results.
 
-    Not for several threads at once: its owner sees to that.
+    Not thread-safe: the owner holds a lock.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[int, torch.dtype, Any], list[tuple[Tensor, _Part]]] = {}
+        self._waiting: dict[tuple[int, torch.dtype, Any], list[tuple[Tensor, _Piece]]] = {}
         self._used = 0
-        self._rows: list[tuple[Tensor, list[_Part], Any]] = []
-        self._others: list[tuple[Tensor, int, Other]] = []
+        self._rows: list[tuple[Tensor, list[_Piece], Any]] = []
+        self._unmeasured: list[tuple[Tensor, int, OnElements]] = []
 
-    def take(self, flat: Tensor, repeats: int, done: Done) -> None:
-        """Take real floating-point elements; ``done`` is told their statistics when :meth:`settle` has them.
+    def add(self, flat: Tensor, repeats: int, on_stats: OnStats) -> None:
+        """Add flat real floating-point elements; :meth:`fetch` calls ``on_stats`` with their statistics.
 
-        ``repeats``: how often each of them occurs in the tensor. What the program does to it later is not seen.
+        ``repeats`` is how often each element occurs in the tensor. The elements are copied, so later writes of the
+        program do not matter.
         """
-        whole = _Whole(repeats, done)
+        tensor = _PendingTensor(repeats, on_stats)
         count = flat.numel()
         stream = _stream(flat.device)
         dtype = flat.dtype if flat.dtype in REAL else torch.float32
         for start in range(0, count - ROW + 1, ROOM):
             rows = flat[start : min(start + ROOM, count - count % ROW)].to(dtype).view(-1, ROW)
-            self._rows.append((measured_rows(rows), [_Part(whole, ROW) for _ in rows], stream))
+            self._rows.append((row_sums(rows), [_Piece(tensor, ROW) for _ in rows], stream))
         rest = count % ROW
         if rest:
             waiting = self._waiting.setdefault((rest, dtype, stream), [])
-            waiting.append((flat[count - rest :].to(dtype, copy=True), _Part(whole, rest)))
+            waiting.append((flat[count - rest :].to(dtype, copy=True), _Piece(tensor, rest)))
             self._used += rest
             if self._used > ROOM:
-                self._measure()
+                self._measure_waiting()
 
-    def take_other(self, flat: Tensor, repeats: int, done: Other) -> None:
-        """Take elements of another dtype: they are few in most models, and come over themselves, as a copy."""
-        self._others.append((flat.clone(), repeats, done))
+    def add_unmeasured(self, flat: Tensor, repeats: int, on_elements: OnElements) -> None:
+        """Add elements of another dtype: they are few in most models, and a copy of them is fetched as it is."""
+        self._unmeasured.append((flat.clone(), repeats, on_elements))
 
-    def settle(self) -> None:
-        """Fetch all results in one copy, and tell them."""
-        self._measure()
-        rows, others, self._rows, self._others = self._rows, self._others, [], []
+    def fetch(self) -> None:
+        """Fetch all results in one copy, and call back for each tensor."""
+        self._measure_waiting()
+        rows, unmeasured, self._rows, self._unmeasured = self._rows, self._unmeasured, [], []
         for _, _, stream in rows:
-            if stream is not None:  # what was computed there is read here
+            if stream is not None:  # results computed in that stream are read in this one
                 torch.cuda.current_stream(stream.device).wait_stream(stream)
-        tables = [torch.cat([found for found, _, _ in rows])] if rows else []
-        pieces = [*tables, *[copy for copy, _, _ in others]]
-        if not pieces:
+        tables = [torch.cat([results for results, _, _ in rows])] if rows else []
+        sent = [*tables, *[copy for copy, _, _ in unmeasured]]
+        if not sent:
             return
-        fetched = torch.cat([_bytes(piece) for piece in pieces]).cpu().split([piece.nbytes for piece in pieces])
-        host = [_numbers(data, piece.dtype) for data, piece in zip(fetched, pieces)]
+        fetched = torch.cat([_bytes(each) for each in sent]).cpu().split([each.nbytes for each in sent])
+        host = [_from_bytes(data, each.dtype) for data, each in zip(fetched, sent)]
         if tables:
-            self._tell([part for _, those, _ in rows for part in those], host.pop(0).view(-1, COLUMNS).tolist())
-        for flat, (_, repeats, other) in zip(host, others):
-            other(flat, repeats)
+            self._report([piece for _, pieces, _ in rows for piece in pieces], host.pop(0).view(-1, COLUMNS).tolist())
+        for flat, (_, repeats, on_elements) in zip(host, unmeasured):
+            on_elements(flat, repeats)
 
-    def _tell(self, parts: list[_Part], table: list[list[float]]) -> None:
-        for part, row in zip(parts, table):
-            part.whole.found.append(_stats(part.count, row))
-        for whole in {id(part.whole): part.whole for part in parts}.values():
-            whole.tell()
+    def _report(self, pieces: list[_Piece], table: list[list[float]]) -> None:
+        for piece, row in zip(pieces, table):
+            piece.tensor.stats.append(_stats(piece.count, row))
+        for tensor in {id(piece.tensor): piece.tensor for piece in pieces}.values():
+            tensor.report()
 
-    def _measure(self) -> None:
+    def _measure_waiting(self) -> None:
         waiting, self._waiting, self._used = self._waiting, {}, 0
         for (_, _, stream), entries in waiting.items():
-            with torch.cuda.stream(stream):  # of ``None`` nothing comes
-                rows = measured_rows(torch.stack([copy for copy, _ in entries]))
-            self._rows.append((rows, [part for _, part in entries], stream))
+            with torch.cuda.stream(stream):  # ``None``: no stream is chosen
+                rows = row_sums(torch.stack([copy for copy, _ in entries]))
+            self._rows.append((rows, [piece for _, piece in entries], stream))
 
 
-class _Whole:
-    """One tensor, of which parts are measured."""
+class _PendingTensor:
+    """A tensor whose pieces are measured."""
 
-    __slots__ = ("_done", "_repeats", "found")
+    __slots__ = ("_on_stats", "_repeats", "stats")
 
-    def __init__(self, repeats: int, done: Done) -> None:
+    def __init__(self, repeats: int, on_stats: OnStats) -> None:
         self._repeats = repeats
-        self._done = done
-        self.found: list[Stats] = []
+        self._on_stats = on_stats
+        self.stats: list[Stats] = []
 
-    def tell(self) -> None:
-        stats = self.found[0] if len(self.found) == 1 else pooled(self.found)
-        self._done(_repeated(stats, self._repeats))
+    def report(self) -> None:
+        stats = self.stats[0] if len(self.stats) == 1 else pooled(self.stats)
+        self._on_stats(_repeated(stats, self._repeats))
 
 
-class _Part:
-    """So many elements of a tensor."""
+class _Piece:
+    """A piece of a tensor: one row of results."""
 
-    __slots__ = ("count", "whole")
+    __slots__ = ("count", "tensor")
 
-    def __init__(self, whole: _Whole, count: int) -> None:
-        self.whole = whole
+    def __init__(self, tensor: _PendingTensor, count: int) -> None:
+        self.tensor = tensor
         self.count = count
 
 
 def _bytes(tensor: Tensor) -> Tensor:
     real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return real.as_strided((real.numel(),), (1,)).view(torch.uint8)  # a single one may have any stride
+    return real.as_strided((real.numel(),), (1,)).view(torch.uint8)  # a single element may have any stride
 
 
-def _numbers(data: Tensor, dtype: torch.dtype) -> Tensor:
-    """The bytes as numbers again; where they were among the others suits not every dtype."""
-    data = data.clone()
+def _from_bytes(data: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return bytes as a tensor of a dtype again."""
+    data = data.clone()  # not every dtype can begin where these bytes lie among the others
     return torch.view_as_complex(data.view(dtype.to_real()).view(-1, 2)) if dtype.is_complex else data.view(dtype)
 
 
-def measured(flat: Tensor, repeats: int = 1) -> Stats:
-    """The statistics of flat elements at once, waiting for them."""
-    found: list[Stats] = []
-    one = DeviceBatch()
-    one.take(flat, repeats, found.append)
-    one.settle()
-    return found[0]
+def measure_now(flat: Tensor, repeats: int = 1) -> Stats:
+    """Return the statistics of flat elements, and wait for the device."""
+    stats: list[Stats] = []
+    batch = DeviceBatch()
+    batch.add(flat, repeats, stats.append)
+    batch.fetch()
+    return stats[0]
 
 
 def _stream(device: torch.device) -> Any:
-    """The queue in which the device works off what this thread gives it; ``None`` where there is but one."""
+    """Return this thread's CUDA stream; ``None`` for devices with a single queue."""
     return torch.cuda.current_stream(device) if device.type == "cuda" else None
 
 
 # Arithmetic --------------------------------------------------------------------------------------
 
 
-def measured_rows(matrix: Tensor, wide: torch.dtype | None = None) -> Tensor:
-    """For each row of float32 or float64: eleven numbers from which :func:`_stats` makes its statistics.
+def row_sums(matrix: Tensor, wide: torch.dtype | None = None) -> Tensor:
+    """Return eleven numbers for each row of float32 or float64, from which :func:`_stats` makes its statistics.
 
-    They are ``wide``: float64, or float32 on a device without it (MPS): the elements are scaled and centred before they
-    are squared, so that there is nothing that could overflow or cancel.
+    They are ``wide``: float64, or float32 on a device without it (MPS). Elements are scaled and centred before they
+    are squared, so nothing overflows or cancels.
     """
     wide = wide or (torch.float64 if matrix.device.type != "mps" else torch.float32)
     ok = torch.isfinite(matrix)
@@ -169,14 +174,14 @@ def measured_rows(matrix: Tensor, wide: torch.dtype | None = None) -> Tensor:
     scaled = torch.where(ok, (matrix - middle.unsqueeze(1)) / unit, 0)
     first = (_sum(scaled, wide) / ok.sum(1)).to(matrix.dtype)
     centred = torch.where(ok, scaled - first.unsqueeze(1), 0)
-    found = [low, high, middle, scale, first, _sum(centred, wide), _sum(centred * centred, wide)]
-    found += [(matrix != matrix).sum(1), (matrix == math.inf).sum(1), (matrix == -math.inf).sum(1)]
-    found.append((matrix == 0).sum(1))
-    return torch.stack([numbers.to(wide) for numbers in found], 1)
+    columns = [low, high, middle, scale, first, _sum(centred, wide), _sum(centred * centred, wide)]
+    columns += [(matrix != matrix).sum(1), (matrix == math.inf).sum(1), (matrix == -math.inf).sum(1)]
+    columns.append((matrix == 0).sum(1))
+    return torch.stack([numbers.to(wide) for numbers in columns], 1)
 
 
 def _sum(matrix: Tensor, wide: torch.dtype) -> Tensor:
-    """The sums of rows; in float32, of so few numbers at a time that all its digits count."""
+    """Return the sums of rows; in float32 by groups of 1024, whose sums keep its digits."""
     count = matrix.shape[1]
     if wide is torch.float64 or count <= 1024:
         return matrix.sum(1, dtype=wide)
@@ -198,7 +203,7 @@ def _stats(count: int, row: list[float]) -> Stats:
 
 
 def _repeated(stats: Stats, repeats: int) -> Stats:
-    """The statistics where each element occurs so often."""
+    """Return the statistics of a tensor in which each element occurs ``repeats`` times."""
     if repeats == 1:
         return stats
     std, many = stats.std, stats.finite * repeats

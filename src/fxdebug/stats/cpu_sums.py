@@ -1,7 +1,7 @@
-"""Sums and extremes of a tensor in the CPU's memory, near the speed of reading it.
+"""Sums and extremes of a tensor in the CPU's memory, by a compiled loop or in blocks by numpy and torch.
 
-Blocks stay in the cache while each number is taken by whoever is fastest at it: numpy's dot product
-and extremes, torch's sum. Only the first of them waits for memory.
+A block stays in the cache while the fastest function for each number reads it: numpy's dot product and extremes,
+torch's sum. Only the first of them waits for memory.
 """
 
 from __future__ import annotations
@@ -18,81 +18,80 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BLOCK = 262144  # elements: 1 MiB of float32, which stays in the second-level cache (or third) between passes
+BLOCK = 262144  # elements: 1 MiB of float32, which stays in the second- or third-level cache between passes
 REAL = (torch.float32, torch.float64)
-_DOT = 65536  # elements whose squares are added up in float32
-_FINE_DOT = 8192  # ... where five digits must be right: 128 of them in each running sum
-_WIDE_DOT = 8192  # in float64: for more of them numpy's library starts threads of its own, and waits for them
-_FEW = 8192  # elements up to which numpy's sum is done before torch's has begun; beyond, torch's takes a third
+_DOT = 65536  # elements whose squares are summed in float32
+_FINE_DOT = 8192  # the same where five digits must be right: 128 elements in each running sum
+_WIDE_DOT = 8192  # the same in float64: for more elements numpy's BLAS starts threads, and waits for them
+_FEW = 8192  # up to so many elements numpy's sum is faster than torch's; beyond, torch's takes a third of its time
 
 Code = TypeVar("Code")
-Sums = tuple[float, float, float, float, int]  # of the elements, of their squares; least, greatest; zeros
-_Memory = ctypes.c_char * (1 << 62)  # from some address on: of a type for each size there would be no end
+Sums = tuple[float, float, float, float, int]
+"""Sum of the elements, sum of their squares, least, greatest, number of zeros."""
+_Memory = ctypes.c_char * (1 << 62)  # from an address on; a type for each size would never be freed
 _least, _greatest, _added = np.minimum.reduce, np.maximum.reduce, np.add.reduce
 
 
 def sums_of(flat: Tensor) -> Sums:
-    """The sums of flat elements of any real floating-point dtype; what is not finite shows in the extremes."""
-    loop = loop_of(flat.dtype)
+    """Return the sums of flat elements of any real floating-point dtype; an extreme shows if one is not finite."""
+    loop = compiled_sums_of(flat.dtype)
     if loop is not None and type(flat) is Tensor and flat.is_contiguous():
-        in_one_pass = loop(flat.data_ptr(), flat.numel())
-        if not has_two_zeros(in_one_pass):
-            return in_one_pass
-    sums = _sums(flat)
-    return sums[0] if len(sums) == 1 else merged(sums)
+        sums = loop(flat.data_ptr(), flat.numel())
+        if not has_two_zeros(sums):
+            return sums
+    parts = _sums(flat)
+    return parts[0] if len(parts) == 1 else merged(parts)
 
 
 def has_two_zeros(sums: Sums) -> bool:
-    """May an extreme be 0.0 and -0.0 alike? Loops put these in order; torch, whose word is to be ours, takes either."""
+    """May an extreme be 0.0 as well as -0.0? Compiled loops order the two; torch, which we follow, returns either."""
     _, _, low, high, zeros = sums
     return zeros > 1 and ((low == 0.0 and math.copysign(1.0, low) < 0.0) or high == 0.0)
 
 
 @functools.cache
-def loop_of(dtype: torch.dtype) -> Callable[[int, int], Sums] | None:
-    """Sums of so many elements from an address on, in one pass; ``None`` where nothing makes such code."""
+def compiled_sums_of(dtype: torch.dtype) -> Callable[[int, int], Sums] | None:
+    """Return a function (address, count) → sums in one pass; ``None`` without llvmlite, or for another dtype."""
     from fxdebug.stats import llvm_sums
 
-    return _if_possible(llvm_sums.loop, dtype)
+    return _if_possible(llvm_sums.compile_sums, dtype)
 
 
 @functools.cache
-def marking_of(dtype: torch.dtype) -> Callable[[int, int], bytes] | None:
-    """Sums of elements and of their codes, to see whether data changed; ``None`` where nothing makes such code."""
+def compiled_checksum_of(dtype: torch.dtype) -> Callable[[int, int], bytes] | None:
+    """Return a function (address, count) → checksum; ``None`` without llvmlite, or for another dtype."""
     from fxdebug.stats import llvm_checksum
 
-    return _if_possible(llvm_checksum.marking, dtype)
+    return _if_possible(llvm_checksum.compile_checksum, dtype)
 
 
 def _if_possible(make: Callable[[torch.dtype], Code | None], dtype: torch.dtype) -> Code | None:
     try:
         return make(dtype)
-    except (
-        Exception
-    ):  # without the extra ``fast``; a system that lets nobody make code, a processor unknown to llvmlite
+    except Exception:  # no extra ``fast``, a system that forbids new machine code, a processor unknown to llvmlite
         return None
 
 
 def array_of(flat: Tensor) -> np.ndarray:
-    """The memory of a flat tensor on a CPU.
+    """Return the memory of a flat CPU tensor as an array.
 
-    Not by ``numpy()``: it would forbid the program to resize its own tensor from then on, as sharded modules do.
+    Not by ``numpy()``, which would forbid the program to resize its own tensor from then on, as sharded modules do.
     """
-    if type(flat) is not Tensor or not flat.is_contiguous():  # a subclass may have no memory, or be on its way
+    if type(flat) is not Tensor or not flat.is_contiguous():  # a subclass may have no memory, or not yet its data
         copied: np.ndarray = flat.clone(memory_format=torch.contiguous_format).numpy()
         return copied
     count = flat.numel()
     if count == 0:
         return np.empty(0, str(flat.dtype)[6:])
     memory = memory_of(flat)
-    memory.tensor = flat  # it lives as long as the array
+    memory.tensor = flat  # keeps it alive as long as the array
     return np.frombuffer(memory, _kind(flat.dtype), count)
 
 
 def is_freed(tensor: Tensor) -> bool:
-    """Has the program given back the memory of a strided tensor, or a part of it? To read it would end the process.
+    """Has the program freed the memory of a strided tensor, or a part of it? Reading it would end the process.
 
-    Sharded modules do so with weights between their calls; only what there is of shape and strides is left.
+    Sharded modules free weights between their calls; shape and strides remain.
     """
     try:
         whole = tensor.untyped_storage().nbytes()
@@ -109,7 +108,7 @@ def is_freed(tensor: Tensor) -> bool:
 
 
 def memory_of(tensor: Tensor) -> Any:
-    """What ``numpy.frombuffer`` reads a tensor on a CPU from, as long as somebody keeps it alive; it has no end."""
+    """Return a buffer for ``numpy.frombuffer`` that begins at a CPU tensor and has no end; keep the tensor alive."""
     return _Memory.from_address(tensor.data_ptr())
 
 
@@ -122,18 +121,18 @@ def _kind(dtype: torch.dtype) -> np.dtype:
 
 
 def blocks(flat: Tensor) -> Iterator[Tensor]:
-    """Pieces that stay in the cache between passes, as float32 or float64; the next one takes the last one's place."""
+    """Yield pieces that stay in the cache between passes, as float32 or float64; each may overwrite the one before."""
     count = flat.numel()
     real = flat.dtype in REAL
     if real and count <= BLOCK:
         yield flat
         return
     for block in flat.split(BLOCK):
-        yield block if real else room.floats(block.numel()).copy_(block)
+        yield block if real else scratch.floats(block.numel()).copy_(block)
 
 
-class _Room(threading.local):
-    """Memory for one block, used over and over: fresh pages cost more than the arithmetic."""
+class _Scratch(threading.local):
+    """Memory for one block, used again and again: fresh pages cost more than the arithmetic."""
 
     def __init__(self) -> None:
         self._floats: Tensor | None = None
@@ -141,14 +140,14 @@ class _Room(threading.local):
         self._is_zero: np.ndarray = np.empty(0, np.bool_)
 
     def floats(self, count: int) -> Tensor:
-        """Uninitialised float32."""
+        """Return uninitialised float32."""
         if self._floats is None or count > self._floats.numel():
             with torch.inference_mode(False):  # or nothing could be written into it outside that mode
                 self._floats = torch.empty(BLOCK if count > _FEW else _FEW, dtype=torch.float32)
         return self._floats[:count]
 
     def zeros(self, array: np.ndarray) -> int:
-        """How many elements are zero. Most tensors have none, and that a search for a byte tells fastest."""
+        """Count the zeros. Most tensors have none, and a search for a byte finds that fastest."""
         count = len(array)
         if count > len(self._flags):
             self._flags = bytearray(BLOCK if count > _FEW else _FEW)
@@ -159,24 +158,24 @@ class _Room(threading.local):
         return 0 if first < 0 else int(np.count_nonzero(flags[first:]))
 
 
-room = _Room()
+scratch = _Scratch()
 
 
 # Sums --------------------------------------------------------------------------------------------
 
 
-@np.errstate(all="ignore")  # a sum that overflows is taken again, in float64: nobody need be warned
+@np.errstate(all="ignore")  # a sum that overflows is computed again in float64: no warning is needed
 def _sums(flat: Tensor) -> list[Sums]:
-    """The first to read a block waits for memory most of the time.
+    """Return the sums of each block.
 
-    Where that is not the conversion, it is torch's ``aminmax``, which gets two numbers in this time; of what is in
-    the cache numpy has both as soon.
+    The first function that reads a block mostly waits for memory. Unless that is the conversion, it is torch's
+    ``aminmax``, which gets two numbers in that time; numpy is as fast on a block that is in the cache.
     """
     count = flat.numel()
     if count > _FEW and flat.dtype in _HALVES:
         return _of_halves(flat)
     cold = count > _FEW and flat.dtype in REAL
-    found: list[Sums] = []
+    parts: list[Sums] = []
     for block in blocks(flat):
         array = array_of(block)
         if cold:
@@ -185,17 +184,17 @@ def _sums(flat: Tensor) -> list[Sums]:
         else:
             low, high = float(_least(array)), float(_greatest(array))
         squares, total = squares_of(array), total_of(block, array)
-        found.append((total, squares, low, high, room.zeros(array) if low <= 0.0 <= high else 0))
-    return found
+        parts.append((total, squares, low, high, scratch.zeros(array) if low <= 0.0 <= high else 0))
+    return parts
 
 
 def total_of(block: Tensor, array: np.ndarray) -> float:
-    """The sum of a block, which is also given as the array of its memory."""
+    """Return the sum of a block; ``array`` is its memory."""
     return float(block.sum()) if len(array) > _FEW else float(_added(array))
 
 
 def squares_of(array: np.ndarray) -> float:
-    """A dot product adds up in some 64 running sums: of few enough numbers that float32 holds them."""
+    """Return the sum of squares, by dot products so short that each of their 64 running sums stays exact enough."""
     count = len(array)
     most = _DOT if array.itemsize == 4 else _WIDE_DOT
     if count <= most:
@@ -212,8 +211,11 @@ _MINUS_ZERO = 0x8000
 
 
 def _of_halves(flat: Tensor) -> list[Sums]:
-    """Extremes and zeros of 16-bit floats are found among their codes, in a third of the time."""
-    found: list[Sums] = []
+    """Return the sums of blocks of 16-bit floats.
+
+    Extremes and zeros are found among their codes, in a third of the time.
+    """
+    parts: list[Sums] = []
     for codes, block in zip(flat.view(torch.int16).split(BLOCK), blocks(flat)):
         array = array_of(block)
         whole = array_of(codes)
@@ -221,15 +223,15 @@ def _of_halves(flat: Tensor) -> list[Sums]:
         low, high = _extremes(whole.view(np.uint16), greatest, flat.dtype)
         zeros = 0
         if low <= 0.0 <= high:
-            zeros = room.zeros(whole if least != -_MINUS_ZERO else array)
-        found.append((total_of(block, array), squares_of(array), low, high, zeros))
-    return found
+            zeros = scratch.zeros(whole if least != -_MINUS_ZERO else array)
+        parts.append((total_of(block, array), squares_of(array), low, high, zeros))
+    return parts
 
 
 def _extremes(codes: np.ndarray, greatest: int, dtype: torch.dtype) -> tuple[float, float]:
-    """Least and greatest by their bits: sign first, then magnitude; that of a NaN is beyond infinity.
+    """Return the least and the greatest number by their bits: sign first, then magnitude; a NaN is beyond infinity.
 
-    ``greatest``: the greatest code as a signed number, which is the greatest of those that are not negative.
+    ``greatest`` is the greatest code as a signed number: that of the greatest number that is not negative, if any.
     """
     largest = int(_greatest(codes))  # the negative of the largest magnitude, where there is a negative one
     smallest = 0
@@ -251,11 +253,11 @@ def _decoded(code: int, dtype: torch.dtype) -> float:
 
 
 def centred(flat: Tensor, shift: float) -> tuple[float, float]:
-    """The sums of the distances from ``shift`` and of their squares."""
+    """Return the sum of the distances from ``shift``, and the sum of their squares."""
     drifts, squares = [], 0.0
     for block in blocks(flat):
         if block.dtype is torch.float32:
-            distances = torch.sub(block, shift, out=room.floats(block.numel()))
+            distances = torch.sub(block, shift, out=scratch.floats(block.numel()))
         else:
             distances = block - shift
         drifts.append(float(distances.sum()))
@@ -265,7 +267,7 @@ def centred(flat: Tensor, shift: float) -> tuple[float, float]:
 
 @np.errstate(all="ignore")
 def fine_squares(flat: Tensor) -> float:
-    """The sum of the squares of flat float32 elements, to five digits."""
+    """Return the sum of the squares of flat float32 elements, right to five digits."""
     array, squares = array_of(flat), 0.0
     for start in range(0, len(array), _FINE_DOT):
         part = array[start : start + _FINE_DOT]
@@ -274,7 +276,7 @@ def fine_squares(flat: Tensor) -> float:
 
 
 def merged(sums: list[Sums]) -> Sums:
-    """The sums of several parts together."""
+    """Return the sums of several parts together."""
     totals, squares, lows, highs, zeros = zip(*sums)
     total = math.fsum(totals) if all(map(math.isfinite, totals)) else math.nan
     nan = next((extreme for extreme in (*lows, *highs) if extreme != extreme), None)

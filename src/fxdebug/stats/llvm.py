@@ -1,7 +1,7 @@
-"""Machine code for this very processor, made by llvmlite (the extra ``fast``), and called as Python's own functions.
+"""Machine code for this processor, compiled by llvmlite (the extra ``fast``) and called as builtins of Python's.
 
-Programs are in LLVM's language: https://llvm.org/docs/LangRef.html. They may call Python's own functions for
-C (https://docs.python.org/3/c-api): those that are listed here are declared in every program.
+Programs are in LLVM's language: https://llvm.org/docs/LangRef.html. They may call the functions of Python's C API
+(https://docs.python.org/3/c-api) that are listed here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-MANY_ARGUMENTS = 0x80  # how Python calls them: METH_FASTCALL
+METH_FASTCALL = 0x80  # Python's calling convention for several arguments in an array
 
-_PYTHONS = {
+_C_API = {
     "PyFloat_FromDouble": "ptr (double)",
     "PyLong_AsLongLong": "i64 (ptr)",
     "PyLong_FromLongLong": "ptr (i64)",
@@ -20,13 +20,13 @@ _PYTHONS = {
     "PyTuple_SetItem": "i32 (ptr, i64, ptr)",
 }
 
-_kept: list[Any] = []
+_engines: list[Any] = []  # kept for the whole process
 
 
 class Engine:
-    """The machine code of one program. It stays for as long as the process does: who has a function may call it.
+    """The machine code of one program. It stays as long as the process, so its functions may always be called.
 
-    Raises ``ImportError`` without llvmlite, ``RuntimeError`` on a system or a processor that it can write nothing for.
+    Raises ``ImportError`` without llvmlite, ``RuntimeError`` for a system or a processor that llvmlite cannot serve.
     """
 
     def __init__(self, program: str) -> None:
@@ -38,40 +38,38 @@ class Engine:
         features = binding.get_host_cpu_features().flatten()
         machine = target.create_target_machine(binding.get_host_cpu_name(), features, opt=3, jit=True)
         declared = []
-        for name, kind in _PYTHONS.items():
+        for name, kind in _C_API.items():
             if f"@{name}(" in program:
                 result, _, arguments = kind.partition(" ")
                 declared.append(f"declare {result} @{name}{arguments}")
                 binding.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly("\n".join([*declared, program])), machine)
         self._engine.finalize_object()
-        self._definitions: dict[str, _Definition] = {}  # Python has their addresses
-        _kept.append(self)
+        self._definitions: dict[str, _Definition] = {}  # builtins point into them
+        _engines.append(self)
 
     def code(self, name: str, results: type[Any]) -> Any:
-        """A function of it, to be called with an address, a count and where its results go; others run meanwhile."""
-        made = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(results))
-        return made(self._engine.get_function_address(name))
+        """Return a function (address, count, results) through ctypes; it lets other threads run meanwhile."""
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(results))
+        return kind(self._engine.get_function_address(name))
 
-    def function(self, name: str, called: int) -> Callable[..., Any]:
-        """A function of it as a builtin of Python's: a call costs a tenth of one through ctypes.
+    def function(self, name: str, convention: int) -> Callable[..., Any]:
+        """Return a function as a builtin of Python's: a call costs a tenth of one through ctypes.
 
-        ``called``: how.
+        ``convention`` is how Python calls it (``METH_…``). It holds the interpreter's lock.
         """
         definition = self._definitions.get(name)
         if definition is None:
-            definition = _Definition(name.encode(), self._engine.get_function_address(name), called, None)
+            definition = _Definition(name.encode(), self._engine.get_function_address(name), convention, None)
             self._definitions[name] = definition
-        made: Callable[..., Any] = _new_builtin(ctypes.addressof(definition), None, None)
-        return made
+        builtin: Callable[..., Any] = _new_builtin(ctypes.addressof(definition), None, None)
+        return builtin
 
 
 class _Definition(ctypes.Structure):
     """Python's ``PyMethodDef``."""
 
-    _fields_ = [
-        ("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("called", ctypes.c_int), ("doc", ctypes.c_char_p)
-    ]  # fmt: skip
+    _fields_ = [("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
 
 
 _new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(

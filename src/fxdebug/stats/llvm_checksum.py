@@ -1,7 +1,7 @@
-"""Two sums of a tensor's memory in one pass, by machine code that llvmlite makes (the extra ``fast``).
+"""A checksum of a tensor's memory in one pass, by machine code that llvmlite compiles (the extra ``fast``).
 
-They tell whether data changed: the sum of the elements, and of their codes as whole numbers. The program is
-written as for :mod:`fxdebug.stats.llvm_sums`.
+It is the sum of the elements and the sum of their codes as whole numbers, and tells whether data changed. The program
+is built as in :mod:`fxdebug.stats.llvm_sums`.
 """
 
 from __future__ import annotations
@@ -13,52 +13,52 @@ from collections.abc import Callable
 import torch
 
 from fxdebug.stats.llvm import Engine
-from fxdebug.stats.llvm_sums import KINDS, LANES, LOOSE, Kind, many
+from fxdebug.stats.llvm_sums import ANY_ORDER, KINDS, LANES, Kind, vector
 
-Marking = Callable[[int, int], bytes]
-_Found = ctypes.c_int64 * 2
+ChecksumCode = Callable[[int, int], bytes]
+_Results = ctypes.c_int64 * 2
 
 
 @functools.cache
-def marking(dtype: torch.dtype) -> Marking | None:
-    """Both sums, as sixteen bytes, of so many elements from an address on; ``None`` for dtypes without code.
+def compile_checksum(dtype: torch.dtype) -> ChecksumCode | None:
+    """Compile a function (address, count) → sixteen bytes, both sums; ``None`` for a dtype that has no program.
 
-    As bytes: a NaN is then equal to itself. Raises what :func:`~fxdebug.stats.llvm_sums.loop` raises.
+    They are bytes so that a NaN equals itself. Raises what :func:`~fxdebug.stats.llvm_sums.compile_sums` raises.
 
     >>> x = torch.tensor([1.0, 2.0])
-    >>> marking(x.dtype)(x.data_ptr(), 2) == marking(x.dtype)(x.data_ptr(), 2)
+    >>> compile_checksum(x.dtype)(x.data_ptr(), 2) == compile_checksum(x.dtype)(x.data_ptr(), 2)
     True
     """
     kind = KINDS.get(dtype)
     if kind is None:
         return None
-    code = Engine(_program(kind)).code("mark", _Found)
+    code = Engine(_program(kind)).code("checksum", _Results)
 
-    def mark(address: int, count: int) -> bytes:
-        found = _Found()
-        code(address, count, found)
-        return bytes(found)
+    def checksum(address: int, count: int) -> bytes:
+        results = _Results()
+        code(address, count, results)
+        return bytes(results)
 
-    return mark
+    return checksum
 
 
 def _program(kind: Kind) -> str:
-    """``void mark(address, count, two results)``: wide steps as long as they fit, then one element at a time."""
-    words, doubles = many("i64", LANES), many("double", LANES)
+    """``void checksum(address, count, two results)``: wide steps as long as they fit, then one element at a time."""
+    words, doubles = vector("i64", LANES), vector("double", LANES)
     return f"""
 declare double @llvm.vector.reduce.fadd.v{LANES}f64(double, {doubles})
 declare i64 @llvm.vector.reduce.add.v{LANES}i64({words})
 
-define void @mark(i64 %address, i64 %count, ptr %found) {{
+define void @checksum(i64 %address, i64 %count, ptr %results) {{
 start:
   br label %wide
 {_rounds(kind, "wide", LANES, "start", "0", "zeroinitializer", "zeroinitializer")}
-  %total = call {LOOSE} double @llvm.vector.reduce.fadd.v{LANES}f64(double 0.0, {doubles} %wide.total)
+  %total = call {ANY_ORDER} double @llvm.vector.reduce.fadd.v{LANES}f64(double 0.0, {doubles} %wide.total)
   %codes = call i64 @llvm.vector.reduce.add.v{LANES}i64({words} %wide.codes)
   br label %narrow
 {_rounds(kind, "narrow", 1, "wide.after", "%wide.place", "%total", "%codes")}
-  store i64 %narrow.codes, ptr %found
-  %second = getelementptr i64, ptr %found, i64 1
+  store i64 %narrow.codes, ptr %results
+  %second = getelementptr i64, ptr %results, i64 1
   store double %narrow.total, ptr %second
   ret void
 }}
@@ -66,8 +66,8 @@ start:
 
 
 def _rounds(kind: Kind, name: str, lanes: int, before: str, place: str, total: str, codes: str) -> str:
-    """A loop over as many times ``lanes`` elements as there are from a place on; it ends in ``<name>.after``."""
-    whole, words, doubles = many(f"i{kind.bits}", lanes), many("i64", lanes), many("double", lanes)
+    """Return a loop over ``lanes`` elements at a time, as long as they fit; it ends at the label ``<name>.after``."""
+    whole, words, doubles = vector(f"i{kind.bits}", lanes), vector("i64", lanes), vector("double", lanes)
     widened = "bitcast" if kind.bits == 64 else "zext"
     return f"""
 {name}:
@@ -83,7 +83,7 @@ def _rounds(kind: Kind, name: str, lanes: int, before: str, place: str, total: s
   %{name}.here = inttoptr i64 %{name}.at to ptr
   %{name}.code = load {whole}, ptr %{name}.here, align 1
   {kind.number(name, lanes)}
-  %{name}.total.next = fadd {LOOSE} {doubles} %{name}.total, %{name}.number
+  %{name}.total.next = fadd {ANY_ORDER} {doubles} %{name}.total, %{name}.number
   %{name}.wider = {widened} {whole} %{name}.code to {words}
   %{name}.codes.next = add {words} %{name}.codes, %{name}.wider
   br label %{name}

@@ -1,8 +1,8 @@
-"""A tensor → :class:`~fxdebug.data.values.Stats`.
+"""Measure a tensor: from its elements to :class:`~fxdebug.data.values.Stats`.
 
-Call :func:`measure` with autograd and torch's modes switched off (``capture.aside`` does that).
-Everything is accumulated in float64, over blocks summed in at least float32, relative to a shift
-where the mean is large against the spread: a sum of squares alone would give std 0 for N(5, 1e-3).
+Call :func:`measure` with autograd and torch's modes switched off (``capture.torch_state.untracked`` does that).
+Sums are accumulated in float64, over blocks summed in at least float32. Where the mean is large against the spread
+they are taken relative to a shift: a sum of squares alone would give std 0 for N(5, 1e-3).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fxdebug.stats.cpu_sums import (
     array_of,
     blocks,
     centred,
+    compiled_sums_of,
     fine_squares,
     has_two_zeros,
     is_freed,
-    loop_of,
     merged,
     sums_of,
 )
@@ -85,21 +85,23 @@ def measure(tensor: Tensor) -> Stats:
     raise Unmeasurable(f"{dtype} has no arithmetic")
 
 
-def measure_later(tensor: Tensor, where: accelerator.DeviceBatch, done: accelerator.Done) -> bool:
-    """Have a dense tensor on an accelerator measured there; ``done`` is told when its results are fetched.
+def measure_on_device(tensor: Tensor, batch: accelerator.DeviceBatch, on_stats: accelerator.OnStats) -> bool:
+    """Add a dense tensor to its device's batch; ``on_stats`` is called when the batch is fetched.
 
-    ``False``, and nothing is done, for those that are not dense, and for dtypes without arithmetic.
+    Returns ``False``, and adds nothing, for a tensor that is not dense and for dtypes without arithmetic.
     """
     dtype = tensor.dtype
     if tensor.is_quantized or tensor.is_nested or tensor.is_meta or tensor.layout is not torch.strided:
         return False
     if dtype.is_floating_point and tensor.numel():
-        where.take(*flat_of(tensor), done)
+        batch.add(*flat_of(tensor), on_stats)
         return True
     if dtype not in _INTEGER and not dtype.is_complex:
         return False
     flat, repeats = flat_of(tensor.resolve_conj())
-    where.take_other(flat, repeats, lambda host, many: done(measure(host.expand(many, -1) if many > 1 else host)))
+    batch.add_unmeasured(
+        flat, repeats, lambda host, many: on_stats(measure(host.expand(many, -1) if many > 1 else host))
+    )
     return True
 
 
@@ -110,16 +112,17 @@ def _dense(tensor: Tensor) -> Stats:
     flat, repeats = flat_of(tensor)
     if flat.numel() == 0:
         return Stats(0, None, None, None, None, None)
-    if accelerator.is_elsewhere(flat):
-        return accelerator.measured(flat, repeats)
-    return finished(flat, repeats, sums_of(flat))
+    if accelerator.is_off_cpu(flat):
+        return accelerator.measure_now(flat, repeats)
+    return stats_of_sums(flat, repeats, sums_of(flat))
 
 
-def measure_at_once(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, int]]) -> Stats | None:
-    """The statistics of a plain tensor, if there is a loop for it and nothing about its numbers is special.
+def measure_fast(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, int]]) -> Stats | None:
+    """Return the statistics of a plain tensor, read without calling torch; ``None`` where :func:`measure` must do it.
 
-    Its elements, one at least, lie from ``address`` on in the CPU's memory. ``dims``: (stride, size) of where they
-    lie there, the finest first: one after the other, or a few rows of such.
+    That is without compiled code for the dtype, in many rows, or with special numbers: not finite, zeros of both
+    signs, a mean much larger than the spread. The tensor has one element at least; they begin at ``address`` in the
+    CPU's memory. ``dims`` has (stride, size) of the stretches they cover, the finest first.
     """
     step, count = dims[0] if dims else (1, 1)
     if step != 1 or len(dims) > 2:
@@ -129,7 +132,7 @@ def measure_at_once(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, 
     if code is not None and count <= _FEW and rows == 1:
         memory: Any = memoryview(ctypes.string_at(address, count * dtype.itemsize))
         return _few_integers(list(map(int, memory.cast(code))), 1)
-    loop = loop_of(dtype) if dtype in _SHORT and rows <= _FEW_ROWS else None
+    loop = compiled_sums_of(dtype) if dtype in _SHORT and rows <= _FEW_ROWS else None
     if loop is None:
         return None
     sums = loop(address, count)
@@ -137,7 +140,7 @@ def measure_at_once(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, 
         apart = between * dtype.itemsize
         sums = merged([sums, *[loop(address + row * apart, count) for row in range(1, rows)]])
         if sums[4] > 1 and 0.0 in sums[2:4]:
-            return None  # of zeros of both signs in several rows the least is not known
+            return None  # with zeros of both signs in several rows the least is not known
     total, squares, low, high, zeros = sums
     many = count * rows
     deviation = squares - total * total / many
@@ -146,14 +149,14 @@ def measure_at_once(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, 
     return _stats(many, 1, total / many, math.sqrt(deviation), 1.0, low, high, zeros)
 
 
-def finished(flat: Tensor, repeats: int, sums: Sums) -> Stats:
-    """The statistics of flat elements from their sums; they are walked again where those do not tell enough."""
+def stats_of_sums(flat: Tensor, repeats: int, sums: Sums) -> Stats:
+    """Return the statistics of flat elements from their sums; read them again where the sums do not suffice."""
     plain = _finite(flat, sums)
-    return _with_holes(flat, repeats) if plain is None else _stats(flat.numel(), repeats, *plain)
+    return _with_nonfinite(flat, repeats) if plain is None else _stats(flat.numel(), repeats, *plain)
 
 
 def flat_of(tensor: Tensor) -> tuple[Tensor, int]:
-    """One-dimensional elements in any order, and how often each occurs (expanded dimensions are not walked)."""
+    """Return the elements in one dimension, in any order, and how often each occurs (as in expanded dimensions)."""
     repeats = 1
     if tensor.requires_grad:
         tensor = tensor.detach()
@@ -168,7 +171,7 @@ def flat_of(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def _gathered(tensor: Tensor) -> tuple[Tensor, int]:
-    """A contiguous tensor of the elements in memory, in any order, and how often each occurs in this one."""
+    """Return a contiguous tensor of the elements in memory, in any order, and how often each occurs in the tensor."""
     repeats = 1
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
@@ -187,10 +190,10 @@ _Plain = tuple[float, float, float, float, float, int]
 
 
 def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
-    """(mean, root of the squared deviations, its unit, min, max, zeros), or ``None`` if an element is not finite.
+    """Return (mean, root of the squared deviations, its unit, min, max, zeros); ``None`` if an element is not finite.
 
-    Both are relative to nothing when the spread is at least of the order of the mean, and to a
-    shift otherwise; float64 takes over where the squares would leave float32's range.
+    Where the spread is much smaller than the mean, the sums are taken again relative to a shift; where squares would
+    leave float32's range, in float64.
     """
     count = flat.numel()
     total, squares, low, high, zeros = sums
@@ -202,7 +205,9 @@ def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
     if deviation < 0.2 * squares:  # cancellation would eat the digits float32 has
         if not 1e-11 < max(-low, high) < 1e18:  # a square, of a spread of 1e-7 of that, may be no float32
             return _wide(flat, low, high, zeros)
-        shift = total / count if flat.dtype is torch.float64 else float(np.float32(total / count))  # as it is taken off
+        shift = total / count
+        if flat.dtype is not torch.float64:
+            shift = float(np.float32(shift))  # as it is subtracted
         drift, squares = centred(flat, shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
@@ -210,7 +215,7 @@ def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
 
 
 def _wide(flat: Tensor, low: float, high: float, zeros: int) -> _Plain:
-    """The sums in float64, scaled by the largest magnitude: for 1e30 and 1e-30 alike."""
+    """Take the sums in float64, scaled by the largest magnitude: right for 1e30 and 1e-30."""
     scale = max(-low, high)
     count = flat.numel()
     mean = sum([float((block.to(torch.float64) / scale).sum()) for block in blocks(flat)]) / count
@@ -223,8 +228,8 @@ def _wide(flat: Tensor, low: float, high: float, zeros: int) -> _Plain:
     return (mean + drift / count) * scale, math.sqrt(deviation), scale, low, high, zeros
 
 
-def _with_holes(flat: Tensor, repeats: int) -> Stats:
-    """NaN and infinities are counted; the rest is measured as if they were not there."""
+def _with_nonfinite(flat: Tensor, repeats: int) -> Stats:
+    """Count NaN and infinities, and measure the rest as if they were not there."""
     if flat.dtype not in REAL:
         flat = flat.to(torch.float32)
     finite = flat[torch.isfinite(flat)]
@@ -253,9 +258,9 @@ _quick_stats = quick(Stats)
 
 
 def fine_std(tensor: Tensor, known: Stats) -> float | None:
-    """The std of a float32 tensor on the CPU to five digits; ``known`` are its statistics, of finite numbers only.
+    """Return the std of a float32 CPU tensor, right to five digits; ``known`` are its statistics, all finite.
 
-    ``None`` where it matters how one goes about it: with a mean larger than the spread, and with magnitudes whose
+    ``None`` where the last digits depend on the method: with a mean larger than the spread, and with magnitudes whose
     square is no float32.
 
     >>> x = torch.tensor([-1.0, 1.0])
@@ -283,10 +288,10 @@ def _integers(tensor: Tensor) -> Stats:
         return Stats(0, None, None, None, None, None)
     if count <= _FEW:
         return _few_integers(list(map(int, flat.tolist())), repeats)
-    array = array_of(flat.cpu() if accelerator.is_elsewhere(flat) else flat)
+    array = array_of(flat.cpu() if accelerator.is_off_cpu(flat) else flat)
     low, high = int(array.min()), int(array.max())
     zeros = count - int(np.count_nonzero(array))
-    base = low if max(-low, high) > 2**53 else 0  # float64 would round these: their distances from the least are exact
+    base = low if max(-low, high) > 2**53 else 0  # float64 would round them: distances from the least are exact
     if base:
         array = array.astype(np.uint64) - np.uint64(base % 2**64)
     total = _sum(array, high - base if base else max(-low, high))
@@ -299,11 +304,11 @@ def _integers(tensor: Tensor) -> Stats:
     return Stats(many, mean, std, low, high, max(-low, high, 0), 0, 0, 0, zeros * repeats)
 
 
-_FEW = 64  # integers that Python has counted before numpy has begun
+_FEW = 64  # up to so many integers Python is faster than numpy
 
 
 def _few_integers(numbers: list[int], repeats: int) -> Stats:
-    """In Python's integers, which are exact, up to the deviations."""
+    """Measure by Python's integers, which are exact, up to the deviations."""
     count, total = len(numbers), sum(numbers)
     low, high, many = min(numbers), max(numbers), count * repeats
     deviations = [(number * count - total) / count for number in numbers]
@@ -314,7 +319,7 @@ def _few_integers(numbers: list[int], repeats: int) -> Stats:
 
 
 def _sum(array: np.ndarray, largest: int) -> int:
-    """The exact sum of integers up to ``largest`` in size, in two halves where 64 bits could overflow."""
+    """Return the exact sum of integers up to ``largest`` in size, by two halves where 64 bits could overflow."""
     if largest < 2**62 // len(array):
         return int(array.sum(dtype=np.int64))
     half, lower = array.dtype.type(32), array.dtype.type(2**32 - 1)
@@ -323,7 +328,7 @@ def _sum(array: np.ndarray, largest: int) -> int:
 
 def _complex(tensor: Tensor) -> Stats:
     flat, repeats = flat_of(tensor.resolve_conj())
-    if accelerator.is_elsewhere(flat):
+    if accelerator.is_off_cpu(flat):
         flat = flat.cpu()
     if flat.dtype is torch.complex32:
         flat = flat.to(torch.complex64)
@@ -337,7 +342,8 @@ def _complex(tensor: Tensor) -> Stats:
         return Stats(many, None, None, None, None, None, bad[0] * repeats, bad[1] * repeats)
     wide = finite.to(torch.complex128)
     absmax = float(wide.abs().max())
-    scale = absmax if 0.0 < absmax < 1e-100 or 1e100 < absmax < math.inf else 1.0  # whose square is no float64
+    is_extreme = 0.0 < absmax < 1e-100 or 1e100 < absmax < math.inf  # its square is no float64
+    scale = absmax if is_extreme else 1.0
     if scale != 1.0:
         wide = torch.view_as_complex(torch.view_as_real(wide) / scale)
     mean = complex(wide.mean())
@@ -354,19 +360,17 @@ def _sparse(tensor: Tensor) -> Stats:
         stored = tensor.values()
     else:
         return measure(tensor.to_dense())
-    inside = measure(stored)
-    return _with_zeros(inside, math.prod(tensor.shape) - inside.count)
+    stats = measure(stored)
+    return _with_zeros(stats, math.prod(tensor.shape) - stats.count)
 
 
 def _with_zeros(stats: Stats, implicit: int) -> Stats:
-    """The statistics after adding ``implicit`` elements that are zero (Chan's update of mean and deviation)."""
+    """Return the statistics after adding ``implicit`` zeros (Chan's update of mean and deviation)."""
     if implicit <= 0:
         return stats
     finite = stats.finite
     if finite == 0:
-        return Stats(
-            stats.count + implicit, 0.0, 0.0, 0.0, 0.0, 0.0, stats.nan, stats.posinf, stats.neginf, implicit
-        )  # fmt: skip
+        return Stats(stats.count + implicit, 0.0, 0.0, 0.0, 0.0, 0.0, stats.nan, stats.posinf, stats.neginf, implicit)
     assert stats.mean is not None and stats.std is not None and stats.absmax is not None
     total = finite + implicit
     mean = stats.mean * (finite / total)
@@ -374,6 +378,14 @@ def _with_zeros(stats: Stats, implicit: int) -> Stats:
     low = None if stats.min is None else min(stats.min, type(stats.min)(0))
     high = None if stats.max is None else max(stats.max, type(stats.max)(0))
     return Stats(
-        stats.count + implicit, mean, math.hypot(*spread) / math.sqrt(total - 1), low, high,
-        stats.absmax, stats.nan, stats.posinf, stats.neginf, stats.zeros + implicit,
-    )  # fmt: skip
+        stats.count + implicit,
+        mean,
+        math.hypot(*spread) / math.sqrt(total - 1),
+        low,
+        high,
+        stats.absmax,
+        stats.nan,
+        stats.posinf,
+        stats.neginf,
+        stats.zeros + implicit,
+    )

@@ -1,4 +1,4 @@
-"""What a look at a tensor finds is what torch says, in whatever state torch is, and nobody hears of it."""
+"""The state of a tensor is what torch says, whatever modes are on, and none of them notices the questions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fxdebug import fx_debug
 from fxdebug.capture.graphs.known_templates import forget_patterns
 from fxdebug.capture.tape import tape_mode
 from fxdebug.capture.tensors import value_table
-from fxdebug.capture.tensors.tensor_state import is_in_place, state_of
-from fxdebug.capture.tensors.value_table import ValueTable, silence
-from fxdebug.capture.torch_state.untracked import is_quiet, no_modes_active, untracked
+from fxdebug.capture.tensors.tensor_state import is_unmoved, state_of
+from fxdebug.capture.tensors.value_table import ValueTable, ignore_note
+from fxdebug.capture.torch_state.untracked import is_unobserved, no_modes_active, untracked
 from support import sweep
 from zoo import zoo_sample
 
@@ -34,15 +34,15 @@ def facts(tensor: torch.Tensor) -> tuple:
         return shape, stride, offset, tensor.dtype, device, memory._cdata, address, version
 
 
-def looked_at(tensor: torch.Tensor) -> tuple | None:
-    """What a look finds: the first of its kind makes the form, the others are told it."""
+def read_state(tensor: torch.Tensor) -> tuple | None:
+    """What the state holds: the first tensor of its kind makes the layout, the others share it."""
     with untracked():
-        seen = state_of(tensor)
-        assert state_of(tensor) == seen
-    if seen is None:
+        state = state_of(tensor)
+        assert state_of(tensor) == state
+    if state is None:
         return None
-    form, *rest = seen
-    return form.shape, form.stride, form.offset, form.kind, form.device, *rest
+    layout, *rest = state
+    return layout.shape, layout.stride, layout.offset, layout.torch_dtype, layout.device, *rest
 
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -52,19 +52,19 @@ SHAPES = [(), (1,), (7,), (2, 3), (3, 1, 4), (1, 2, 3, 4), (2, 1, 2, 1, 2)]
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_look_finds_what_torch_says(dtype, shape):
+def test_the_state_of_a_tensor_is_what_torch_says(dtype, shape):
     whole = torch.zeros(shape, dtype=dtype)
     views = [whole, whole.view(-1), whole.reshape(-1)[-1:], whole.expand(2, *shape)[:1]]
     if len(shape) > 1:
         views += [whole.transpose(0, 1), whole[..., -1:], whole[:, ::2]]
     for view in views:
-        assert looked_at(view) == facts(view)
+        assert read_state(view) == facts(view)
         parameter = nn.Parameter(view, requires_grad=False)
-        assert looked_at(parameter) == facts(parameter)
+        assert read_state(parameter) == facts(parameter)
 
 
 def test_a_value_knows_whether_it_requires_gradients():
-    seen = ValueTable({}, None, silence)
+    table = ValueTable({}, None, ignore_note)
     leaf, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with torch.no_grad():
         unrecorded = [leaf[0], leaf.T, leaf * 2, leaf.view(-1)[1:], plain[0], plain.T[1:]]
@@ -75,7 +75,7 @@ def test_a_value_knows_whether_it_requires_gradients():
     base.mul_(leaf)  # what is written into the whole, the part depends on
     for tensor in [*tensors, nn.Parameter(plain), nn.Parameter(plain, requires_grad=False), base, part]:
         with untracked():
-            value = seen.see(tensor)
+            value = table.value_of(tensor)
         assert value.requires_grad is tensor.requires_grad
     assert part.requires_grad
 
@@ -112,16 +112,16 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_look_follows_what_becomes_of_a_tensor(change):
+def test_the_state_follows_changes_of_a_tensor(change):
     tensor = torch.arange(9.0).view(3, 3).clone()
-    assert looked_at(tensor) == facts(tensor)
+    assert read_state(tensor) == facts(tensor)
     before = state_of(tensor)
-    assert is_in_place(before, tensor)
+    assert is_unmoved(before, tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         CHANGES[change](tensor)
-    assert looked_at(tensor) == facts(tensor)
-    is_the_same = is_in_place(before, tensor) and tensor._version == before.version
+    assert read_state(tensor) == facts(tensor)
+    is_the_same = is_unmoved(before, tensor) and tensor._version == before.version
     assert is_the_same is (change == "made to require gradients")
 
 
@@ -132,7 +132,7 @@ def test_memory_that_was_given_back_is_not_plain_any_more_and_where_it_was(left)
     assert before is not None
     tensor.untyped_storage().resize_(left)
     with untracked():
-        assert state_of(tensor) is None and is_in_place(before, tensor)
+        assert state_of(tensor) is None and is_unmoved(before, tensor)
 
 
 class Own(torch.Tensor):
@@ -157,7 +157,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("kind", OTHERS)
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_not_plain_is_not_taken_for_it(kind):
+def test_a_tensor_that_is_not_plain_has_no_state(kind):
     tensor = OTHERS[kind]()
     for _ in range(2):
         with untracked():
@@ -186,8 +186,8 @@ def test_a_tensor_inside_a_transform_is_not_plain_and_a_conjugate_lies_nowhere()
     conjugate = torch.ones(2, dtype=torch.complex64).conj()
     for tensor in (conjugate, conjugate.imag):
         seen = state_of(tensor)
-        assert seen is not None and seen.form.dims is None
-    assert state_of(conjugate.resolve_conj()).form is not state_of(conjugate).form
+        assert seen is not None and seen.layout.dims is None
+    assert state_of(conjugate.resolve_conj()).layout is not state_of(conjugate).layout
 
 
 # States of torch -----------------------------------------------------------------------------------
@@ -233,10 +233,10 @@ BLOCKS = {
 
 @pytest.mark.parametrize("outer", BLOCKS)
 @pytest.mark.parametrize("inner", BLOCKS)
-def test_a_thread_is_quiet_only_where_nothing_hears_of_its_operations(outer, inner):
+def test_a_thread_is_unobserved_only_where_no_mode_notices_its_operations(outer, inner):
     leaf = torch.ones(2, 3, requires_grad=True)
     with BLOCKS[outer](), BLOCKS[inner]():
-        quiet = is_quiet()
+        quiet = is_unobserved()
         heard.clear()
         result = leaf * 2
         known = bool(heard) or result.requires_grad or "transform" in (outer, inner)
@@ -247,22 +247,22 @@ def test_a_thread_is_quiet_only_where_nothing_hears_of_its_operations(outer, inn
 
 @pytest.mark.parametrize("outer", BLOCKS)
 @pytest.mark.parametrize("inner", BLOCKS)
-def test_a_look_finds_the_same_in_every_state_and_no_mode_hears_of_it(outer, inner):
+def test_the_state_is_the_same_under_every_mode_and_no_mode_notices(outer, inner):
     tensor = torch.ones(2, 3).T
     said = facts(tensor)
     with BLOCKS[outer](), BLOCKS[inner]():
         heard.clear()
-        assert looked_at(tensor) == said
+        assert read_state(tensor) == said
         assert heard == []
 
 
-def test_a_thread_is_quiet_by_itself():
+def test_each_thread_is_unobserved_by_itself():
     found: dict[str, bool] = {}
 
     def look(name: str) -> None:
         with BLOCKS[name]():
             barrier.wait()
-            found[name] = is_quiet()
+            found[name] = is_unobserved()
             barrier.wait()
 
     names = ["no_grad", "inference", "autocast", "function mode", "enable_grad"]
@@ -276,7 +276,7 @@ def test_a_thread_is_quiet_by_itself():
     assert no_modes_active()
 
 
-def test_a_tensor_that_threads_meet_at_once_is_one_value():
+def test_a_tensor_that_threads_add_at_the_same_time_is_one_value():
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -346,7 +346,7 @@ SLOW = ("scale/calls-3000", "scale/layers-500", "scale/wide-2000")
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("grad", [False, True], ids=["without gradients", "with gradients"])
-def test_a_run_is_the_same_whether_or_not_its_looks_are_put_aside(grad, monkeypatch):
+def test_a_run_is_the_same_whether_or_not_facts_are_read_untracked(grad, monkeypatch):
     left_out = OWN_WILL if sweep.whole() else (*OWN_WILL, *SLOW)
     chosen = [(name, build) for name, build in zoo_sample.entries(whole=False) if not name.startswith(left_out)]
     if not sweep.whole():
@@ -357,7 +357,7 @@ def test_a_run_is_the_same_whether_or_not_its_looks_are_put_aside(grad, monkeypa
             alone, again = recorded(build), recorded(build)
             with monkeypatch.context() as patched:  # as if something listened everywhere
                 patched.setattr(tape_mode, "no_modes_active", lambda: False)
-                patched.setattr(value_table, "is_quiet", lambda: False)
+                patched.setattr(value_table, "is_unobserved", lambda: False)
                 put_aside = recorded(build)
             if alone == again:
                 steady += 1

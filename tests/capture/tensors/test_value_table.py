@@ -1,4 +1,4 @@
-"""A tensor whose data is exchanged, or written to behind the back of its version, is seen as what it is then."""
+"""A tensor whose data is exchanged, or written to without its version moving, gets a value that is right then."""
 
 from __future__ import annotations
 

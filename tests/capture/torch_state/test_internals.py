@@ -44,7 +44,7 @@ def test_no_other_file_uses_a_private_name_of_torch_s() -> None:
 
 def test_what_is_used_is_there() -> None:
     assert internals.notes() == []
-    assert not any(map(internals.has_lost, ("a detail", "verification", "graphs")))
+    assert not any(map(internals.missing_for, ("a detail", "verification", "graphs")))
 
 
 def test_looking_them_up_takes_less_than_5_ms() -> None:

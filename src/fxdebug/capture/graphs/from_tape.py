@@ -34,7 +34,7 @@ class _Reader:
         self._slots: dict[TensorId, int] = {}
         self._held: list[Any] = []
         names = attribute_names(body.module)
-        self._names = {entry.uid: names[id(tensor)] for tensor, entry in _alive(body.module, values)}
+        self._names = {entry.tensor_id: names[id(tensor)] for tensor, entry in _alive(body.module, values)}
 
     def pattern(self) -> tuple[GraphTemplate, list[TensorId | None]]:
         body = self._body
@@ -76,7 +76,7 @@ class _Reader:
         if kind is TensorId:
             if code in self._slots:
                 return Slot(self._slots[code])
-            return Attribute(self._names.get(code), self._values.objects[code])
+            return Attribute(self._names.get(code), self._values.first_values[code])
         if kind is OpaqueArg:
             for number, thing in enumerate(self._held):
                 if thing is code.thing:
@@ -89,4 +89,4 @@ class _Reader:
 def _alive(module: nn.Module, values: ValueTable) -> list[tuple[Any, Any]]:
     """The module's parameters and buffers that the run met, with their entries."""
     tensors = [*module.parameters(), *module.buffers()]
-    return [(tensor, entry) for tensor in tensors if (entry := values.seen(tensor)) is not None]
+    return [(tensor, entry) for tensor in tensors if (entry := values.lookup(tensor)) is not None]

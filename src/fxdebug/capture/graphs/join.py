@@ -54,7 +54,7 @@ class Joiner:
             return self.item(entry.out, iter(entry.values))
         if n in built.of_slot:
             uid = self._uids[built.of_slot[n]]
-            return None if uid is None else self._body.given.get(uid, self._values.objects[uid])
+            return None if uid is None else self._body.given.get(uid, self._values.first_values[uid])
         if n in built.of_size:
             return evaluate(built.of_size[n].expression, self._size, self._answer)
         if n in built.taken:
@@ -80,7 +80,7 @@ class Joiner:
     def item(self, code: Any, values: Iterator[Value]) -> Item:
         """The item for a code, its tensors being ``values`` in order."""
         if type(code) is TensorId:
-            return next(values, self._values.objects[code])
+            return next(values, self._values.first_values[code])
         if isinstance(code, (tuple, list)):
             return Group("sequence", type(code).__name__, tuple([self.item(x, values) for x in code]))
         if isinstance(code, dict):
@@ -97,14 +97,14 @@ class Joiner:
         if isinstance(held, Value):
             return held
         if isinstance(held, Tensor):
-            entry = self._values.seen(held)
+            entry = self._values.lookup(held)
             return None if entry is None else entry.value
         return plain_item(held.type if isinstance(held, Absent) else held)
 
     def _size(self, slot: int, dim: int) -> int:
         uid = self._uids[slot]
         assert uid is not None
-        shape = self._shapes.get(uid, self._values.objects[uid].shape)
+        shape = self._shapes.get(uid, self._values.first_values[uid].shape)
         return torch.Size(shape).numel() if dim < 0 else shape[dim]
 
     def _answer(self, index: int) -> int:

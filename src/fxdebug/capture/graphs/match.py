@@ -94,7 +94,7 @@ class Match:
         uid = self.uids[slot]
         assert uid is not None
         known = self._shapes.get(uid)
-        return self._values.objects[uid].shape if known is None else known
+        return self._values.first_values[uid].shape if known is None else known
 
     def value_of(self, size: Size) -> int:
         """A size expression under these bindings."""
@@ -177,5 +177,5 @@ class Match:
 
     def _uid_of(self, attribute: Attribute) -> TensorId | None:
         tensor = self._held_by(attribute)
-        entry = self._values.seen(tensor) if isinstance(tensor, torch.Tensor) else None
-        return None if entry is None else entry.uid
+        entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
+        return None if entry is None else entry.tensor_id

@@ -218,7 +218,7 @@ class ModuleTracer(fx.Tracer):
     def _result(self, entry: TapeEntry) -> Any:
         for uid in uids_in(entry.out):
             if uid not in self._facts:
-                first = self.values.objects[uid]
+                first = self.values.first_values[uid]
                 self._facts[uid] = (first.shape, getattr(torch, first.dtype), first.requires_grad)
         return self._decoded(entry.out)
 
@@ -292,7 +292,7 @@ class ModuleTracer(fx.Tracer):
             return known
         if uid in self._real:
             return self._real[uid]
-        first = self.values.objects[uid]
+        first = self.values.first_values[uid]
         shape, dtype, gradient = self._facts.get(uid) or (first.shape, getattr(torch, first.dtype), first.requires_grad)
         if (first.detail or "").startswith("inside"):
             raise CannotTrace(reasons.INSIDE_TRANSFORM())
@@ -397,13 +397,13 @@ class ModuleTracer(fx.Tracer):
         return OpaqueSlot(len(self._held) - 1, type(thing))
 
     def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute:
-        entry = self.values.seen(tensor)
-        if entry is None or type(code) is not TensorId or entry.uid != code:
-            if type(code) is TensorId and (self.values.objects[code].detail or "").startswith("inside"):
+        entry = self.values.lookup(tensor)
+        if entry is None or type(code) is not TensorId or entry.tensor_id != code:
+            if type(code) is TensorId and (self.values.first_values[code].detail or "").startswith("inside"):
                 raise CannotTrace(reasons.INSIDE_TRANSFORM())
             name = None if entry is None else self._names.get(id(tensor)) or object_name(self.body.module, tensor)
             raise CannotTrace(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
-        self._real[entry.uid] = tensor
+        self._real[entry.tensor_id] = tensor
         return self._attribute(tensor)
 
     def _attribute(self, tensor: Tensor) -> Attribute:

@@ -129,7 +129,7 @@ class GraphVerifier:
         """The pattern of a body that is run again symbolically; without one, the reason."""
         if body.hazard is not None:
             return None, body.hazard
-        lost = internals.has_lost("verification")
+        lost = internals.missing_for("verification")
         if lost is not None:
             return None, reasons.VERSION_LACKS(missing=lost)
         if self._kept and not self._kept.isdisjoint(body.met()) and not _is_torch(body.forward):
@@ -137,7 +137,7 @@ class GraphVerifier:
         tracer = ModuleTracer(body, self._values, self._is_changed_for)
         pattern, reason = self._traced(tracer, body)
         tracer.forget()
-        if taken_back(tracer.made, self._values.tensor):
+        if taken_back(tracer.made, self._values.tensor_with):
             return None, reasons.KEPT_ELSEWHERE()
         return pattern, reason
 

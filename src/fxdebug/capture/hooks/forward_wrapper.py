@@ -12,7 +12,7 @@ from torch import nn
 from fxdebug.capture.hooks.nested_observers import nested
 from fxdebug.capture.hooks.observers import Observer, visible_in_thread, visible_to
 from fxdebug.capture.hooks.patch import OwnAttribute, SharedPatch
-from fxdebug.capture.torch_state.mode_stack import is_traced
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 
 
 class Wrapped(SharedPatch):
@@ -59,7 +59,7 @@ def _function_for(original: Callable[..., Any], of_class: bool = False) -> Calla
         run, found = wrapped.original, wrapped.found
         if found is not None and getattr(type(self), "forward", None) is not found:
             run = _of_class(self)  # the class was patched meanwhile
-        if is_traced() or (wrapped.bypassed and _whole.modules[-1:] == (self,)):
+        if is_traced_by_torch() or (wrapped.bypassed and _whole.modules[-1:] == (self,)):
             return run(*args, **kwargs)  # traced by torch itself, or recorded already: be as if not there
         observers = visible_to(wrapped.users) if visible_in_thread else wrapped.users
         if len(observers) == 1:

@@ -24,7 +24,7 @@ from fxdebug.capture.hooks.nested_observers import around, nested
 from fxdebug.capture.hooks.observers import Observer, visible_again, visible_to
 from fxdebug.capture.hooks.patch import Attribute, Setting, SharedPatch
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.mode_stack import is_traced
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 
 _compiling = torch.compiler.is_dynamo_compiling
 
@@ -56,7 +56,9 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         )
     ):
         return _original_call_impl(self, *args, **kwargs)
-    if internals.eval_frame_callback() is not None or is_traced():  # no Python of ours may run in what torch compiles
+    if (
+        internals.eval_frame_callback() is not None or is_traced_by_torch()
+    ):  # no Python of ours may run in what torch compiles
         return _original_call_impl(self, *args, **kwargs)
     return _watched(self, args, kwargs)
 

@@ -26,7 +26,7 @@ from fxdebug.capture.recorder.open_calls import Listener, Open
 from fxdebug.capture.tape.observed_tape import Watcher, told_of_call
 from fxdebug.capture.tape.run_taped import Bodies
 from fxdebug.capture.tape.source_line import Line, caller_line, came_through
-from fxdebug.capture.tensors.nested_items import Structure
+from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.untracked import untracked
@@ -61,9 +61,8 @@ class Recorder:
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        staged = not listeners and keeper is None and watcher is None
-        self.values = ValueTable(names, keeper, self.say, measuring, unchanged, staged=staged)
-        self.structure = Structure(self.values, self.say, shown)
+        self.values = ValueTable(names, keeper, self.say, measuring, unchanged)
+        self.structure = ItemBuilder(self.values, self.say, shown)
         self._lines: dict[tuple[int, int], Line] = {}  # the lines of the users' code that were met: notes share them
         self.bodies = Bodies(self.values, self._lines, self.say, watcher) if graph else None
         self._keep_all = keep_all
@@ -82,7 +81,6 @@ class Recorder:
     def listen(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
         self._listeners = (*self._listeners, *listeners)
-        self.values.measure_at_once()
 
     # What happens to a call ----------------------------------------------------------------------
 
@@ -269,7 +267,7 @@ class Recorder:
             with untracked():
                 if frame.gave is None:
                     frame.gave = []
-                frame.gave.append((key, self.structure.item(thing, keep=self._keep_all)))
+                frame.gave.append((key, self.structure.build(thing, keep=self._keep_all)))
         except Exception as error:
             self.say(f"what it yielded was not recorded: {type(error).__name__}: {first_line(error)}")
         stack.subject = previous
@@ -339,7 +337,7 @@ class Recorder:
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
         with untracked():
-            item = self.structure.item
+            item = self.structure.build
             items = [item(thing, keep=keep, reopen=False) for thing in (*args, *kwargs.values())]
         if not kwargs:
             return _quick_inputs(tuple(items), {})
@@ -347,12 +345,12 @@ class Recorder:
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
         with untracked():
-            return _quick_outputs(self.structure.item(output, keep=keep))
+            return _quick_outputs(self.structure.build(output, keep=keep))
 
     def release(self) -> None:
         """The trace is made: let go of each other, or all of this stays until Python looks for circles."""
-        self.values.quiet()
-        self.structure.quiet()
+        self.values.release_notes()
+        self.structure.release_notes()
 
     def say(self, what: str) -> None:
         """Make a note on the call at hand, once."""

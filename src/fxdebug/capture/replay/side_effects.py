@@ -30,7 +30,7 @@ from fxdebug.capture.reasons import CannotTrace, Words
 from fxdebug.capture.replay.global_settings import refused_setters
 from fxdebug.capture.replay.stateful_objects import is_blocker
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.distributed import communicating
+from fxdebug.capture.torch_state.distributed import communicating_functions
 
 # Replacements ------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class _BlockedFunctions(SharedPatch):
 
     def places(self) -> tuple[Patch, ...]:
         """Return what is to be patched now."""
-        collectives = [(owner, name, _communicate) for owner, name in communicating()]
+        collectives = [(owner, name, _communicate) for owner, name in communicating_functions()]
         return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *collectives))
 
 

@@ -32,7 +32,7 @@ def differs_inside(native: tuple[CallTape, ValueTable], graph: tuple[CallTape, V
 def _names(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
     """What the module holds, by the number it has on a tape."""
     held = [*module.parameters(), *module.buffers()]
-    return {entry.uid: id(tensor) for tensor in held if (entry := values.seen(tensor)) is not None}
+    return {entry.tensor_id: id(tensor) for tensor in held if (entry := values.lookup(tensor)) is not None}
 
 
 class _Comparison:

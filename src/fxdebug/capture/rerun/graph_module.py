@@ -28,7 +28,7 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.rerun.check_inputs import checked
 from fxdebug.capture.rerun.execute import Executor, GuardFailed, bindings
 from fxdebug.capture.torch_state.grad_mode import in_context
-from fxdebug.capture.torch_state.mode_stack import is_traced
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.errors import UsageError, first_line
 
 
@@ -138,7 +138,7 @@ def _asking(plain: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: GraphOfCall, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return _not_compiled(self, args, kwargs)
-        if is_traced() or any(isinstance(arg, fx.Proxy) for arg in (*args, *kwargs.values())):
+        if is_traced_by_torch() or any(isinstance(arg, fx.Proxy) for arg in (*args, *kwargs.values())):
             return plain(self, *args, **kwargs)
         return self.asked(args, kwargs)
 

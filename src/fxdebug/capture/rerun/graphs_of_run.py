@@ -62,7 +62,7 @@ class LazyGraphs:
             because, status = explained.reason, explained.status
             raise UsageError(reasons.ONLY_SHOWN_BECAUSE(call=call.id, status=status, reason=because))
         body, inputs = explained.body, (explained.uids or [])[: explained.pattern.inputs]
-        kinds = [self._values.objects[uid].type for uid in inputs if uid is not None]
+        kinds = [self._values.first_values[uid].type for uid in inputs if uid is not None]
         outermost = self._bodies.by_index[min(self._bodies.by_index)]
         hidden = hidden_input(body, outermost) or set_by_a_caller(body)
         try:

@@ -64,9 +64,9 @@ class Recording:
             shown=options.shown,
             listeners=options.listeners,
             no_grad=options.no_grad,
-            graph=options.graph and internals.has_lost("graphs") is None,
+            graph=options.graph and internals.missing_for("graphs") is None,
             watcher=options.watcher,
-            unchanged=None if self._parameters is None else self._parameters.unchanged,
+            unchanged=None if self._parameters is None else self._parameters.stats_before,
         )
         if failed is not None:
             self.recorder.say(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")
@@ -86,7 +86,7 @@ class Recording:
         duration = time.perf_counter() - self.began
         recorder = self.recorder
         with untracked():
-            recorder.values.settle()
+            recorder.values.finish_stats()
             parameters = self._changed_parameters()
         method = str(settings.get("method", "forward"))
         calls = [to_call(frame) for frame in recorder.frames]
@@ -99,7 +99,7 @@ class Recording:
         live: LazyGraphs | None = None
         if recorder.bodies is not None:
             if self._parameters is not None:
-                recorder.values.let_go_of_weights(self._parameters.registered(self.sites.registered()))
+                recorder.values.refer_by_registration(self._parameters.registered(self.sites.registered()))
             shift = len(calls) - len(recorder.frames)
             live = LazyGraphs(self.sites.model, self.sites.registered(), recorder.bodies, recorder.values, shift)
         return TraceData(
@@ -119,7 +119,11 @@ class Recording:
 
     def _changed_parameters(self) -> tuple[Parameter, ...]:
         try:
-            return () if self._parameters is None else self._parameters.after(self.sites.model, self.recorder.values)
+            return (
+                ()
+                if self._parameters is None
+                else self._parameters.records_after(self.sites.model, self.recorder.values)
+            )
         except Exception as error:
             self.recorder.say(f"what became of the parameters was not recorded: {type(error).__name__}: {error}")
             return ()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.torch_state.mode_stack import makes_no_difference
+from fxdebug.capture.torch_state.mode_stack import allows_mode_around
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.comparison.measures import Meter
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -134,7 +134,7 @@ def _hookable(model: nn.Module) -> dict[str, nn.Module]:
     ``nn.TransformerEncoder`` runs its layers fused, if neither they nor anything in them has a hook.
     """
     named = dict(model.named_modules())
-    fused = [path for path, module in named.items() if not makes_no_difference(module)]
+    fused = [path for path, module in named.items() if not allows_mode_around(module)]
     return {
         path: module
         for path, module in named.items()

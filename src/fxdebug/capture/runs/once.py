@@ -19,7 +19,8 @@ from fxdebug.capture.runs.build_trace import Options, Recording
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.source_line import without_our_frames
 from fxdebug.capture.tape.tape_mode import Tape
-from fxdebug.capture.torch_state.mode_stack import is_traced, take_off
+from fxdebug.capture.torch_state.mode_stack import remove_mode
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.untracked import closes_untracked
 from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line
@@ -149,7 +150,7 @@ def _forget(run: SingleRun) -> None:
 
 
 def _lift(tape: Tape) -> None:
-    while take_off(tape) is not None:  # only where an interrupt came between
+    while remove_mode(tape) is not None:  # only where an interrupt came between
         pass
 
 
@@ -169,7 +170,7 @@ def run_once(
     run = SingleRun(model, options)
     try:
         with run:
-            if is_traced():
+            if is_traced_by_torch():
                 run.say("torch itself traces this run: its calls are not recorded")
             if target is not model:
                 run.given(args, kwargs)

@@ -12,7 +12,7 @@ from typing import Any
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.mode_stack import put_on, take_off
+from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 
 
 class WhenImported(Patch):
@@ -105,7 +105,7 @@ class CompiledRegions:
 
     def begins(self, function: Any, args: Any, kwargs: Any) -> None:
         """Compiled code begins in this thread."""
-        above = None if self._tape is None else take_off(self._tape)
+        above = None if self._tape is None else remove_mode(self._tape)
         if self._tape is not None and above is not None:
             self._here.above = above
             self._here.noted = self._tape.region_began(function, args, kwargs)
@@ -116,7 +116,7 @@ class CompiledRegions:
         if self._tape is not None and above is not None:
             if self._here.noted is not None:
                 self._tape.region_ended(self._here.noted, result)
-            put_on(self._tape, above)
+            insert_mode(self._tape, above)
             self._here.above = self._here.noted = None
 
 
@@ -143,7 +143,7 @@ class Announced(SharedPatch):
             self.add(patch)
 
     def _in(self, dynamo: Any) -> tuple[Patch, ...]:
-        if not internals.announced_by(dynamo):
+        if not internals.announces_regions(dynamo):
             return ()
         patch = Attribute(
             "torch._dynamo.eval_frame._maybe_set_eval_frame", dynamo, "_maybe_set_eval_frame", self._telling

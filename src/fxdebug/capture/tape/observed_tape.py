@@ -76,7 +76,7 @@ class WatchedTape(Tape):
         given: list[Value] = []
         with contextlib.suppress(Exception), untracked():  # an argument that cannot be looked at is passed on as it is
             for tensor in tensors_in((*args, *(kwargs or {}).values())):
-                given.append(self.values.see(tensor, keep=False))
+                given.append(self.values.value_of(tensor, keep=False))
         result = super().__torch_function__(func, types, args, kwargs)
         if len(entries) > count:
             try:

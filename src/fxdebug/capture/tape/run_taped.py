@@ -32,7 +32,7 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import Context
-from fxdebug.capture.torch_state.mode_stack import makes_no_difference
+from fxdebug.capture.torch_state.mode_stack import allows_mode_around
 
 
 class Bodies:
@@ -86,7 +86,7 @@ class Bodies:
             body.suspended = reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.suspended
         elif parent is not None and not self.tape.is_among(functions):
             body.suspended = _unheard()
-        elif not makes_no_difference(module):
+        elif not allows_mode_around(module):
             body.suspended = _fused(module)
         body.line = line if line is not None and is_users(line) else None
         unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
@@ -156,7 +156,7 @@ class Bodies:
                 opaque.append(body.copies.copy)
         more = passed.added
         known = KnownReferences([output, *opaque], passed.arguments, model)
-        held = [(u, t) for u, t in self._values.alive() if not self._values.is_named(t)]
+        held = [(u, t) for u, t in self._values.live_tensors() if not self._values.is_weight(t)]
         kept = set()
         while held:
             uid, tensor = held.pop()

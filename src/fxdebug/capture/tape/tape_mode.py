@@ -39,11 +39,13 @@ from fxdebug.capture.tape.op_traits import (
 from fxdebug.capture.tape.source_line import Line, at, user_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, version_of
+from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
+from fxdebug.capture.tensors.tensor_state import version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now
-from fxdebug.capture.torch_state.mode_stack import is_traced, may_be_traced, put_on, take_off
+from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
+from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
 from fxdebug.data.values import Value
 
@@ -80,7 +82,7 @@ class Tape(TorchFunctionMode):
         if not bodies:
             return func(*args, **kwargs) if kwargs else func(*args)
         body = bodies[-1]
-        if may_be_traced() and is_traced():
+        if may_be_traced() and is_traced_by_torch():
             body.hazard = body.hazard or reasons.TRACED_BY_TORCH()
             return func(*args, **kwargs) if kwargs else func(*args)
         met = TensorRefs()
@@ -116,7 +118,7 @@ class Tape(TorchFunctionMode):
         if shares_memory(func, name):
             self._escaped(met)
         elif name in NORMS:
-            self.values.rewritten(met, running_statistics(func, *coded))
+            self.values.mark_rewritten(met, running_statistics(func, *coded))
         if name in ESCAPES:
             body.hazard = body.hazard or at(reasons.CHANGED_UNSEEN(function=called(func)), line)
         elif name in LEVELS:
@@ -125,18 +127,18 @@ class Tape(TorchFunctionMode):
         changed = None
         if met.plain and type(result) is Tensor and not context[0] and no_modes_active():
             writes = self._written(met)
-            known = self.values.seen(result)
+            known = self.values.lookup(result)
             if known is None:
-                known = self.values.first(result)
+                known = self.values.add(result)
             else:
                 changed = self._changed(known, result)
-            out = known.uid
+            out = known.tensor_id
             values: tuple[Value, ...] = (known.value,)
         else:
             with untracked():
                 writes = self._written(met)
                 if issubclass(type(result), Tensor):
-                    known_before = self.values.seen(result)
+                    known_before = self.values.lookup(result)
                     if known_before is not None:
                         changed = self._changed(known_before, result)
                 results = TensorRefs()
@@ -144,7 +146,7 @@ class Tape(TorchFunctionMode):
                 body.hazard = body.hazard or results.full
                 values = tuple([entry.value for entry in results])
         if name in FOREIGN:
-            self._escaped([seen for seen in (self.values.seen(result),) if seen is not None])
+            self._escaped([seen for seen in (self.values.lookup(result),) if seen is not None])
         # a tuple made the short way: there is one for every operation
         body.entries.append(_new(TapeEntry, (func, *coded, out, context, line, changed, writes, values, None)))
 
@@ -157,20 +159,20 @@ class Tape(TorchFunctionMode):
                 continue
             gradient = tensor.requires_grad
             if entry.version is not None and tensor._version != entry.version:
-                writes = (*writes, (entry.uid, self.values.see(tensor, keep=False)))
+                writes = (*writes, (entry.tensor_id, self.values.value_of(tensor, keep=False)))
                 self._wrote = True
                 base = tensor._base
-                whole = None if base is None else self.values.seen(base)
+                whole = None if base is None else self.values.lookup(base)
                 if base is not None and whole is not None:  # what is written into a part, the whole depends on
-                    whole.gradient = base.requires_grad
+                    whole.requires_grad = base.requires_grad
                 gradient = tensor.requires_grad
-            entry.gradient = gradient
+            entry.requires_grad = gradient
         return writes
 
     def _escaped(self, met: list[TensorRef]) -> None:
         with untracked():
             for entry in met:
-                self.values.escapes(entry)
+                self.values.mark_unversioned(entry)
 
     def _catch_up(self, body: CallTape, met: TensorRefs) -> None:
         """A view of memory that was written to through another tensor has another value since that operation."""
@@ -179,11 +181,11 @@ class Tape(TorchFunctionMode):
                 tensor = seen()
                 if tensor is None or seen.version is None or version_of(tensor) == seen.version:
                     continue
-                value = self.values.see(tensor, keep=False, weights=False)
+                value = self.values.value_of(tensor, keep=False, weights=False)
                 for place in reversed(range(len(body.entries))):
                     entry = body.entries[place]
                     if any(written.storage == value.storage for _, written in entry.writes):
-                        body.entries[place] = entry._replace(writes=(*entry.writes, (seen.uid, value)))
+                        body.entries[place] = entry._replace(writes=(*entry.writes, (seen.tensor_id, value)))
                         break
 
     def _check_gradients(self, body: CallTape, met: list[TensorRef], asked: bool = False) -> None:
@@ -191,7 +193,7 @@ class Tape(TorchFunctionMode):
         if not met or body.hazard is not None:
             return
         with internals.DisableTorchFunction():  # a subclass, or a mode, is not to hear of the question
-            known = [(entry(), entry.gradient) for entry in met]
+            known = [(entry(), entry.requires_grad) for entry in met]
             changed = [tensor is not None and tensor.requires_grad != gradient for tensor, gradient in known]
         if any(changed):
             line = user_line(sys._getframe(2), self._lines) if asked else None
@@ -200,28 +202,28 @@ class Tape(TorchFunctionMode):
 
     def _changed(self, known: TensorRef, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
         """What an in-place operation made of a tensor's metadata, if it changed it."""
-        first = self.values.objects[known.uid]
+        first = self.values.first_values[known.tensor_id]
         if tensor.is_nested:
             return None
         now = shape_of(tensor), str(tensor.dtype)[6:], tensor.requires_grad
         if now == (first.shape, first.dtype, first.requires_grad):
             return None
-        return known.uid, now[0], tensor.dtype, now[2]
+        return known.tensor_id, now[0], tensor.dtype, now[2]
 
     # Codes ---------------------------------------------------------------------------------------
 
     def _codes(self, args: Any, kwargs: Any, met: TensorRefs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The codes of positional and keyword arguments. Most are tensors and numbers: those need no function."""
-        seen = self.values.by_id
+        seen = self.values.refs
         codes = []
         for arg in args:
             kind = type(arg)
             if kind is Tensor or kind is Parameter:
                 entry = seen.get(id(arg))
                 if entry is None or entry() is not arg:
-                    entry = self.values.met(arg)
+                    entry = self.values.ref_of(arg)
                 met.append(entry)
-                codes.append(entry.uid)
+                codes.append(entry.tensor_id)
             elif kind in ATOMS:
                 codes.append(arg)
             else:
@@ -235,11 +237,11 @@ class Tape(TorchFunctionMode):
         if kind in ATOMS:
             return thing
         if issubclass(kind, Tensor):  # isinstance would ask the object, which may say anything
-            entry = self.values.met(thing)
+            entry = self.values.ref_of(thing)
             met.append(entry)
             if kind not in PLAIN:
                 met.plain = False
-            return entry.uid
+            return entry.tensor_id
         below = depth + 1
         if kind is tuple:
             if met.room_for(thing, depth):
@@ -287,10 +289,10 @@ class Tape(TorchFunctionMode):
                 tensor = entry()
                 if tensor is None:
                     continue
-                entry.gradient = tensor.requires_grad
+                entry.requires_grad = tensor.requires_grad
                 if not tensor.is_nested:
-                    body.before[entry.uid] = shape_of(tensor), tensor.dtype, entry.gradient
-                    body.given[entry.uid] = self.values.see(tensor, keep=False, weights=False)
+                    body.before[entry.tensor_id] = shape_of(tensor), tensor.dtype, entry.requires_grad
+                    body.given[entry.tensor_id] = self.values.value_of(tensor, keep=False, weights=False)
             if body.opaque:
                 body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
 
@@ -298,10 +300,10 @@ class Tape(TorchFunctionMode):
         """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
         met = TensorRefs()
         try:
-            known = self.values.seen(output) if type(output) in PLAIN else None
+            known = self.values.lookup(output) if type(output) in PLAIN else None
             if known is not None:
                 met.append(known)
-                body.out = known.uid
+                body.out = known.tensor_id
             else:
                 with contextlib.nullcontext() if type(output) is tuple else untracked():
                     body.out = self._code(output, met)
@@ -326,7 +328,7 @@ class Tape(TorchFunctionMode):
         try:
             yield
         finally:
-            take_off(self)
+            remove_mode(self)
 
     def is_among(self, count: int) -> bool:
         """Does this mode hear of this thread's operations, as one of so many that are on?"""
@@ -363,9 +365,9 @@ class Tape(TorchFunctionMode):
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
         """A block in which this mode, and no other, is off in this thread."""
-        above = take_off(self)
+        above = remove_mode(self)
         try:
             yield
         finally:
             if above is not None:
-                put_on(self, above)
+                insert_mode(self, above)

@@ -1,1 +1,1 @@
-"""Which tensors are one value, what each is, and its numbers."""
+"""The tensors of a run: which are the same value, the description of each value, and its statistics."""

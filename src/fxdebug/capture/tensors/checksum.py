@@ -1,4 +1,4 @@
-"""Something short that differs when a tensor's data does: versions do not tell of writes through ``.data``."""
+"""Checksums of tensor data: they find writes that move no version, such as those through ``.data``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.stats.cpu_sums import array_of, is_freed, marking_of, memory_of
+from fxdebug.stats.cpu_sums import array_of, compiled_checksum_of, is_freed, memory_of
 
 Checksum = tuple[Any, ...]
 Reader = Callable[[], Checksum]
+"""Compute the checksum of one tensor's memory, from the address where it was when the reader was made."""
 
-_added = np.add.reduce
+_sum = np.add.reduce
 
 
 def is_uninitialised(tensor: Tensor) -> bool:
@@ -27,10 +28,11 @@ def is_uninitialised(tensor: Tensor) -> bool:
 
 
 def reader_of(tensor: Tensor) -> Reader | None:
-    """What makes the mark of a dense tensor in the CPU, from where its memory is now; it keeps none of it alive.
+    """Return the reader of a dense CPU tensor, bound to its present address; ``None`` for all other tensors.
 
-    Sums of the elements and of their bits: a write of one element always moves the second, and one that
-    leaves both alone (elements change places) leaves the statistics alone, too. ``None`` for all other tensors.
+    The checksum is the sum of the elements and the sum of their bits. A write to one element always moves the
+    second; a change that leaves both alone (elements change places) leaves the statistics alone, too. A reader
+    does not keep the memory alive.
     """
     if type(tensor) not in PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
         return None
@@ -38,27 +40,27 @@ def reader_of(tensor: Tensor) -> Reader | None:
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
     if not count or not dense or tensor.is_neg() or tensor.is_conj() or is_freed(tensor):
         return None
-    marking = marking_of(tensor.dtype)
-    if marking is not None:
-        return functools.partial(_marked, marking, tensor.data_ptr(), count)
+    compiled = compiled_checksum_of(tensor.dtype)
+    if compiled is not None:
+        return functools.partial(_compiled_checksum, compiled, tensor.data_ptr(), count)
     size = count * tensor.element_size()
     memory = np.frombuffer(memory_of(tensor), np.uint8, size)
     arrays: list[np.ndarray] = [memory.view(np.uint64) if size % 8 == 0 and tensor.data_ptr() % 8 == 0 else memory]
     if tensor.dtype in (torch.float32, torch.float64) and tensor.data_ptr() % 8 == 0:
         arrays.append(memory.view(np.float32 if tensor.dtype is torch.float32 else np.float64))
-    return functools.partial(_added_up, arrays)
+    return functools.partial(_numpy_checksum, arrays)
 
 
-def _marked(marking: Callable[[int, int], bytes], address: int, count: int) -> Checksum:
-    return (marking(address, count),)
+def _compiled_checksum(compiled: Callable[[int, int], bytes], address: int, count: int) -> Checksum:
+    return (compiled(address, count),)
 
 
-def _added_up(arrays: list[np.ndarray]) -> Checksum:
-    return tuple([_added(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
+def _numpy_checksum(arrays: list[np.ndarray]) -> Checksum:
+    return tuple([_sum(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
 
 
 def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:
-    """The mark of a tensor, made by its reader where it has one; ``None`` where it cannot be had."""
+    """Return the checksum of a tensor, by its reader if it has one; ``None`` where the data cannot be read."""
     if reader is not None:
         return reader()
     if is_uninitialised(tensor):
@@ -71,4 +73,4 @@ def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:
             return (zlib.crc32(array_of(body.detach().contiguous().view(-1).view(torch.uint8)).data),)
         return int(torch.hash_tensor(body)), str(float(body.sum(dtype=torch.float64)))
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return None  # quantised, nested, …: the version must do
+        return None  # quantised, nested, …: only its version tells of writes

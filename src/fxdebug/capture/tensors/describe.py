@@ -1,4 +1,4 @@
-"""What a tensor is, without its numbers: shape, dtype, device, layout, and what makes it special."""
+"""Describe a tensor without its numbers: shape, dtype, device, layout, and what makes it special."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fxdebug.stats.cpu_sums import is_freed
 
 @dataclass(slots=True)
 class Description:
-    """The facts about one tensor, and ``body``: the ordinary tensor that holds its data, if any."""
+    """Facts about one tensor, and ``body``: the ordinary tensor that holds its data, if any."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -40,12 +40,12 @@ class Description:
 
 
 def type_name(kind: type) -> str:
-    """A class's own name; the module is left out, as people write it."""
+    """Return a class's name without its module, as people write it."""
     return kind.__name__
 
 
 def is_ordinary(tensor: Tensor) -> bool:
-    """Is there no more to a plain tensor than shape, strides and data in the memory of a device?"""
+    """Is a tensor of a plain class dense and strided, with its data in the memory of a device?"""
     return (
         tensor.layout is torch.strided
         and not tensor.is_meta
@@ -57,14 +57,14 @@ def is_ordinary(tensor: Tensor) -> bool:
 
 
 _is_wrapped = internals.is_functorch_wrapped_tensor
-NAMES: dict[Any, str] = {}  # those that were asked for
+_names: dict[Any, str] = {}  # of dtypes and devices; torch takes a while to write one
 
 
-def name_of(what: torch.dtype | torch.device) -> str:
-    """A dtype's or a device's name without ``torch.`` in front; torch takes a while to write them."""
-    name = NAMES.get(what)
+def name_of(kind: torch.dtype | torch.device) -> str:
+    """Return the name of a dtype or a device without ``torch.`` in front."""
+    name = _names.get(kind)
     if name is None:
-        name = NAMES[what] = str(what).removeprefix("torch.")
+        name = _names[kind] = str(kind).removeprefix("torch.")
     return name
 
 
@@ -96,20 +96,29 @@ def description_of(tensor: Tensor) -> Description:
     if body is not None and stride is not None and is_freed(body):
         detail, body = "its memory was given back", None
     return Description(
-        shape, str(tensor.dtype)[6:], str(tensor.device), str(layout)[6:], stride, offset, kind.__name__,
-        tensor.requires_grad, body, sharding, detail,
-    )  # fmt: skip
+        shape,
+        str(tensor.dtype)[6:],
+        str(tensor.device),
+        str(layout)[6:],
+        stride,
+        offset,
+        kind.__name__,
+        tensor.requires_grad,
+        body,
+        sharding,
+        detail,
+    )
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """A tensor's shape as data, whatever its sizes are."""
+    """Return a tensor's shape as plain integers, also where sizes are symbolic."""
     return tuple(map(size_of, tensor.shape))
 
 
 def size_of(size: Any) -> int:
-    """A size as data: a symbolic one is what it stands for now, ``UNKNOWN`` if it depends on values or is ragged.
+    """Return a size as a plain integer; ``UNKNOWN`` if it depends on values or is ragged.
 
-    ``int(size)`` would be a promise that it always is that.
+    A symbolic size gives its present value. ``int(size)`` would promise torch that it always has that value.
     """
     if type(size) is int:
         return size

@@ -1,7 +1,7 @@
 """Any Python object → the items of a trace: containers keep their shape, tensors become values.
 
 Lists, tuples, dicts and their subclasses, dataclasses, sets and objects with attributes are opened;
-everything else is shown by its ``repr``. Cycles end in a :class:`~fxdebug.data.values.Thing` that says so.
+everything else is shown by its ``repr``. A cycle ends in a :class:`~fxdebug.data.values.Thing` that says so.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ import torch
 
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.value_table import Say, ValueTable, silence
+from fxdebug.capture.tensors.value_table import AddNote, ValueTable, ignore_note
 from fxdebug.data.values import Group, Item, Thing, plain
 from fxdebug.errors import first_line
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
-MOST = 100_000  # items in all, a container counting for eight: lists of one and the same list are endless to walk
-NEAR = 2_000  # objects looked at for whether there is a tensor near
+MOST = 100_000  # items in all, a container counts as eight: a list that holds itself many times is endless to walk
+SEARCHED = 2_000  # objects that are searched for a tensor
 
 _ATOMS = frozenset((type(None), bool, int, float, str, complex, bytes))
 _ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]+")
 
 
-# Opening these finds no activations, only the model or the interpreter.
+# Inside these are no activations, only the model or the interpreter.
 _CLOSED = (
     torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType,
     torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format, functools.partial,
 )  # fmt: skip
 
 
-# Not lists or tuples, but what is in them can be looked at without using it up.
-_LISTED = (collections.deque, KeysView, ValuesView, ItemsView)
+# Neither lists nor tuples, but their items can be read without using them up.
+_ITERABLE = (collections.deque, KeysView, ValuesView, ItemsView)
 
 
 def without_addresses(text: str) -> str:
-    """A repr that is the same in every run: memory addresses become ``0xXXXXXXXX``.
+    """Replace memory addresses in a repr by ``0xXXXXXXXX``: it is then the same in every run.
 
     >>> without_addresses("<Opaque object at 0x7f00deadbeef>")
     '<Opaque object at 0xXXXXXXXX>'
@@ -54,125 +54,128 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub("at 0xXXXXXXXX", text)
 
 
-class _How(threading.local):
-    """What the thread at work was asked for."""
+class _Options(threading.local):
+    """The options of the item that a thread builds, and how much of it is left to walk."""
 
     keep = True
     reopen = True
-    left = MOST  # items that may still be looked at
-    too_deep = False  # was there an object whose repr runs too deep?
+    left = MOST  # items that may still be walked
+    repr_too_deep = False  # did the repr of an object in it exceed the recursion limit?
 
 
-class Structure:
-    """Turns objects into items for one trace.
+class ItemBuilder:
+    """Builds the items of one trace from Python objects.
 
-    ``shown`` gives the ``repr`` of an object under the print options the text is wanted in.
+    ``note`` takes the text of each note on the current call; ``shown`` is the ``repr`` to show objects with.
     """
 
-    def __init__(self, values: ValueTable, say: Say, shown: Callable[[Any], str] = repr) -> None:
+    def __init__(self, values: ValueTable, note: AddNote, shown: Callable[[Any], str] = repr) -> None:
         self._values = values
-        self._say = say
+        self._note = note
         self._shown = shown
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # an id counts while its object is alive
         self._numbering = threading.Lock()
         self._number_count = 0
-        self._how = _How()
+        self._options = _Options()
 
-    def quiet(self) -> None:
-        """Nobody takes notes any more."""
-        self._say = silence
+    def release_notes(self) -> None:
+        """Let go of the recorder that takes notes: the two would refer to each other."""
+        self._note = ignore_note
 
-    def item(self, thing: Any, *, keep: bool = True, reopen: bool = True) -> Item:
-        """The item for any object. ``keep``: store the tensors' data too. ``reopen``: look again inside
-        objects met before (they may have changed); without it they are opened at first sight only."""
-        if type(thing) in PLAIN:
-            return self._values.see(thing, keep)
-        self._how.keep, self._how.reopen = keep, reopen
-        self._how.left, self._how.too_deep = MOST, False
-        return self._item(thing, ())
+    def build(self, obj: Any, *, keep: bool = True, reopen: bool = True) -> Item:
+        """Build the item of any object.
 
-    def _item(self, thing: Any, above: tuple[int, ...]) -> Item:
-        kind = type(thing)
+        ``keep``: store the data of its tensors, too. ``reopen``: open an object again that was opened before, as it
+        may have changed; without it such an object is only named by its number.
+        """
+        if type(obj) in PLAIN:
+            return self._values.value_of(obj, keep)
+        self._options.keep, self._options.reopen = keep, reopen
+        self._options.left, self._options.repr_too_deep = MOST, False
+        return self._build(obj, ())
+
+    def _build(self, obj: Any, above: tuple[int, ...]) -> Item:
+        kind = type(obj)
         if kind in PLAIN:
-            return self._values.see(thing, self._how.keep)
+            return self._values.value_of(obj, self._options.keep)
         if kind in _ATOMS:
-            return plain(thing)
-        if issubclass(kind, torch.Tensor) or _has_local_part(thing):
-            return self._tensor(thing)
-        if id(thing) in above:
-            return Thing(type_name(kind), f"<cycle: the {type_name(kind)} {len(above) - above.index(id(thing))} up>")
+            return plain(obj)
+        if issubclass(kind, torch.Tensor) or _has_local_part(obj):
+            return self._tensor(obj)
+        if id(obj) in above:
+            return Thing(type_name(kind), f"<cycle: the {type_name(kind)} {len(above) - above.index(id(obj))} up>")
         if len(above) >= DEEPEST:
-            self._say(f"containers nested deeper than {DEEPEST} are not followed")
+            self._note(f"containers nested deeper than {DEEPEST} are not followed")
             return Thing(type_name(kind), f"<{type_name(kind)} nested deeper than {DEEPEST}>")
         try:
-            return self._opened(thing, kind, (*above, id(thing)))
+            return self._opened(obj, kind, (*above, id(obj)))
         except RecursionError:
             raise
         except Exception as error:
-            self._say(f"a {type_name(kind)} was not opened: {type(error).__name__}: {first_line(error)}")
+            self._note(f"a {type_name(kind)} was not opened: {type(error).__name__}: {first_line(error)}")
             return Thing(type_name(kind), f"<{type_name(kind)} that cannot be opened>")
 
-    def _tensor(self, thing: Any) -> Item:
+    def _tensor(self, obj: Any) -> Item:
         try:
-            return self._values.see(thing, self._how.keep)
+            return self._values.value_of(obj, self._options.keep)
         except Exception as error:
-            self._say(f"a {type(thing).__name__} was not recorded: {type(error).__name__}: {first_line(error)}")
-            return Thing(type_name(type(thing)), f"<{type_name(type(thing))} that cannot be described>")
+            self._note(f"a {type(obj).__name__} was not recorded: {type(error).__name__}: {first_line(error)}")
+            return Thing(type_name(type(obj)), f"<{type_name(type(obj))} that cannot be described>")
 
-    def _opened(self, thing: Any, kind: type, above: tuple[int, ...]) -> Item:
+    def _opened(self, obj: Any, kind: type, above: tuple[int, ...]) -> Item:
         if issubclass(kind, (list, tuple)):
-            return Group("sequence", type_name(kind), self._items(thing, above), _field_names(thing, kind))
+            return Group("sequence", type_name(kind), self._items(obj, above), _field_names(obj, kind))
         if issubclass(kind, dict):
-            keys = self._keys(thing)
-            return Group("mapping", type_name(kind), self._items(thing.values(), above), keys)
-        text = self._text(thing)
-        number = self._number(thing)
-        members = None if number < 0 else self._members(thing, kind)
+            keys = self._keys(obj)
+            return Group("mapping", type_name(kind), self._items(obj.values(), above), keys)
+        text = self._text(obj)
+        number = self._number(obj)
+        members = None if number < 0 else self._members(obj, kind)
         if members is None:
             return Thing(type_name(kind), text, abs(number) - 1)
         names, inside = members
         return Group("object", type_name(kind), self._items(inside, above), names, text, abs(number) - 1)
 
-    def _items(self, things: Any, above: tuple[int, ...]) -> tuple[Item, ...]:
-        room = self._how.left
-        things = list(itertools.islice(things, room + 1))
-        if len(things) > room:
-            things.pop()
-            self._say(f"containers of more than {MOST} items in all: what comes after them is not recorded")
-        self._how.left -= min(len(things) + 8, room)
-        return tuple([self._item(thing, above) for thing in things])
+    def _items(self, objects: Any, above: tuple[int, ...]) -> tuple[Item, ...]:
+        room = self._options.left
+        objects = list(itertools.islice(objects, room + 1))
+        if len(objects) > room:
+            objects.pop()
+            self._note(f"containers of more than {MOST} items in all: what comes after them is not recorded")
+        self._options.left -= min(len(objects) + 8, room)
+        return tuple([self._build(obj, above) for obj in objects])
 
     def _keys(self, mapping: Any) -> tuple[Any, ...]:
-        return tuple([self._key(key) for key in itertools.islice(mapping, self._how.left)])
+        return tuple([self._key(key) for key in itertools.islice(mapping, self._options.left)])
 
-    def _members(self, thing: Any, kind: type) -> tuple[tuple[Any, ...] | None, Any] | None:
-        """What an object holds: (names, members), with no names for a set; ``None`` if it is not to be opened."""
+    def _members(self, obj: Any, kind: type) -> tuple[tuple[Any, ...] | None, Any] | None:
+        """Return (names, members) of an object, without names for a set; ``None`` if it is not to be opened."""
         if issubclass(kind, (set, frozenset)):
-            return None, sorted(itertools.islice(thing, self._how.left + 1), key=self._order)
-        if issubclass(kind, _LISTED):
-            return None, thing
+            return None, sorted(itertools.islice(obj, self._options.left + 1), key=self._order)
+        if issubclass(kind, _ITERABLE):
+            return None, obj
         if kind is types.MappingProxyType:
-            return self._keys(thing), thing.values()
+            return self._keys(obj), obj.values()
         if issubclass(kind, _CLOSED) or kind.__module__ == "builtins":
             return None
         if dataclasses.is_dataclass(kind):
-            pairs = [(f.name, getattr(thing, f.name)) for f in dataclasses.fields(thing) if hasattr(thing, f.name)]
+            pairs = [(f.name, getattr(obj, f.name)) for f in dataclasses.fields(obj) if hasattr(obj, f.name)]
         else:
-            pairs = [(name, member) for name, member in _attributes(thing, kind)]
-        if not _tensor_near([member for _, member in pairs]):
+            pairs = [(name, member) for name, member in _attributes(obj, kind)]
+        if not _has_tensor_inside([member for _, member in pairs]):
             return None
         return tuple(name for name, _ in pairs), [member for _, member in pairs]
 
-    def _number(self, thing: Any) -> int:
-        """One more than the object's number, negative when it was opened before and need not be again."""
-        reference, number = self._numbers.get(id(thing), (None, 0))
-        if reference is not None and reference() is thing:
-            return number if self._how.reopen else -number
+    def _number(self, obj: Any) -> int:
+        """Return one more than the object's number, negative if it was opened before and need not be again."""
+        reference, number = self._numbers.get(id(obj), (None, 0))
+        if reference is not None and reference() is obj:
+            return number if self._options.reopen else -number
         with self._numbering:
             self._number_count += 1
             number = self._number_count
-        with contextlib.suppress(TypeError):  # not weakly referable: a later sighting gets a number of its own
-            self._numbers[id(thing)] = (weakref.ref(thing), number)
+        with contextlib.suppress(TypeError):  # not weakly referable: the next time it gets another number
+            self._numbers[id(obj)] = (weakref.ref(obj), number)
         return number
 
     def _key(self, key: Any) -> Any:
@@ -182,74 +185,74 @@ class Structure:
             return str.__str__(key)
         return Thing(type_name(type(key)), self._text(key))
 
-    def _order(self, thing: Any) -> str:
-        return repr(thing) if type(thing) in _ATOMS else self._text(thing)
+    def _order(self, obj: Any) -> str:
+        return repr(obj) if type(obj) in _ATOMS else self._text(obj)
 
-    def _text(self, thing: Any) -> str:
-        if self._how.too_deep:
-            return f"<{type_name(type(thing))} inside an object whose repr runs too deep>"
+    def _text(self, obj: Any) -> str:
+        if self._options.repr_too_deep:
+            return f"<{type_name(type(obj))} inside an object whose repr runs too deep>"
         try:
-            return without_addresses(self._shown(thing))
+            return without_addresses(self._shown(obj))
         except Exception as error:
-            self._how.too_deep = isinstance(error, RecursionError)
-            self._say(f"the repr of a {type_name(type(thing))} raised {type(error).__name__}: {first_line(error)}")
-            return f"<{type_name(type(thing))} object whose repr raised {type(error).__name__}: {first_line(error)}>"
+            self._options.repr_too_deep = isinstance(error, RecursionError)
+            self._note(f"the repr of a {type_name(type(obj))} raised {type(error).__name__}: {first_line(error)}")
+            return f"<{type_name(type(obj))} object whose repr raised {type(error).__name__}: {first_line(error)}>"
 
 
-def _has_local_part(thing: Any) -> bool:
-    """Is it like a DTensor? Objects whose ``__getattr__`` raises, or knows every name, are not."""
+def _has_local_part(obj: Any) -> bool:
+    """Is it like a DTensor? Objects whose ``__getattr__`` raises, or answers to every name, are not."""
     try:
-        return issubclass(type(getattr(thing, "_local_tensor", None)), torch.Tensor)
+        return issubclass(type(getattr(obj, "_local_tensor", None)), torch.Tensor)
     except Exception:
         return False
 
 
-def _tensor_near(members: list[Any]) -> bool:
-    """Does any of an object's members hold a tensor, or anything near? Objects without one are shown, not opened."""
+def _has_tensor_inside(members: list[Any]) -> bool:
+    """Is there a tensor among an object's members, or up to four levels inside? Without one it is shown, not opened."""
     pending = collections.deque((member, 0) for member in members)
-    seen: set[int] = set()
-    while pending and len(seen) < NEAR:
-        thing, depth = pending.popleft()
-        kind = type(thing)
+    searched: set[int] = set()
+    while pending and len(searched) < SEARCHED:
+        obj, depth = pending.popleft()
+        kind = type(obj)
         if issubclass(kind, torch.Tensor):
             return True
-        if depth < 4 and kind not in _ATOMS and not issubclass(kind, _CLOSED) and id(thing) not in seen:
-            seen.add(id(thing))
-            pending.extend((inner, depth + 1) for inner in _inside(thing, kind))
+        if depth < 4 and kind not in _ATOMS and not issubclass(kind, _CLOSED) and id(obj) not in searched:
+            searched.add(id(obj))
+            pending.extend((inner, depth + 1) for inner in _inside(obj, kind))
     return False
 
 
-def _inside(thing: Any, kind: type) -> list[Any]:
+def _inside(obj: Any, kind: type) -> list[Any]:
     try:
         if issubclass(kind, (dict, types.MappingProxyType)):
-            return list(itertools.islice(thing.values(), 64))
-        if issubclass(kind, (list, tuple, set, frozenset, *_LISTED)):
-            return list(itertools.islice(thing, 64))
-        return [member for _, member in _attributes(thing, kind)]
+            return list(itertools.islice(obj.values(), 64))
+        if issubclass(kind, (list, tuple, set, frozenset, *_ITERABLE)):
+            return list(itertools.islice(obj, 64))
+        return [member for _, member in _attributes(obj, kind)]
     except Exception:
         return []  # it cannot be looked at
 
 
-def _field_names(thing: Any, kind: type) -> tuple[str, ...] | None:
-    """The field names of a named tuple, or of one of torch's result tuples (``topk``: values, indices)."""
+def _field_names(obj: Any, kind: type) -> tuple[str, ...] | None:
+    """Return the field names of a named tuple, or of one of torch's result tuples (``topk``: values, indices)."""
     names = getattr(kind, "_fields", None)
     if names is None and hasattr(kind, "n_sequence_fields"):
         names = getattr(kind, "__match_args__", None)
-    return tuple(names) if isinstance(names, tuple) and len(names) == len(thing) else None
+    return tuple(names) if isinstance(names, tuple) and len(names) == len(obj) else None
 
 
-def _attributes(thing: Any, kind: type) -> list[tuple[str, Any]]:
-    """Instance attributes, from ``__dict__`` and ``__slots__``; properties are not run."""
-    found = list(getattr(thing, "__dict__", {}).items())
+def _attributes(obj: Any, kind: type) -> list[tuple[str, Any]]:
+    """Return instance attributes, from ``__dict__`` and ``__slots__``; properties are not run."""
+    attributes = list(getattr(obj, "__dict__", {}).items())
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name in ("__dict__", "__weakref__"):
                 continue
-            member = getattr(thing, name, _MISSING)
+            member = getattr(obj, name, _MISSING)
             if member is not _MISSING:
-                found.append((name, member))
-    return found
+                attributes.append((name, member))
+    return attributes
 
 
 _MISSING = object()

@@ -1,8 +1,7 @@
-"""The model's parameters and buffers before a run, and what the run did to them.
+"""The model's parameters and buffers ("weights") before and after a run, and which of them the run changed.
 
-A tensor has changed when another object stands in its place, when its version moved or when its
-data is not what it was: writes through ``.data`` and batch norm's running statistics move no version.
-Statistics of weights and their records are remembered from run to run.
+A weight has changed if another object took its place, if its version moved or if its checksum did: writes through
+``.data`` and batch norm's running statistics move no version. Statistics and records are kept from run to run.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from fxdebug.capture.hooks.model_layout import Found, Layout, join, layout_of, t
 from fxdebug.capture.tensors.checksum import Checksum, Reader, checksum_of, is_uninitialised, reader_of
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.tensor_ref import version_of
-from fxdebug.capture.tensors.tensor_state import TensorState, state_of
+from fxdebug.capture.tensors.stats_queue import KnownStats
+from fxdebug.capture.tensors.tensor_state import TensorState, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.internals import WeakTensor
 from fxdebug.capture.torch_state.untracked import untracked
@@ -30,206 +29,214 @@ from fxdebug.data.values import Stats
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import Unmeasurable, measure
 
-AFFORDABLE = 4_000_000  # elements measured without being asked: a millisecond or two
+AFFORDABLE = 4_000_000  # elements that are measured unasked: they take a millisecond or two
 
-Look = tuple[Any, ...]  # what a tensor looks like and where it lies; its version and gradient flag come last
+WeightState = tuple[Any, ...]
+"""(address, shape, strides, dtype, (version, gradient flag)) of a weight; (None, (version, False)) without a shape."""
 
 
 class _WeightTable:
-    """The parameters and buffers of a layout, each once, and what is remembered of them. It keeps none alive."""
+    """The weights of a model layout, each once, with the statistics of the last run. It keeps no weight alive."""
 
-    def __init__(self, layout: Layout, signature: list[Any], found: list[Found]) -> None:
+    def __init__(self, layout: Layout, signature: list[Any], registered: list[Found]) -> None:
         self.signature = signature
         names: dict[int, list[str]] = {}
         kinds: dict[int, tuple[ParameterKind, bool]] = {}
         homes: dict[int, tuple[int, str]] = {}
-        for position, name, is_buffer, tensor, persistent in found:
+        for position, name, is_buffer, tensor, persistent in registered:
             names.setdefault(id(tensor), []).append(join(layout.paths[position][0], name))
             kinds.setdefault(id(tensor), ("buffer" if is_buffer else "parameter", persistent))
             homes.setdefault(id(tensor), (position, name))
-        self.names = [tuple(given) for given in names.values()]
+        self.names = [tuple(paths) for paths in names.values()]
         self.kinds = list(kinds.values())
-        self.homes = list(homes.values())  # the module where each was found first, by its position, and the name there
-        self.first = {key: given[0] for key, given in names.items()}
+        self.homes = list(homes.values())  # the first module that has it, by its position, and the name there
+        self.first_names = {key: paths[0] for key, paths in names.items()}
         self.position = {key: position for position, key in enumerate(names)}
-        # as they were the last time:
+        # as they were in the last run:
         self._references: list[weakref.ref[Any] | None] = []
-        self._looks: list[Look] = []
+        self._states: list[WeightState] = []
         self.readers: list[Reader | None] = []
-        self.few = self.few_buffers = False
-        self.marks: list[Checksum | None] = []
+        self.affords_all = self.affords_buffers = False
+        self.checksums: list[Checksum | None] = []
         self.stats: list[Stats | None] = []
-        self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # and what they rest on
+        self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # behind the facts that they depend on
 
-    def look(self, tensors: list[Tensor], looks: list[Look]) -> None:
-        """Where they lie is known afterwards, and of the same ones in the same places what was known before."""
+    def update(self, tensors: list[Tensor], states: list[WeightState]) -> None:
+        """Store where the weights are now; drop their statistics unless all are the same, in the same places."""
         alive = [reference is None or reference() is not None for reference in self._references]
-        same = looks == self._looks or [look[:-1] for look in looks] == [look[:-1] for look in self._looks]
-        self._looks = looks
+        same = states == self._states or [state[:-1] for state in states] == [state[:-1] for state in self._states]
+        self._states = states
         if same and all(alive):
             return
         self._references = [_reference_to(tensor) for tensor in tensors]
         self.readers = [reader_of(tensor) for tensor in tensors]
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
         buffers = [size for size, (kind, _) in zip(sizes, self.kinds) if kind == "buffer"]
-        self.few, self.few_buffers = sum(sizes) <= AFFORDABLE, sum(buffers) <= AFFORDABLE
+        self.affords_all, self.affords_buffers = sum(sizes) <= AFFORDABLE, sum(buffers) <= AFFORDABLE
         self.remember([None] * len(tensors), [None] * len(tensors))
 
-    def remember(self, marks: list[Checksum | None], stats: list[Stats | None]) -> None:
-        """These are the statistics of data with these marks."""
-        self.marks, self.stats, self.records = marks, stats, None
+    def remember(self, checksums: list[Checksum | None], stats: list[Stats | None]) -> None:
+        """Store the statistics of data with these checksums."""
+        self.checksums, self.stats, self.records = checksums, stats, None
 
 
 def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
-    """To its memory: torch does not exchange what two tensors are (``swap_tensors``) if one is referred to weakly."""
+    """Return a weak reference to its storage; one to the tensor itself would forbid ``swap_tensors`` to the program."""
     try:
         return WeakTensor(tensor.untyped_storage())
     except (NotImplementedError, RuntimeError):
-        return None  # it has none of its own: only its mark can tell that it is as it was
+        return None  # it has none of its own: only its checksum tells whether it is as it was
 
 
-def _roll_of(layout: Layout, found: list[Found]) -> tuple[_WeightTable, list[Tensor]]:
-    """What is registered, each tensor once, and what is remembered of that."""
-    signature: list[Any] = []  # which tensors there are, where, under which names
-    for position, name, _, tensor, persistent in found:
+def _table_of(layout: Layout, registered: list[Found]) -> tuple[_WeightTable, list[Tensor]]:
+    """Return the table of the registered weights, a new one if they are others than last time, and each weight once."""
+    signature: list[Any] = []  # the tensors, where they are, and under which names
+    for position, name, _, tensor, persistent in registered:
         signature += position, name, id(tensor), persistent
-    roll = layout.memo.get("tensors")
-    if roll is None or roll.signature != signature:
-        roll = layout.memo["tensors"] = _WeightTable(layout, signature, found)
-    return roll, list({id(tensor): tensor for _, _, _, tensor, _ in found}.values())
+    table = layout.memo.get("tensors")
+    if table is None or table.signature != signature:
+        table = layout.memo["tensors"] = _WeightTable(layout, signature, registered)
+    return table, list({id(tensor): tensor for _, _, _, tensor, _ in registered}.values())
 
 
-def _look_of(tensor: Tensor) -> Look:
-    """What a tensor looks like and where it lies."""
+def _weight_state(tensor: Tensor) -> WeightState:
+    """Return where a weight is, its layout, its version and its gradient flag."""
     if is_uninitialised(tensor) or tensor.is_nested:
-        return (None, (version_of(tensor), False))  # of no shape
+        return (None, (version_of(tensor), False))  # it has no shape
     address = -1
     if type(tensor) in PLAIN and tensor.layout is torch.strided:
-        with contextlib.suppress(RuntimeError):  # a kind that has no memory of its own
+        with contextlib.suppress(RuntimeError):  # a class without memory of its own
             address = tensor.data_ptr()
     place = address, tensor.shape, tensor.stride() if address >= 0 else None, tensor.dtype
     return *place, (version_of(tensor), tensor.requires_grad)
 
 
-def _version_in(look: Look) -> int | None:
-    version: int | None = look[-1][0]
+def _version_in(state: WeightState) -> int | None:
+    version: int | None = state[-1][0]
     return version
 
 
-def _is_in_place(tensor: Tensor, sight: TensorState | None, before: Look) -> bool:
-    """Does a tensor lie where what looked like this lay, and as it did?"""
-    if sight is None:
-        place, *arranged = _look_of(tensor)[:-1]
-        return arranged == list(before[1:-1]) and (place == before[0] or is_freed(tensor))  # given back: as it was
-    return before[:-1] == (sight.address, sight.form.shape, sight.form.stride, sight.form.kind)
+def _is_unmoved(tensor: Tensor, state: TensorState | None, before: WeightState) -> bool:
+    """Is a weight where it was, with the same shape, strides and dtype?"""
+    if state is None:
+        address, *arranged = _weight_state(tensor)[:-1]
+        is_there = address == before[0] or is_freed(tensor)  # memory that was freed: nothing was written
+        return is_there and arranged == list(before[1:-1])
+    layout = state.layout
+    return before[:-1] == (state.address, layout.shape, layout.stride, layout.torch_dtype)
 
 
 class Parameters:
     """A snapshot of a model's parameters and buffers: metadata always, statistics where affordable.
 
-    ``measuring``: ``True`` for statistics of everything, ``False`` for none, ``None`` to take them
-    when the model is small, and always of what changed. Whether data changed is looked at where
-    parameters, or buffers, are few enough; of the others versions tell.
+    ``measuring``: ``True`` for statistics of all weights, ``False`` for none, ``None`` for those of a small model and
+    of any weight that changed. Data are compared by checksums where all weights, or at least the buffers, are few
+    enough; of the others only versions tell.
     """
 
     def __init__(self, layout: Layout, modules: list[nn.Module], measuring: bool | None = None) -> None:
         self._measuring = measuring
         with untracked(), np.errstate(all="ignore"):  # weights may be infinite
-            self._roll, self._tensors = roll, tensors = _roll_of(layout, tensors_of(modules))
-            self._looks = [_look_of(tensor) for tensor in tensors]
-            roll.look(tensors, self._looks)
-            self._readers = roll.readers
-            self._is_marked = [roll.few or (roll.few_buffers and kind == "buffer") for kind, _ in roll.kinds]
-            self._marks = self._marked()
-            self._is_measured = roll.few if measuring is None else measuring
-            self._before = _statistics(tensors, self._marks, roll) if self._is_measured else [None] * len(tensors)
+            self._table, self._tensors = table, tensors = _table_of(layout, tensors_of(modules))
+            self._states = [_weight_state(tensor) for tensor in tensors]
+            table.update(tensors, self._states)
+            self._readers = table.readers
+            of_buffers = table.affords_buffers
+            self._is_checked = [table.affords_all or (of_buffers and kind == "buffer") for kind, _ in table.kinds]
+            self._checksums = self._read_checksums()
+            self._is_measured = table.affords_all if measuring is None else measuring
+            self._before = _statistics(tensors, self._checksums, table) if self._is_measured else [None] * len(tensors)
 
-    def _marked(self) -> list[Checksum | None]:
-        looked_at = zip(self._tensors, self._readers, self._is_marked)
-        return [checksum_of(tensor, reader) if marked else None for tensor, reader, marked in looked_at]
+    def _read_checksums(self) -> list[Checksum | None]:
+        weights = zip(self._tensors, self._readers, self._is_checked)
+        return [checksum_of(tensor, reader) if is_checked else None for tensor, reader, is_checked in weights]
 
     def names(self) -> dict[int, str]:
-        """First names by ``id`` of the tensor; the tensors stay alive as long as this object."""
-        return self._roll.first
+        """Return the first name of each weight by its ``id``; this object keeps the weights alive."""
+        return self._table.first_names
 
-    def unchanged(self, tensor: Tensor, sight: TensorState | None) -> tuple[Stats | None] | None:
-        """Its statistics from before the run, if it is one of ours, as and where it was then; ``None`` if not.
+    def stats_before(self, tensor: Tensor, state: TensorState | None) -> KnownStats | None:
+        """Return a weight's statistics from before the run; ``None`` if it is no weight, has moved or was written to.
 
-        Those of a large model were not measured without being asked: then the statistics are ``None``.
+        A large model's weights were not measured unasked: then the statistics are ``None``, in a tuple.
         """
-        position = self._roll.position.get(id(tensor))
+        position = self._table.position.get(id(tensor))
         if position is None or self._tensors[position] is not tensor:
             return None
-        look, version = self._looks[position], version_of(tensor) if sight is None else sight.version
-        same = version == _version_in(look) and _is_in_place(tensor, sight, look)
+        before, version = self._states[position], version_of(tensor) if state is None else state.version
+        same = version == _version_in(before) and _is_unmoved(tensor, state, before)
         return (self._before[position],) if same else None
 
     def registered(self, modules: list[nn.Module]) -> Iterator[tuple[Tensor, nn.Module, str]]:
-        """What there was before the run, the module that had it, and its name there."""
-        for tensor, (position, name) in zip(self._tensors, self._roll.homes):
+        """Yield each weight from before the run, a module that had it, and its name there."""
+        for tensor, (position, name) in zip(self._tensors, self._table.homes):
             yield tensor, modules[position], name
 
-    def after(self, model: nn.Module, values: ValueTable) -> tuple[Parameter, ...]:
-        """What there was and what became of it; parameters made during the run come last."""
+    def records_after(self, model: nn.Module, values: ValueTable) -> tuple[Parameter, ...]:
+        """Return the records of all weights after the run; weights that the run made come last."""
         with untracked(), np.errstate(all="ignore"):
             layout, modules = layout_of(model)
-            roll, tensors = _roll_of(layout, tensors_of(modules))
-            if roll is not self._roll:
-                return self._exchanged(roll, tensors, values)
-            looks = [_look_of(tensor) for tensor in tensors]
-            if looks == self._looks:
-                marks = self._marked()
-                if self._marks == marks:
-                    return self._as_before(values)
+            table, tensors = _table_of(layout, tensors_of(modules))
+            if table is not self._table:
+                return self._records_of_new_table(table, tensors, values)
+            states = [_weight_state(tensor) for tensor in tensors]
+            if states == self._states:
+                checksums = self._read_checksums()
+                if self._checksums == checksums:
+                    return self._unchanged_records(values)
             else:
-                marks = [
-                    checksum_of(t, reader_of(t)) if marked else None for t, marked in zip(tensors, self._is_marked)
-                ]
-            records = self._records(marks, values)
+                weights = zip(tensors, self._is_checked)
+                checksums = [checksum_of(t, reader_of(t)) if is_checked else None for t, is_checked in weights]
+            records = self._records(checksums, values)
             if self._is_measured:
-                roll.remember(marks, [record.stats for record in records])
+                table.remember(checksums, [record.stats for record in records])
             return records
 
-    def _records(self, marks: list[Checksum | None], values: ValueTable) -> tuple[Parameter, ...]:
-        return tuple([self._record(position, *now, values) for position, now in enumerate(zip(self._tensors, marks))])
+    def _records(self, checksums: list[Checksum | None], values: ValueTable) -> tuple[Parameter, ...]:
+        weights = enumerate(zip(self._tensors, checksums))
+        return tuple([self._record(position, *weight, values) for position, weight in weights])
 
-    def _as_before(self, values: ValueTable) -> tuple[Parameter, ...]:
-        """The records of tensors that nothing happened to."""
-        rests_on = self._looks, self._before, [values.storage(tensor) for tensor in self._tensors]
-        known = self._roll.records
-        if known is None or known[0] != rests_on:
-            known = self._roll.records = rests_on, self._records(self._marks, values)
+    def _unchanged_records(self, values: ValueTable) -> tuple[Parameter, ...]:
+        """Return the records where the run changed no weight: those of the last run, if they still hold."""
+        depends_on = self._states, self._before, [values.storage_number(tensor) for tensor in self._tensors]
+        known = self._table.records
+        if known is None or known[0] != depends_on:
+            known = self._table.records = depends_on, self._records(self._checksums, values)
         return known[1]
 
-    def _exchanged(self, roll: _WeightTable, tensors: list[Tensor], values: ValueTable) -> tuple[Parameter, ...]:
-        """The records where tensors, or modules with tensors, were registered, removed or replaced."""
-        by_name = {name: place for place, names in enumerate(roll.names) for name in names}
-        found = []
-        for position, names in enumerate(self._roll.names):
+    def _records_of_new_table(
+        self, table: _WeightTable, tensors: list[Tensor], values: ValueTable
+    ) -> tuple[Parameter, ...]:
+        """Return the records where the run registered, removed or replaced weights, or modules that have some."""
+        by_name = {name: place for place, names in enumerate(table.names) for name in names}
+        records = []
+        for position, names in enumerate(self._table.names):
             place = by_name.get(names[0])
             tensor = self._tensors[position] if place is None else tensors[place]
-            mark = checksum_of(tensor, reader_of(tensor)) if self._is_marked[position] else None
-            found.append(self._record(position, tensor, mark, values))
-        known = {name for names in self._roll.names for name in names}
+            checksum = checksum_of(tensor, reader_of(tensor)) if self._is_checked[position] else None
+            records.append(self._record(position, tensor, checksum, values))
+        known = {name for names in self._table.names for name in names}
         for name, place in by_name.items():
             if name not in known:
-                stats = None if self._measuring is False else _measured(tensors[place])
-                found.append(_made((name,), *roll.kinds[place], tensors[place], values, True, None, stats))
-        return tuple(found)
+                stats = None if self._measuring is False else _stats_of(tensors[place])
+                records.append(_record_of((name,), *table.kinds[place], tensors[place], values, True, None, stats))
+        return tuple(records)
 
-    def _record(self, position: int, tensor: Tensor, mark: Checksum | None, values: ValueTable) -> Parameter:
-        """What became of one that was there before the run; ``mark``: of the data it has now."""
+    def _record(self, position: int, tensor: Tensor, checksum: Checksum | None, values: ValueTable) -> Parameter:
+        """Return the record of a weight from before the run; ``checksum`` is that of its data now."""
         before = self._before[position]
-        moved = tensor is not self._tensors[position] or version_of(tensor) != _version_in(self._looks[position])
-        is_in_place = _is_in_place(tensor, state_of(tensor), self._looks[position])
-        changed = moved or not is_in_place or mark != self._marks[position]
-        if changed and is_in_place and not moved:
-            values.distrust(tensor)
-        stats = _measured(tensor) if changed and self._measuring is not False else before
-        return _made(self._roll.names[position], *self._roll.kinds[position], tensor, values, changed, before, stats)
+        moved = tensor is not self._tensors[position] or version_of(tensor) != _version_in(self._states[position])
+        is_unmoved = _is_unmoved(tensor, state_of(tensor), self._states[position])
+        changed = moved or not is_unmoved or checksum != self._checksums[position]
+        if changed and is_unmoved and not moved:
+            values.clear_stats_of(tensor)
+        stats = _stats_of(tensor) if changed and self._measuring is not False else before
+        return _record_of(
+            self._table.names[position], *self._table.kinds[position], tensor, values, changed, before, stats
+        )
 
 
-def _made(
+def _record_of(
     names: tuple[str, ...],
     kind: ParameterKind,
     persistent: bool,
@@ -242,41 +249,43 @@ def _made(
     if is_uninitialised(tensor):
         device = str(tensor.device)
         return Parameter(names, kind, (), str(tensor.dtype)[6:], device, tensor.requires_grad)
-    seen = description_of(tensor)
+    description = description_of(tensor)
     return Parameter(
         names=names,
         kind=kind,
-        shape=seen.shape,
-        dtype=seen.dtype,
-        device=seen.device,
-        requires_grad=seen.requires_grad,
-        storage=None if seen.body is None else values.storage(seen.body),
+        shape=description.shape,
+        dtype=description.dtype,
+        device=description.device,
+        requires_grad=description.requires_grad,
+        storage=None if description.body is None else values.storage_number(description.body),
         persistent=persistent,
         changed=changed,
         before=before,
         stats=stats,
-        sharding=seen.sharding,
+        sharding=description.sharding,
     )
 
 
 # Statistics --------------------------------------------------------------------------------------
 
 
-def _statistics(tensors: list[Tensor], marks: list[Checksum | None], roll: _WeightTable) -> list[Stats | None]:
-    """Statistics of weights: the ones remembered where the data is still as marked."""
-    if marks == roll.marks and None not in marks:
-        return roll.stats
-    known = zip(tensors, marks, roll.marks, roll.stats)
-    stats = [had if mark is not None and mark == old else _measured(tensor) for tensor, mark, old, had in known]
-    roll.remember(marks, stats)
+def _statistics(tensors: list[Tensor], checksums: list[Checksum | None], table: _WeightTable) -> list[Stats | None]:
+    """Return the statistics of weights: those of the last run where the checksum is the same."""
+    if checksums == table.checksums and None not in checksums:
+        return table.stats
+    weights = zip(tensors, checksums, table.checksums, table.stats)
+    stats = [
+        known if now is not None and now == before else _stats_of(tensor) for tensor, now, before, known in weights
+    ]
+    table.remember(checksums, stats)
     return stats
 
 
-def _measured(tensor: Tensor) -> Stats | None:
+def _stats_of(tensor: Tensor) -> Stats | None:
     if is_uninitialised(tensor):
         return None
     body = description_of(tensor).body
     try:
         return None if body is None else measure(body)
     except (Unmeasurable, RuntimeError, NotImplementedError):
-        return None  # a weight of an exotic kind: its metadata still says what it is
+        return None  # a weight of an unusual kind: its record has metadata only

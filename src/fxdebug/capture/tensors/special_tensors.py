@@ -10,16 +10,20 @@ from torch import Tensor
 from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Sharding
 
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+"""The classes of ordinary tensors; every other class is a subclass with rules of its own."""
+
 
 def local_part(value: Any) -> Any:
-    """The local tensor of a DTensor-like object (anything with ``_local_tensor``), else the value itself."""
+    """Return the local tensor of a DTensor-like object (anything with ``_local_tensor``), else the value itself."""
     return getattr(value, "_local_tensor", value) if type(value) not in PLAIN else value
 
 
 def only_stands_for_data(tensor: Tensor) -> bool:
-    """Is it one of torch's wrappers, a masked tensor, say? It has no memory, and all that one makes of it is another.
+    """Is it one of torch's own wrappers without memory, such as a masked tensor?
 
-    There are no numbers to be had, and asking has effects: a masked tensor warns of each operation.
+    Its operations return further wrappers, so there are no numbers to read, and calling them has effects: a masked
+    tensor warns at each.
     """
     kind = type(tensor)
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or not kind.__module__.startswith("torch."):
@@ -36,7 +40,7 @@ def only_stands_for_data(tensor: Tensor) -> bool:
 
 
 def unwrapped(tensor: Tensor) -> tuple[str, Tensor]:
-    """What a functorch transform (vmap, grad, …) wraps, down to the ordinary tensor."""
+    """Return the ordinary tensor inside functorch's wrappers (vmap, grad, …), and the wrappers in words."""
     words = []
     while internals.is_functorch_wrapped_tensor(tensor):
         inner = internals.get_unwrapped(tensor)
@@ -50,10 +54,10 @@ def unwrapped(tensor: Tensor) -> tuple[str, Tensor]:
 
 
 def nested_shape(tensor: Tensor) -> tuple[tuple[int, ...], str]:
-    """A ragged dimension has no size: it is given as ``UNKNOWN``, and the sizes there are in words."""
+    """Return the shape of a nested tensor, ``UNKNOWN`` for ragged dimensions, and its parts' shapes in words."""
     try:
         parts = [tuple(part.shape) for part in tensor.unbind()]
-    except (NotImplementedError, RuntimeError):  # where its parts lie is data, and there is none: a meta tensor
+    except (NotImplementedError, RuntimeError):  # a meta tensor: the offsets of its parts would be data
         if tensor.layout is torch.strided:
             raise
         return tuple([size if type(size) is int else UNKNOWN for size in tensor.shape]), "nested: of sizes unknown"
@@ -65,6 +69,7 @@ def nested_shape(tensor: Tensor) -> tuple[tuple[int, ...], str]:
 
 
 def quantisation(tensor: Tensor) -> str:
+    """Return the scheme of a quantised tensor in words, with scale and zero point or the axis of its channels."""
     scheme = str(tensor.qscheme()).removeprefix("torch.")
     if "channel" in scheme:
         return f"quantised {scheme}, axis {tensor.q_per_channel_axis()}"
@@ -72,6 +77,7 @@ def quantisation(tensor: Tensor) -> str:
 
 
 def sharding_of(tensor: Any) -> Sharding | None:
+    """Return the global shape, mesh and placements of a DTensor; ``None`` for any other object."""
     spec = getattr(tensor, "_spec", None)
     if spec is None:
         return None
@@ -83,6 +89,3 @@ def sharding_of(tensor: Any) -> Sharding | None:
         tuple(mesh.mesh_dim_names) if mesh.mesh_dim_names else None,
         tuple(map(str, spec.placements)),
     )
-
-
-PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))

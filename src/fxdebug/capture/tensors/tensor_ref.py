@@ -1,91 +1,75 @@
-"""The memory behind tensors: which of them share it, and where in it their elements lie."""
+"""Weak references to the tensors and storages of a run, with the facts that were recorded of each."""
 
 from __future__ import annotations
 
-import functools
 import weakref
 from typing import Any
 
 from torch import Tensor, nn
 
+from fxdebug.capture.tensors.tensor_state import TensorState
 from fxdebug.capture.torch_state.internals import WeakTensor
 from fxdebug.data.values import Value
 
 
 class TensorId(int):
-    """The number of a tensor *object*; its type tells it from an integer among an operation's arguments."""
+    """The number of a tensor *object* in one run; its type tells it from an integer among an operation's arguments."""
 
     __slots__ = ()
 
 
 class TensorRef(WeakTensor[Tensor]):
-    """What is known of a tensor object that was met, and the weak reference to it: called, it gives the tensor."""
+    """A weak reference to a tensor object of the run, with the last value that was recorded of it.
 
-    __slots__ = ("gradient", "sight", "skipped", "uid", "value", "version")
+    Called, it returns the tensor, or ``None`` once the tensor is gone.
+    """
+
+    __slots__ = ("is_unmeasured", "requires_grad", "state", "tensor_id", "value", "version")
     version: int | None
     value: Value
-    uid: TensorId
-    skipped: bool  # a weight that was not measured, as nobody asked for its numbers
-    sight: Any  # the last look at it; none at what is no plain tensor
-    gradient: bool  # did it require gradients when it was last met?
+    tensor_id: TensorId
+    is_unmeasured: bool  # a weight without statistics, as only operations have read it so far
+    state: TensorState | None  # ``None`` for a tensor that is no plain one
+    requires_grad: bool  # when it was last an argument or a result
 
 
 class WeightRef:
-    """What is known of a weight when the run is over: found where it is registered, as nothing refers to it weakly.
+    """A reference to a weight when the run is over: it finds the weight where a module has registered it.
 
-    Torch does not exchange what two tensors are (``swap_tensors``: some conversions of a model) if one of them is.
+    A weak reference to the tensor itself would be in the way: torch refuses to exchange two tensors
+    (``swap_tensors``, by which some conversions of a model work) if one of them is referred to weakly.
     """
 
-    __slots__ = ("_key", "_name", "_owner", "gradient", "sight", "skipped", "uid", "value", "version")
+    __slots__ = (
+        "_key",
+        "_name",
+        "_owner",
+        "is_unmeasured",
+        "requires_grad",
+        "state",
+        "tensor_id",
+        "value",
+        "version",
+    )
 
-    def __init__(self, seen: TensorRef, tensor: Tensor, owner: nn.Module, name: str) -> None:
-        self.gradient, self.sight, self.skipped = seen.gradient, seen.sight, seen.skipped
-        self.uid, self.value, self.version = seen.uid, seen.value, seen.version
+    def __init__(self, ref: TensorRef, tensor: Tensor, owner: nn.Module, name: str) -> None:
+        self.requires_grad, self.state, self.is_unmeasured = ref.requires_grad, ref.state, ref.is_unmeasured
+        self.tensor_id, self.value, self.version = ref.tensor_id, ref.value, ref.version
         self._owner, self._name, self._key = weakref.ref(owner), name, id(tensor)
 
     def __call__(self) -> Tensor | None:
-        """The weight, if it is still there."""
+        """Return the weight if its module still has it."""
         owner = self._owner()
-        for place in ("_parameters", "_buffers") if owner is not None else ():
-            registered = owner.__dict__.get(place)  # a scripted module may lack them
-            found = None if registered is None else registered.get(self._name)
-            if found is not None and id(found) == self._key:
-                return found  # type: ignore[no-any-return]
+        for attribute in ("_parameters", "_buffers") if owner is not None else ():
+            registered = owner.__dict__.get(attribute)  # a scripted module may lack them
+            tensor = None if registered is None else registered.get(self._name)
+            if tensor is not None and id(tensor) == self._key:
+                return tensor  # type: ignore[no-any-return]
         return None
 
 
-def version_of(tensor: Tensor) -> int | None:
-    """How often the tensor has been written to; inference tensors do not count that."""
-    try:
-        return tensor._version
-    except RuntimeError:  # an inference tensor
-        return None
-
-
-class Memory(WeakTensor[Any]):
-    """A tensor's memory, referred to weakly: its number, for as long as it is there."""
+class StorageRef(WeakTensor[Any]):
+    """A weak reference to a storage, with its number in the trace."""
 
     __slots__ = ("number",)
     number: int
-
-
-Dims = tuple[tuple[int, int], ...]
-
-
-@functools.lru_cache(maxsize=4096)
-def dims_of(strides: tuple[int, ...], shape: tuple[int, ...]) -> Dims | None:
-    """(stride, size) of the stretches of memory a strided tensor stands for, the finest first.
-
-    The same for all that arrange the same elements differently; ``None`` where elements are met twice.
-    """
-    merged: list[tuple[int, int]] = []
-    for stride, size in sorted(zip(strides, shape)):
-        if size == 1:
-            continue
-        if merged and stride == merged[-1][0] * merged[-1][1]:
-            merged[-1] = merged[-1][0], merged[-1][1] * size
-        elif stride == 0 or (merged and stride < merged[-1][0] * merged[-1][1]):
-            return None
-        else:
-            merged.append((stride, size))
-    return tuple(merged)

@@ -1,7 +1,8 @@
-"""A tensor as it is at one moment: its form, which many share, and where and in which version it lies."""
+"""The state of a tensor at one moment: its layout, which many tensors share, its place in memory and its version."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -9,71 +10,104 @@ from torch import Tensor
 
 from fxdebug.capture.tensors.describe import is_ordinary, name_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.tensor_ref import Dims, dims_of, version_of
-from fxdebug.stats.accelerator import is_elsewhere
+from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
 
-MOST_FORMS = 20_000  # remembered at a time: lengths and strides come and go
+LAYOUTS_KEPT = 20_000  # at a time: lengths and strides come and go
+
+Dims = tuple[tuple[int, int], ...]
+"""(stride, size) of the stretches of memory that a strided tensor covers, the finest first."""
+
+
+@functools.lru_cache(maxsize=4096)
+def dims_of(strides: tuple[int, ...], shape: tuple[int, ...]) -> Dims | None:
+    """Return the stretches of memory that a strided tensor covers; ``None`` where elements share memory.
+
+    They are equal for all tensors that arrange the same elements differently.
+
+    >>> dims_of((4, 1), (3, 4)) == dims_of((1, 4), (4, 3)) == ((1, 12),)
+    True
+    """
+    merged: list[tuple[int, int]] = []
+    for stride, size in sorted(zip(strides, shape)):
+        if size == 1:
+            continue
+        if merged and stride == merged[-1][0] * merged[-1][1]:
+            merged[-1] = merged[-1][0], merged[-1][1] * size
+        elif stride == 0 or (merged and stride < merged[-1][0] * merged[-1][1]):
+            return None
+        else:
+            merged.append((stride, size))
+    return tuple(merged)
 
 
 class TensorLayout:
-    """What tensors have in common that differ in their place and their numbers only."""
+    """The facts that tensors share if they differ only in their memory, their version and their numbers."""
 
-    __slots__ = ("count", "device", "dims", "dtype", "elsewhere", "kind", "offset", "shape", "stride")
+    __slots__ = ("count", "device", "dims", "dtype", "is_off_cpu", "offset", "shape", "stride", "torch_dtype")
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tuple(tensor.shape)
         self.stride: tuple[int, ...] = tensor.stride()
-        self.kind: torch.dtype = tensor.dtype
+        self.torch_dtype: torch.dtype = tensor.dtype
         self.dtype, self.device = name_of(tensor.dtype), name_of(tensor.device)
         self.offset: int = tensor.storage_offset()
         self.count = tensor.numel()
-        self.elsewhere = is_elsewhere(tensor)
+        self.is_off_cpu = is_off_cpu(tensor)
         is_plain = not (tensor.is_neg() or tensor.is_conj())
-        self.dims: Dims | None = None  # (stride, size) of where it lies in memory, the finest first
+        self.dims: Dims | None = None  # of a negated or conjugated view: memory holds other numbers
         if is_plain:
             self.dims = ((1, self.count),) if tensor.is_contiguous() else dims_of(self.stride, self.shape)
 
 
 class TensorState(NamedTuple):
-    """One look at a tensor; the version is ``None`` for inference tensors, which have none."""
+    """The state of one tensor at one moment; inference tensors have no version: ``None``."""
 
-    form: TensorLayout
-    storage: int  # the address of torch's object for its memory
+    layout: TensorLayout
+    storage: int  # the address of torch's storage object
     address: int  # of its first element
     version: int | None
 
 
-_forms: dict[tuple[Any, ...], TensorLayout] = {}  # by all that a form is made of: a look-up is a quarter of making one
+_layouts: dict[tuple[Any, ...], TensorLayout] = {}  # by all facts of a layout: a look-up takes a quarter of making one
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """Return how often a tensor has been written to; ``None`` for inference tensors, which do not count writes."""
+    try:
+        return tensor._version
+    except RuntimeError:  # an inference tensor
+        return None
 
 
 def state_of(tensor: Tensor) -> TensorState | None:
-    """A look at a dense tensor that is what it seems, as nearly all are; ``None`` for any other.
+    """Return the state of a plain dense tensor, as nearly all are; ``None`` for any other.
 
-    Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`, or where nothing listens.
+    Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`, or where no mode is active.
     """
     if type(tensor) not in PLAIN or not is_ordinary(tensor) or is_freed(tensor):
         return None
     arranged = tensor.shape, tensor.stride(), tensor.storage_offset()
     key = *arranged, tensor.dtype, tensor.device, tensor.is_neg(), tensor.is_conj()
-    form = _forms.get(key)
-    if form is None:
-        if len(_forms) >= MOST_FORMS:
-            _forms.clear()
-        form = _forms[key] = TensorLayout(tensor)
-    return TensorState(form, tensor.untyped_storage()._cdata, tensor.data_ptr(), version_of(tensor))
+    layout = _layouts.get(key)
+    if layout is None:
+        if len(_layouts) >= LAYOUTS_KEPT:
+            _layouts.clear()
+        layout = _layouts[key] = TensorLayout(tensor)
+    return TensorState(layout, tensor.untyped_storage()._cdata, tensor.data_ptr(), version_of(tensor))
 
 
-def is_in_place(before: TensorState | None, tensor: Tensor) -> bool:
-    """Does a tensor lie where it lay, arranged as it was? What is given to its ``.data`` moves no version.
+def is_unmoved(before: TensorState | None, tensor: Tensor) -> bool:
+    """Is a tensor at the address of ``before``, with the same shape, strides and dtype?
 
-    Call it as :func:`sight_of`.
+    An assignment to ``tensor.data`` moves a tensor and leaves its version alone. Call it as :func:`state_of`.
     """
     if before is None:
-        return state_of(tensor) is None  # it may have got memory only now
-    form = before.form
+        return state_of(tensor) is None  # its memory may be new
+    layout = before.layout
     try:
-        is_there = tensor.data_ptr() == before.address or is_freed(tensor)  # what was given back was what it was
-        return is_there and tensor.shape == form.shape and tensor.stride() == form.stride and tensor.dtype is form.kind
-    except RuntimeError:  # it has become something without memory
+        is_there = tensor.data_ptr() == before.address or is_freed(tensor)  # memory that was freed: nothing was written
+        is_alike = tensor.shape == layout.shape and tensor.stride() == layout.stride
+        return is_there and is_alike and tensor.dtype is layout.torch_dtype
+    except RuntimeError:  # it has become a tensor without memory
         return False

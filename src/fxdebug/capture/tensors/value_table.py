@@ -1,10 +1,10 @@
-"""Which tensors of a run are the same value: each is described, measured and kept once.
+"""Table of the values of a run: the same value is described, measured and kept once.
 
-Two sightings are the same :class:`~fxdebug.data.values.Value` when they are the same tensor object with
-the same ``_version`` in the same place. The object is held weakly: Python reuses an ``id`` after the
-tensor is freed, so an entry counts only while its reference is alive. Inference tensors carry no version,
-and what shares memory with numpy, or lies in memory that is not torch's own, can be written to without one: they
-are measured at every sighting and are the same value when nothing about them differs.
+A tensor is still the same :class:`~fxdebug.data.values.Value` if it is the same tensor object with the same
+``_version`` at the same address: then nothing was written to it. The object is held weakly: Python reuses an ``id``
+after the tensor is freed, so an entry counts only while its reference is alive. Where versions tell nothing, the
+numbers decide: inference tensors have none, and memory shared with numpy, or not torch's own, can be written to
+without one. Such tensors are measured each time and are the same value while nothing about them differs.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
 from fxdebug.capture.tensors.describe import description_of
+from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker, Unchanged
-from fxdebug.capture.tensors.tensor_ref import Memory, TensorId, TensorRef, WeightRef, version_of
-from fxdebug.capture.tensors.tensor_state import TensorState, is_in_place, state_of
-from fxdebug.capture.torch_state.untracked import is_quiet, untracked
-from fxdebug.data.values import Value, quick
+from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
+from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, WeightRef
+from fxdebug.capture.tensors.tensor_state import TensorState, is_unmoved, state_of, version_of
+from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
+from fxdebug.data.values import Value
 from fxdebug.errors import first_line
-from fxdebug.stats.accelerator import is_elsewhere
+from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import measure
 
-_quick_value = quick(Value)
+NO_VERSION = -1  # of an entry whose value is out of date: the version of no tensor
 
 
 class Keeper(Protocol):
@@ -37,309 +38,162 @@ class Keeper(Protocol):
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None: ...
 
 
-Say = Callable[[str], None]
+AddNote = Callable[[str], None]
+"""Take the text of a note on the current call."""
 
 
-def silence(what: str) -> None:
-    """Where notes go when the run is over and nobody reads them."""
+def ignore_note(text: str) -> None:
+    """Drop a note: the run is over and its notes are read."""
 
 
 class ValueTable:
-    """The values of one trace, by sighting.
+    """The values of one trace, and the tensor objects they belong to.
 
-    ``names`` maps ``id(tensor)`` of the model's parameters and buffers to their names; the caller
-    keeps those tensors alive. ``say`` takes what must become a note on the current call. ``unchanged``
-    has the statistics of weights that are as they were before the run. ``staged``: those of small tensors
-    are there after :meth:`settle` only.
+    ``names`` maps ``id(tensor)`` of the model's parameters and buffers ("weights") to their names; the caller keeps
+    those tensors alive. ``before_run`` looks up the statistics of weights that are as they were before the run.
     """
 
     def __init__(
         self,
         names: dict[int, str],
         keeper: Keeper | None,
-        say: Say,
+        note: AddNote,
         measuring: bool = True,
-        unchanged: Unchanged | None = None,
-        staged: bool = False,
+        before_run: StatsBeforeRun | None = None,
     ) -> None:
         self.all: list[Value] = []
+        self.first_values: list[Value] = []  # by ``TensorId``: the first value of each tensor object
+        self.refs: dict[int, TensorRef] = {}  # by ``id(tensor)``: an entry counts while it refers to that tensor
         self._names = names
         self._keeper = keeper
-        self._keep_all = getattr(keeper, "everything", False)  # of operations too, not of calls alone
-        self._say = say
-        self._numbers = StatsTaker(say, unchanged, staged) if measuring else None
-        self._kept: set[int] = set()
-        self._marks: dict[
-            int, Checksum | None
-        ] = {}  # by number, of those that are kept and may change without a version
-        self.objects: list[Value] = []  # by uid: what each tensor object was when it was first met
-        self.by_id: dict[int, TensorRef] = {}  # by ``id(tensor)``: an entry counts while it refers to that tensor
-        self._storages: dict[int, Memory] = {}
-        self._storage_count = 0
-        self._escaped: set[int] = set()  # numbers of memory that may be written to without a version telling
-        self._rewritten: set[int] = set()  # ids of tensors: of weights, what is known from before the run is no more
-        self._lock = threading.RLock()  # numbers are given out in any thread
+        self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
+        self._note = note
+        self._stats = StatsTaker(note, before_run) if measuring else None
+        self._storages = StorageNumbers()
+        self._maker = ValueMaker(names, self._storages, self._stats)
+        self._kept: set[int] = set()  # numbers of values whose data the keeper has
+        self._checksums: dict[int, Checksum | None] = {}  # by number, of kept values that may change without a version
+        self._rewritten: set[int] = set()  # ids of tensors: statistics from before the run are out of date
+        self._lock = threading.RLock()  # values are numbered in any thread
 
-    def see(self, tensor: Tensor, keep: bool = True, weights: bool = True) -> Value:
-        """The value that ``tensor`` is now; made, measured and (``keep``) stored if it is new.
+    # Four look-ups -------------------------------------------------------------------------------
+
+    def value_of(self, tensor: Tensor, keep: bool = True, weights: bool = True) -> Value:
+        """Return the value that a tensor is now; make, measure and (``keep``) store it if it is new.
 
         Without ``weights`` those of a large model stay unmeasured: operations read all of them, calls are given
         few. Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`.
         """
-        entry = self.by_id.get(id(tensor))
+        ref = self.refs.get(id(tensor))
         if (
-            entry is not None
-            and entry.version is not None
+            ref is not None
+            and ref.version is not None
             and self._keeper is None
-            and not (weights and entry.skipped)
-            and entry() is tensor
-            and entry.version == version_of(tensor)
-            and entry.value.storage not in self._escaped
-            and is_in_place(entry.sight, tensor)
+            and not (weights and ref.is_unmeasured)
+            and ref() is tensor
+            and ref.version == version_of(tensor)
+            and ref.value.storage not in self._storages.unversioned
+            and is_unmoved(ref.state, tensor)
         ):
-            return entry.value  # met before, and nothing to do about it
+            return ref.value  # in the table and as it was
         with self._lock:
-            return self._see(tensor, keep, weights)
+            return self._value_of(tensor, keep, weights)
 
-    def _see(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
+    def lookup(self, tensor: Tensor) -> TensorRef | None:
+        """Return the entry of a tensor object; ``None`` if the table has none."""
+        ref = self.refs.get(id(tensor))
+        return ref if ref is not None and ref() is tensor else None
+
+    def ref_of(self, tensor: Tensor) -> TensorRef:
+        """Return the entry of a tensor object; add one, with its value, if the table has none."""
+        ref = self.refs.get(id(tensor))
+        if ref is not None and ref() is tensor:
+            return ref
+        if type(tensor) in PLAIN and is_unobserved():
+            return self.add(tensor)
+        with untracked():
+            return self.add(tensor)
+
+    def add(self, tensor: Tensor) -> TensorRef:
+        """Add a tensor object that the table does not have. Call it inside ``untracked`` or where no mode is active."""
+        state = state_of(tensor)
+        with self._lock:
+            ref = self.lookup(tensor)  # another thread may have added it meanwhile
+            if ref is not None:
+                return ref
+            version = version_of(tensor) if state is None else state.version
+            return self._add(tensor, state, version, self._new(tensor, state, self._keep_all, False), False)
+
+    # Behind them ---------------------------------------------------------------------------------
+
+    def _value_of(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         keep = keep or self._keep_all
-        entry = self.by_id.get(id(tensor))
+        ref = self.lookup(tensor)
         version = version_of(tensor)
-        if entry is not None and entry() is not tensor:
-            entry = None  # another object had this id
-        if entry is not None and entry.version == version and is_in_place(entry.sight, tensor):
-            value = entry.value
-            if (version is not None and value.storage not in self._escaped) or self._unchanged(value, tensor):
-                if weights and entry.skipped:
-                    entry.skipped = False
-                    body = description_of(tensor).body
-                    if body is not None and self._numbers is not None:
-                        self._numbers.begun(body).of(value)
+        if ref is not None and ref.version == version and is_unmoved(ref.state, tensor):
+            value = ref.value
+            if (version is not None and value.storage not in self._storages.unversioned) or self._is_same(
+                value, tensor
+            ):
+                if weights and ref.is_unmeasured:
+                    ref.is_unmeasured = False
+                    self._measure(value, tensor)
                 if keep and self._keeper is not None and value.number not in self._kept:
                     self._keep(value, tensor, None)
                 return value
-        sight = state_of(tensor)
-        value = self._new(tensor, sight, keep, weights, entry)
-        if entry is None:
-            self._enter(tensor, sight, version, value, weights)
+        state = state_of(tensor)
+        value = self._new(tensor, state, keep, weights, ref)
+        if ref is None:
+            self._add(tensor, state, version, value, weights)
         else:
-            entry.sight, entry.version, entry.value = sight, version, value
-            entry.skipped = self._skips(value, weights)
+            ref.state, ref.version, ref.value = state, version, value
+            ref.is_unmeasured = self._is_unmeasured(value, weights)
         return value
 
-    def _enter(
-        self, tensor: Tensor, sight: TensorState | None, version: int | None, value: Value, weights: bool
+    def _add(
+        self, tensor: Tensor, state: TensorState | None, version: int | None, value: Value, weights: bool
     ) -> TensorRef:
-        entry = TensorRef(tensor)
-        entry.sight, entry.version, entry.value, entry.uid = sight, version, value, TensorId(len(self.objects))
-        entry.gradient = value.requires_grad
-        entry.skipped = value.name is not None and self._skips(value, weights)
-        self.objects.append(value)
-        self.by_id[id(tensor)] = entry
-        return entry
+        ref = TensorRef(tensor)
+        ref.state, ref.version, ref.value, ref.tensor_id = state, version, value, TensorId(len(self.first_values))
+        ref.requires_grad = value.requires_grad
+        ref.is_unmeasured = self._is_unmeasured(value, weights)
+        self.first_values.append(value)
+        self.refs[id(tensor)] = ref
+        return ref
 
-    def _skips(self, value: Value, weights: bool) -> bool:
-        return value.name is not None and not weights and value.stats is None and self._numbers is not None
-
-    def first(self, tensor: Tensor) -> TensorRef:
-        """The entry of a tensor object that was not met before. Call it where nothing listens, or ``aside``."""
-        sight = state_of(tensor)
-        with self._lock:
-            entry = self.seen(tensor)  # another thread may have met it meanwhile
-            if entry is not None:
-                return entry
-            version = version_of(tensor) if sight is None else sight.version
-            return self._enter(tensor, sight, version, self._new(tensor, sight, self._keep_all, False), False)
-
-    def escapes(self, entry: TensorRef) -> None:
-        """The memory of a tensor may be written to from now on without a version telling, or is another one.
-
-        Where values cannot be looked at without waiting for them, on an accelerator, only the latter is found out.
-        Call it ``aside``.
-        """
-        tensor = entry()
-        if tensor is None:
-            return
-        if not is_in_place(entry.sight, tensor):
-            entry.version = -1  # that of no tensor: whoever sees it next makes a new value
-        if entry.value.storage is not None and not is_elsewhere(tensor):
-            with self._lock:
-                self.measure_at_once()  # what waits to be measured is what it was
-                self._escaped.add(entry.value.storage)
-                if entry.value.number in self._kept and entry.value.number not in self._marks:
-                    self._marks[entry.value.number] = checksum_of(tensor, None)
-
-    def rewritten(self, entries: Iterable[TensorRef], uids: Sequence[Any]) -> None:
-        """An operation has written to these of them, and their versions do not tell: whoever sees one makes a value."""
-        for entry in entries:
-            tensor = entry()
-            if entry.uid in uids and tensor is not None and entry.version is not None:
-                entry.version = -1
-                self._rewritten.add(id(tensor))
-
-    def seen(self, tensor: Tensor) -> TensorRef | None:
-        """The entry of a tensor object that was met before and is still the same object."""
-        entry = self.by_id.get(id(tensor))
-        return entry if entry is not None and entry() is tensor else None
-
-    def met(self, tensor: Tensor) -> TensorRef:
-        """The entry of a tensor object that an operation is given or returns."""
-        entry = self.by_id.get(id(tensor))
-        if entry is not None and entry() is tensor:
-            return entry
-        if type(tensor) in PLAIN and is_quiet():
-            return self.first(tensor)
-        with untracked():
-            return self.first(tensor)
-
-    def forget(self, tensor: Tensor) -> None:
-        """It is about to become another tensor in the same object."""
-        self.by_id.pop(id(tensor), None)
-
-    def let_go_of_weights(self, registered: Iterable[tuple[Tensor, nn.Module, str]]) -> None:
-        """The run is over: from now on these are known by where they are registered."""
-        for tensor, owner, name in registered:
-            entry = self.seen(tensor)
-            if entry is not None:
-                self.by_id[id(tensor)] = cast("TensorRef", WeightRef(entry, tensor, owner, name))
-
-    def quiet(self) -> None:
-        """Nobody takes notes any more."""
-        self._say = silence
-        if self._numbers is not None:
-            self._numbers.say = silence
-
-    def is_named(self, tensor: Tensor) -> bool:
-        """Is it a parameter or buffer of the model?"""
-        return id(tensor) in self._names
-
-    def tensor(self, uid: TensorId) -> Tensor | None:
-        """The tensor object of a uid, if it still exists."""
-        return next((entry() for entry in list(self.by_id.values()) if entry.uid == uid), None)
-
-    def alive(self) -> list[tuple[TensorId, Tensor]]:
-        """Every tensor object that was met and still exists, with its uid."""
-        found = [(entry.uid, entry()) for entry in list(self.by_id.values())]
-        return [(uid, tensor) for uid, tensor in found if tensor is not None]
-
-    def storage(self, tensor: Tensor) -> int | None:
-        """A number for the memory behind a tensor, equal for views of one another."""
-        try:
-            storage = tensor.untyped_storage()
-            if storage.device.type != "meta" and storage.data_ptr() == 0:
-                return None
-        except (NotImplementedError, RuntimeError):
-            return None  # sparse, nested, opaque: no single storage
-        return self._memory(storage).number
-
-    def _memory(self, storage: Any) -> Memory:
-        memory = self._storages.get(storage._cdata)
-        if memory is None or memory() is None:
-            with self._lock:
-                memory = self._storages[storage._cdata] = self._number(storage)
-        return memory
-
-    def _number(self, storage: Any) -> Memory:
-        memory = Memory(storage)
-        memory.number = self._storage_count
-        self._storage_count += 1
-        return memory
+    def _is_unmeasured(self, value: Value, weights: bool) -> bool:
+        return value.name is not None and not weights and value.stats is None and self._stats is not None
 
     def _new(
-        self, tensor: Tensor, sight: TensorState | None, keep: bool, weights: bool, entry: TensorRef | None = None
+        self, tensor: Tensor, state: TensorState | None, keep: bool, weights: bool, ref: TensorRef | None = None
     ) -> Value:
-        value = self._special(tensor, weights) if sight is None else self._ordinary(tensor, sight, weights, entry)
+        if state is None:
+            value = self._maker.special(len(self.all), tensor, weights)
+        else:
+            base = tensor._base  # of a view: the tensor whose versions it shares
+            counting = ref if base is None else self.lookup(base)
+            owner = (
+                len(self.first_values) if counting is None else counting.tensor_id
+            )  # else: the id of no other tensor
+            remeasure = id(tensor) in self._rewritten
+            value = self._maker.plain(len(self.all), tensor, state, owner, weights, remeasure=remeasure)
         self.all.append(value)
         if keep and self._keeper is not None:
-            self._keep(value, tensor, None if sight is None else tensor)
-            if (version_of(tensor) if sight is None else sight.version) is None or value.storage in self._escaped:
-                self._marks[value.number] = checksum_of(tensor, None)
+            self._keep(value, tensor, None if state is None else tensor)
+            version = version_of(tensor) if state is None else state.version
+            if version is None or value.storage in self._storages.unversioned:
+                self._checksums[value.number] = checksum_of(tensor, None)
         return value
 
-    def _ordinary(self, tensor: Tensor, sight: TensorState, weights: bool, entry: TensorRef | None) -> Value:
-        """The value of a dense tensor that is what it seems: nearly all are."""
-        form, storage, _, _ = sight
-        name = self._names.get(id(tensor))
-        memory = self._storages.get(storage)
-        if memory is None or memory() is None:
-            held = tensor.untyped_storage()
-            memory = self._storages[storage] = self._number(held)
-            if name is None and not form.elsewhere and not held.resizable():  # an array's, a file's, another process's
-                self._escaped.add(memory.number)
-        stats = measured = None
-        if self._numbers is not None:
-            base = tensor._base  # of a view: the tensor whose versions it shares
-            whole = entry if base is None else self.seen(base)
-            owner = len(self.objects) if whole is None else whole.uid  # a number that no other tensor has
-            if memory.number in self._escaped or id(tensor) in self._rewritten:
-                stats, measured = None, self._numbers.begun(tensor)
-            else:
-                stats, measured = self._numbers.of_plain(tensor, sight, owner, memory.number, name is not None, weights)
-        value = _quick_value(
-            len(self.all),
-            form.shape,
-            form.dtype,
-            form.device,
-            "strided",
-            form.stride,
-            form.offset,
-            type(tensor).__name__,
-            tensor.requires_grad,
-            memory.number,
-            name,
-            stats,
-        )
-        if measured is not None:
-            measured.of(value)
-        return value
-
-    def _special(self, tensor: Tensor, weights: bool) -> Value:
-        seen = description_of(tensor)
-        body = seen.body
-        name, measured = self._names.get(id(tensor)), PendingStats()
-        if self._numbers is not None:
-            measured = self._numbers.of_other(tensor, body, name is not None, weights)
-        value = Value(
-            number=len(self.all),
-            shape=seen.shape,
-            dtype=seen.dtype,
-            device=seen.device,
-            layout=seen.layout,
-            stride=seen.stride,
-            offset=seen.offset,
-            type=seen.type,
-            requires_grad=seen.requires_grad,
-            storage=None if body is None else self.storage(body),
-            name=name,
-            stats=measured.stats,
-            sharding=seen.sharding,
-            detail=seen.detail,
-        )
-        measured.of(value)
-        return value
-
-    def distrust(self, tensor: Tensor) -> None:
-        """A weight was written to and its version did not tell: which numbers a value of it had is not known."""
-        entry = self.seen(tensor)
-        if id(tensor) in self._rewritten or (entry is not None and entry.value.storage in self._escaped):
-            return  # it was looked at anew whenever it was met
-        values = [value for value in self.all if value.name is not None and value.name == self._names.get(id(tensor))]
-        for value in values:
-            complete(value, stats=None)
-        if values:
-            self._say(f"no statistics: {values[0].name} was written to in a way that versions do not tell (.data)")
-
-    def measure_at_once(self) -> None:
-        """Somebody looks at the values while they come."""
-        if self._numbers is not None:
-            with self._lock:
-                self._numbers.at_once()
-
-    def settle(self) -> None:
-        """The run is over: what was not measured yet is measured now."""
-        if self._numbers is not None:
-            with self._lock:
-                self._numbers.settle()
+    def _measure(self, value: Value, tensor: Tensor) -> None:
+        body = description_of(tensor).body
+        if body is None or self._stats is None:
+            return
+        stats = self._stats.measure(body)
+        if isinstance(stats, PendingStats):
+            stats.attach(value)
+        else:
+            complete(value, stats=stats)
 
     def _keep(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
         assert self._keeper is not None
@@ -347,22 +201,105 @@ class ValueTable:
         try:
             self._keeper(value, tensor, description_of(tensor).body if body is None else body)
         except Exception as error:
-            self._say(f"value {value.number} was not saved: {type(error).__name__}: {first_line(error)}")
+            self._note(f"value {value.number} was not saved: {type(error).__name__}: {first_line(error)}")
 
-    def _unchanged(self, value: Value, tensor: Tensor) -> bool:
+    def _is_same(self, value: Value, tensor: Tensor) -> bool:
+        """Does a tensor whose version tells nothing still have the numbers of a value?"""
         try:
             body = description_of(tensor).body
             if body is None or is_freed(body):
                 return True
             if self._keeper is not None:  # its data are kept: elements that changed places leave the statistics alone
-                mark = self._marks.get(value.number)
-                return mark is not None and mark == checksum_of(body, None)
-            return self._numbers is None or measure(body) == value.stats
+                checksum = self._checksums.get(value.number)
+                return checksum is not None and checksum == checksum_of(body, None)
+            return self._stats is None or measure(body) == value.stats
         except Exception:
             return False
 
+    # Writes that versions do not count -----------------------------------------------------------
+
+    def mark_unversioned(self, ref: TensorRef) -> None:
+        """Mark a tensor's storage as writable without a version (shared with numpy, given out as ``.data``).
+
+        On an accelerator it is not marked, as comparing numbers would wait for the device; there only a tensor that
+        moved to other memory is noticed. Call it inside ``untracked``.
+        """
+        tensor = ref()
+        if tensor is None:
+            return
+        if not is_unmoved(ref.state, tensor):
+            ref.version = NO_VERSION
+        if ref.value.storage is not None and not is_off_cpu(tensor):
+            with self._lock:
+                self._storages.unversioned.add(ref.value.storage)
+                if ref.value.number in self._kept and ref.value.number not in self._checksums:
+                    self._checksums[ref.value.number] = checksum_of(tensor, None)
+
+    def mark_rewritten(self, refs: Iterable[TensorRef], tensor_ids: Sequence[Any]) -> None:
+        """Mark those of the tensors that an operation has written to without moving their versions."""
+        for ref in refs:
+            tensor = ref()
+            if ref.tensor_id in tensor_ids and tensor is not None and ref.version is not None:
+                ref.version = NO_VERSION
+                self._rewritten.add(id(tensor))
+
+    def clear_stats_of(self, tensor: Tensor) -> None:
+        """Drop the statistics of a weight's values: it was written to unseen, so nobody knows which value had which."""
+        ref = self.lookup(tensor)
+        if id(tensor) in self._rewritten or (ref is not None and ref.value.storage in self._storages.unversioned):
+            return  # it was measured each time
+        values = [value for value in self.all if value.name is not None and value.name == self._names.get(id(tensor))]
+        for value in values:
+            complete(value, stats=None)
+        if values:
+            self._note(f"no statistics: {values[0].name} was written to in a way that versions do not tell (.data)")
+
+    # Tensor objects ------------------------------------------------------------------------------
+
+    def forget(self, tensor: Tensor) -> None:
+        """Drop the entry of a tensor object that is about to become another tensor (``swap_tensors``)."""
+        self.refs.pop(id(tensor), None)
+
+    def is_weight(self, tensor: Tensor) -> bool:
+        """Is it a parameter or buffer of the model?"""
+        return id(tensor) in self._names
+
+    def tensor_with(self, tensor_id: TensorId) -> Tensor | None:
+        """Return the tensor object with an id, if it still exists."""
+        return next((ref() for ref in list(self.refs.values()) if ref.tensor_id == tensor_id), None)
+
+    def live_tensors(self) -> list[tuple[TensorId, Tensor]]:
+        """Return every tensor object of the table that still exists, with its id."""
+        pairs = [(ref.tensor_id, ref()) for ref in list(self.refs.values())]
+        return [(tensor_id, tensor) for tensor_id, tensor in pairs if tensor is not None]
+
+    def storage_number(self, tensor: Tensor) -> int | None:
+        """Return the number of a tensor's storage, equal for views of one another; ``None`` if it has no single one."""
+        return self._storages.number_of(tensor)
+
+    # The end of the run --------------------------------------------------------------------------
+
+    def finish_stats(self) -> None:
+        """Fetch the statistics that accelerators still hold."""
+        if self._stats is not None:
+            with self._lock:
+                self._stats.finish()
+
+    def refer_by_registration(self, registered: Iterable[tuple[Tensor, nn.Module, str]]) -> None:
+        """Replace the weak references to weights, which would hinder ``swap_tensors``, by module and name."""
+        for tensor, owner, name in registered:
+            ref = self.lookup(tensor)
+            if ref is not None:
+                self.refs[id(tensor)] = cast("TensorRef", WeightRef(ref, tensor, owner, name))
+
+    def release_notes(self) -> None:
+        """Let go of the recorder that takes notes: the two would refer to each other."""
+        self._note = ignore_note
+        if self._stats is not None:
+            self._stats.note = ignore_note
+
 
 def complete(value: Value, **facts: Any) -> None:
-    """Fill in facts about a value that were not known when it was first seen (where it was saved)."""
+    """Fill in facts about a value that were not known when it was made (where its data was saved)."""
     for name, fact in facts.items():
         object.__setattr__(value, name, fact)

@@ -1,1 +1,1 @@
-"""What torch keeps per thread or process: read it, hide from it."""
+"""State that torch keeps per thread or process: read it, and run our own operations hidden from it."""

@@ -1,4 +1,4 @@
-"""Which process of a distributed job this is, and what talks to the other ones."""
+"""The rank of this process in a distributed job, and the functions that communicate with other ranks."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import torch.distributed
 
 from fxdebug.capture.torch_state import internals
 
-_ASKS = frozenset("rank size name group_name group_desc bound_device_id boxed unbox".split())
+_LOCAL = frozenset("rank size name group_name group_desc bound_device_id boxed unbox".split())
 
 
 def rank_and_size() -> tuple[int, int] | None:
-    """(rank, world size) under an initialised ``torch.distributed``, else ``None``."""
+    """Return (rank, world size) under an initialised ``torch.distributed``, else ``None``."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return None
 
 
-def communicating() -> list[tuple[Any, str]]:
-    """(owner, name) of each function that waits for other processes, or counts what they agreed on.
+def communicating_functions() -> list[tuple[Any, str]]:
+    """Return (owner, name) of each function that waits for other processes, or counts their agreed steps.
 
-    Python's functions end in the methods of a process group; data parallel modules hand their work to C++.
+    Functions in Python end in methods of a process group; data parallel modules call C++ directly.
     """
     if rank_and_size() is None:
         return []
     c10d = internals.c10d()
     kinds = [getattr(c10d, name) for name in ("ProcessGroup", "Reducer", "Store", "Work") if hasattr(c10d, name)]
-    found = [
+    methods = [
         (kind, name)
         for kind in kinds
         for name, member in vars(kind).items()
-        if callable(member) and not name.startswith(("__", "_get", "_pybind", "_is", "_has")) and name not in _ASKS
+        if callable(member) and not name.startswith(("__", "_get", "_pybind", "_is", "_has")) and name not in _LOCAL
         if type(member).__name__ in ("instancemethod", "builtin_function_or_method", "function")
     ]
     in_c = [name for name in vars(c10d) if name.startswith(("_broadcast_coalesced", "_compute_bucket", "_verify"))]
-    return found + [(place, name) for place in (torch.distributed, c10d) for name in in_c if hasattr(place, name)]
+    return methods + [(owner, name) for owner in (torch.distributed, c10d) for name in in_c if hasattr(owner, name)]

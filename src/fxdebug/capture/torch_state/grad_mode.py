@@ -1,4 +1,4 @@
-"""The state that decides how operations run: gradients, inference mode, autocast."""
+"""The thread's state that decides how operations run: gradients, inference mode, autocast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode
 
 
 def context_now() -> Context:
-    """What decides how an operation runs besides its arguments."""
+    """Return this thread's state: gradients, inference mode, and (device, dtype) of each autocast that is on."""
     if not _any_autocast():
         return _CONTEXTS[_gradients()][_inference()]
     autocast = tuple(
@@ -34,7 +34,7 @@ _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 @contextlib.contextmanager
 def in_context(context: Context) -> Iterator[None]:
-    """The grad, inference and autocast state a call began in."""
+    """Restore the state that a call began in, for a block."""
     gradients, inference, autocast = context
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(inference))
@@ -46,21 +46,21 @@ def in_context(context: Context) -> Iterator[None]:
         yield
 
 
-class _Open(threading.local):
-    """The blocks that are open in this thread, in the order in which they began."""
+class _OpenBlocks(threading.local):
+    """The ``no_gradients`` blocks that are open in this thread, in the order in which they began."""
 
     def __init__(self) -> None:
         self.blocks: list[no_gradients] = []
 
 
-_open = _Open()
+_open = _OpenBlocks()
 
 
 class no_gradients:
-    """``torch.no_grad()``, but two of them may overlap without being nested.
+    """A ``torch.no_grad()`` of which two may overlap without being nested.
 
-    A block that ends before one that began later leaves gradients off; that one then puts back the
-    mode that the first one found.
+    If the block that began first also ends first, gradients stay off until the second ends; the second then restores
+    the mode that the first had found.
 
     >>> with no_gradients():
     ...     torch.is_grad_enabled()
@@ -77,7 +77,7 @@ class no_gradients:
         if blocks and blocks[-1] is self:
             blocks.pop()
             internals.set_grad_enabled(self._before)
-        elif self in blocks:  # otherwise it ends in another thread than it began in: the mode is a thread's own
+        elif self in blocks:  # otherwise it ends in another thread than it began in, and the mode belongs to a thread
             later = blocks[blocks.index(self) + 1]
             blocks.remove(self)
             later._before = self._before

@@ -1,11 +1,11 @@
-"""Everything private of torch's and Python's that capturing stands on: what for, and what is lost without it.
+"""Private names of torch and Python that capturing uses: their purpose, and what a run loses without each.
 
-Such names come and go between versions. Importing this file looks each of them up, once; one that is not there has
-a substitute here, and where that costs a run something, :func:`notes` says what. Other files use these names from here.
-They are called as torch calls them, without the underscore in front.
+Such names come and go between versions. Importing this file looks up each of them once. A name that is missing has a
+substitute here; if a run loses something by it, :func:`notes` says what. Other files import the names from here, as
+torch calls them, without the underscore in front.
 
-What every torch since 1.0 has (``nn.Module._parameters``, ``Tensor._version``, …) is listed and looked up as well;
-it is used where it is needed.
+Names that every torch since 1.0 has (``nn.Module._parameters``, ``Tensor._version``, …) are looked up and listed as
+well, but used directly.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 Loss = Literal["nothing", "a detail", "verification", "graphs"]
-"""What a run loses: nothing, as the substitute does the same; what the entry says; verified graphs; all graphs."""
+"""The loss of a run: nothing (the substitute does the same), a detail (see ``without``), verification, all graphs."""
 
 
 @dataclass(frozen=True)
 class Internal:
-    """One private name, with where it was looked for and whether it was there."""
+    """A private name, and whether this torch has it."""
 
     name: str
     use: str
     loses: Loss
-    without: str  # in words: what is lost, for a note; empty where nothing is
+    without: str  # the loss in words, for a note; empty if there is none
     is_there: bool
 
 
 LISTED: dict[str, Internal] = {}
-"""Every private name that was looked up, in that order."""
+"""Every private name, in the order of look-up."""
 _MISSING = object()
 
 
-def _find(name: str, use: str, instead: Any, loses: Loss = "nothing", without: str = "") -> Any:
-    """What is known by this name (``module:name in it``), or what is used instead."""
+def _look_up(name: str, use: str, instead: Any, loses: Loss = "nothing", without: str = "") -> Any:
+    """Return the object with a name (``module:attribute``), or the substitute ``instead``."""
     home, _, path = name.partition(":")
     name = name.replace(":", ".")
     try:
-        found = operator.attrgetter(path)(importlib.import_module(home))
+        value = operator.attrgetter(path)(importlib.import_module(home))
     except (AttributeError, ImportError):
-        found = _MISSING
-    LISTED[name] = Internal(name, use, loses, without, found is not _MISSING)
-    return instead if found is _MISSING else found
+        value = _MISSING
+    LISTED[name] = Internal(name, use, loses, without, value is not _MISSING)
+    return instead if value is _MISSING else value
 
 
-def has_lost(what: Loss) -> str | None:
-    """Why this cannot be had here, in words; ``None`` if it can."""
-    lost = next((one for one in LISTED.values() if one.loses == what and not one.is_there), None)
+def missing_for(loss: Loss) -> str | None:
+    """Return in words the missing name that costs runs this; ``None`` if none is missing."""
+    lost = next((entry for entry in LISTED.values() if entry.loses == loss and not entry.is_there), None)
     return None if lost is None else f"{_version_of(lost)} has no {lost.name}"
 
 
 def notes() -> list[str]:
-    """What runs lose here, in words: one note for each name that is missing and missed."""
-    lost = [one for one in LISTED.values() if one.without and not one.is_there]
-    return [f"{_version_of(one)} has no {one.name}: {one.without}" for one in lost]
+    """Return the losses of a run as texts, one for each missing name that costs something."""
+    lost = [entry for entry in LISTED.values() if entry.without and not entry.is_there]
+    return [f"{_version_of(entry)} has no {entry.name}: {entry.without}" for entry in lost]
 
 
-def _version_of(one: Internal) -> str:
-    return f"torch {torch.__version__}" if one.name.startswith("torch.") else f"Python {sys.version.split()[0]}"
+def _version_of(entry: Internal) -> str:
+    return f"torch {torch.__version__}" if entry.name.startswith("torch.") else f"Python {sys.version.split()[0]}"
 
 
 def _none(*args: Any, **kwargs: Any) -> None:
-    """Stands in for what asks, or sets, something that is not there."""
+    """Do nothing: the substitute for a function that reads or sets state this torch does not have."""
 
 
 def _zero() -> int:
@@ -88,20 +88,20 @@ def _true() -> bool:
     return True
 
 
-def _itself(thing: Any) -> Any:
-    return thing
+def _itself(obj: Any) -> Any:
+    return obj
 
 
 def _no_graphs(name: str, use: str, instead: Any = _none) -> Any:
-    return _find(name, use, instead, "graphs", "no graphs are recorded")
+    return _look_up(name, use, instead, "graphs", "no graphs are recorded")
 
 
 def _unverified(name: str, use: str, instead: Any = _none) -> Any:
-    return _find(name, use, instead, "verification", "graphs are recorded, and none is verified")
+    return _look_up(name, use, instead, "verification", "graphs are recorded, and none is verified")
 
 
 def _detail(name: str, use: str, instead: Any, without: str) -> Any:
-    return _find(name, use, instead, "a detail", without)
+    return _look_up(name, use, instead, "a detail", without)
 
 
 # Torch function modes: tapes note by one -------------------------------------------------------------
@@ -115,7 +115,7 @@ get_function_stack_at = _no_graphs("torch._C:_get_function_stack_at", "is the ta
 DisableTorchFunction: Any = _no_graphs(
     "torch._C:DisableTorchFunction", "what fxdebug asks of tensors is on no tape", contextlib.nullcontext
 )
-DeviceContext: type = _find(
+DeviceContext: type = _look_up(
     "torch.utils._device:DeviceContext",
     "the mode of ``with torch.device``: its device is among the arguments",
     type(None),
@@ -127,7 +127,7 @@ def _without_torch_function(function: Any, types: Any, args: Any = (), kwargs: A
         return function(*args, **(kwargs or {}))
 
 
-disabled_torch_function_impl = _find(
+disabled_torch_function_impl = _look_up(
     "torch._C:_disabled_torch_function_impl", "a subclass of Tensor that is handled like one", _without_torch_function
 )
 
@@ -139,13 +139,16 @@ len_torch_dispatch_stack: Callable[[], int] = _unverified(
 )
 get_dispatch_stack_at = _unverified("torch._C:_get_dispatch_stack_at", "which modes may change what is computed")
 TorchDispatchMode: Any = _unverified(
-    "torch.utils._python_dispatch:TorchDispatchMode", "what a body writes past the tape is not written twice",
+    "torch.utils._python_dispatch:TorchDispatchMode",
+    "what a body writes past the tape is not written twice",
     contextlib.nullcontext,
-)  # fmt: skip
+)
 disable_current_modes = _detail(
-    "torch.utils._python_dispatch:_disable_current_modes", "what fxdebug asks of tensors is hidden from modes",
-    contextlib.nullcontext, "the program's dispatch modes see what fxdebug asks of tensors",
-)  # fmt: skip
+    "torch.utils._python_dispatch:_disable_current_modes",
+    "what fxdebug asks of tensors is hidden from modes",
+    contextlib.nullcontext,
+    "the program's dispatch modes see what fxdebug asks of tensors",
+)
 _AS_A_RUN = "what make_fx and torch.export trace is recorded as if it ran"
 get_dispatch_mode = _detail("torch._C:_get_dispatch_mode", "does torch trace with proxies", _none, _AS_A_RUN)
 get_dispatch_mode_pre_dispatch = _detail(
@@ -160,8 +163,8 @@ if PRE_DISPATCH is None:
     dispatch_tls_is_dispatch_key_included = _false
 if PROXY is None:
     get_dispatch_mode = get_dispatch_mode_pre_dispatch = _none
-is_exporting: Callable[[], bool] = _find("torch.compiler:is_exporting", "does torch.export run, from 2.7 on", _false)
-is_tracing: Callable[[], bool] = _find("torch._C:_is_tracing", "does torch.jit.trace run", torch.jit.is_tracing)
+is_exporting: Callable[[], bool] = _look_up("torch.compiler:is_exporting", "does torch.export run, from 2.7 on", _false)
+is_tracing: Callable[[], bool] = _look_up("torch._C:_is_tracing", "does torch.jit.trace run", torch.jit.is_tracing)
 _SEEN_BY_JIT = "torch.jit.trace notes what fxdebug asks of tensors"
 get_tracing_state = _detail("torch._C:_get_tracing_state", "torch.jit.trace is halted", _none, _SEEN_BY_JIT)
 set_tracing_state = _detail("torch._C:_set_tracing_state", "torch.jit.trace goes on", _none, _SEEN_BY_JIT)
@@ -189,22 +192,24 @@ maybe_get_bdim = _detail("torch._C:_functorch.maybe_get_bdim", "which dimension 
 
 # Gradients, autocast, dynamo -------------------------------------------------------------------------
 
-set_grad_enabled = _find("torch._C:_set_grad_enabled", "as torch.no_grad does it", torch.set_grad_enabled)
-is_any_autocast_enabled: Callable[[], bool] = _find(
+set_grad_enabled = _look_up("torch._C:_set_grad_enabled", "as torch.no_grad does it", torch.set_grad_enabled)
+is_any_autocast_enabled: Callable[[], bool] = _look_up(
     "torch._C:_is_any_autocast_enabled", "is autocast on, in one question for all devices", _true
 )
 _COMPILES_OURS = "torch.compile may compile code of fxdebug's along with the program's"
 eval_frame_callback: Callable[[], object] = _detail(
     "torch._C:_dynamo.eval_frame.get_eval_frame_callback", "does dynamo look at frames here", _none, _COMPILES_OURS
 )
-_set_code_exec_strategy = _find("torch._C:_dynamo.eval_frame.set_code_exec_strategy", "see ``keep_dynamo_off``", None)
+_set_code_exec_strategy = _look_up(
+    "torch._C:_dynamo.eval_frame.set_code_exec_strategy", "see ``keep_dynamo_off``", None
+)
 _skip_code = None
 if _set_code_exec_strategy is None:
     _skip_code = _detail("torch._C:_dynamo.eval_frame.skip_code", "the same, in torch 2.6", None, _COMPILES_OURS)
 
 
 def keep_dynamo_off(code: CodeType) -> None:
-    """Dynamo, which looks at every frame in a compiled region, leaves those of this code alone."""
+    """Make dynamo, which looks at every frame in a compiled region, skip the frames of this code."""
     if _set_code_exec_strategy is not None:
         frames = torch._C._dynamo.eval_frame
         _set_code_exec_strategy(code, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT))
@@ -213,7 +218,7 @@ def keep_dynamo_off(code: CodeType) -> None:
 
 
 COMPILED = "torch._dynamo.eval_frame"
-"""The module whose ``_maybe_set_eval_frame`` is told of each compiled region; imported by who compiles, not by us."""
+"""The module whose ``_maybe_set_eval_frame`` is called around each compiled region; torch imports it to compile."""
 COMPILES_NOTHING = "torch._dynamo.backends.debugging"
 """The home of the backend ``eager``."""
 WRAPPED = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
@@ -222,8 +227,8 @@ OPTIMIZED = "torch._dynamo"
 """The home of ``OptimizedModule``, what ``torch.compile`` makes of a module."""
 
 
-def announced_by(dynamo: Any) -> bool:
-    """Does this :data:`COMPILED` tell of regions? Without it, they are on no tape, as nothing in them is."""
+def announces_regions(dynamo: Any) -> bool:
+    """Does this module :data:`COMPILED` announce compiled regions? If not, no tape has an entry for them."""
     return callable(getattr(dynamo, "_maybe_set_eval_frame", None))
 
 
@@ -234,13 +239,13 @@ FAKE_TENSORS = "torch._subclasses.fake_tensor"
 
 @functools.cache
 def fake_tensors() -> tuple[Any, Any]:
-    """``FakeTensor`` and ``FakeTensorMode``, by which a graph is tried on inputs of other sizes."""
+    """Return ``FakeTensor`` and ``FakeTensorMode``, with which a graph is tried on inputs of other sizes."""
     module = importlib.import_module(FAKE_TENSORS)
     return module.FakeTensor, module.FakeTensorMode
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
-    """Is it a tensor of FakeTensorMode, which has everything but memory?"""
+    """Is it a tensor of ``FakeTensorMode``, which has metadata and no memory?"""
     kind = getattr(sys.modules.get(FAKE_TENSORS), "FakeTensor", None)
     return kind is not None and isinstance(tensor, kind)
 
@@ -249,7 +254,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 
 def _is_counted() -> bool:
-    """Does Python count a reference from C++? Tried: a view refers to the tensor whose memory it shows."""
+    """Does a reference from C++ count as one of Python's? Tried with a view, which refers to its base."""
     with DisableTorchFunction(), disable_current_modes(), torch.inference_mode(False):
         base = torch.empty(0, device="cpu")
         before = sys.getrefcount(base)
@@ -258,26 +263,29 @@ def _is_counted() -> bool:
 
 
 IS_COUNTED = _is_counted()
-"""Is one of Python's references to a tensor that C++ holds as well C++'s? Not in torch 2.6: see ``WeakTensor``."""
+"""Does C++ hold a tensor's Python object by a counted reference? Not in torch 2.6: see ``WeakTensor``."""
 
+# WeakTensor: a weak reference to a tensor or a storage. Newer torch holds the Python object of a tensor by a counted
+# reference, and ``weakref.ref`` does. Older torch lets C++ own the Python object once Python has dropped its last
+# reference ("resurrection"), and a plain weak reference then returns an object that loses its memory with C++.
 if TYPE_CHECKING or IS_COUNTED:
     WeakTensor = weakref.ref
 else:
 
     class WeakTensor(weakref.ref):
-        """A weak reference to a tensor or a storage that C++ may be the only one to hold.
+        """A weak reference to a tensor or a storage whose Python object only C++ may hold.
 
-        It then owns the Python object, too: who gets hold of that has to take it back, or it loses its memory when
-        C++ lets go.
+        Called, it gives the ownership of the Python object back to Python (``_fix_weakref``, as
+        ``torch.utils.weak`` does): else it would lose its memory when C++ lets go.
         """
 
         __slots__ = ()
 
         def __call__(self) -> Any:
-            thing = weakref.ref.__call__(self)
-            if thing is not None:
-                thing._fix_weakref()
-            return thing
+            obj = weakref.ref.__call__(self)
+            if obj is not None:
+                obj._fix_weakref()
+            return obj
 
 
 # Structures ------------------------------------------------------------------------------------------
@@ -296,27 +304,29 @@ def _tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-tree_leaves: Callable[[Any], list[Any]] = _find(
+tree_leaves: Callable[[Any], list[Any]] = _look_up(
     "torch.utils._pytree:tree_leaves", "the tensors in lists, tuples and dicts", _tree_leaves
 )
-tree_map: Callable[[Callable[[Any], Any], Any], Any] = _find(
+tree_map: Callable[[Callable[[Any], Any], Any], Any] = _look_up(
     "torch.utils._pytree:tree_map", "lists, tuples and dicts with other tensors", _tree_map
 )
 
 
 # Settings that are looked at or put back -------------------------------------------------------------
 
-neg_view = _find("torch:_neg_view", "a negated view, to copy what is negative when it is read", torch.neg)
+neg_view = _look_up("torch:_neg_view", "a negated view, to copy what is negative when it is read", torch.neg)
 
 
 class _NoOptions:
-    """Where it is not known how tensors are printed."""
+    """Stands for torch's print options where they cannot be read."""
 
 
-PRINT_OPTS: object = _find("torch._tensor_str:PRINT_OPTS", "print options that a body sets are put back", _NoOptions())
+PRINT_OPTS: object = _look_up(
+    "torch._tensor_str:PRINT_OPTS", "print options that a body sets are put back", _NoOptions()
+)
 
 
-# What decides how torch computes besides what a graph says: ``torch._C._set_…``. Which are there differs.
+# Settings that decide how torch computes (``torch._C._set_…``). Each version has others.
 _SETTINGS = (
     "default_dtype default_tensor_type deterministic_algorithms deterministic_fill_uninitialized_memory "
     "float32_matmul_precision fp32_precision_setter cpu_allow_fp16_reduced_precision_reduction "
@@ -330,14 +340,14 @@ _PUBLIC_SETTINGS = "set_num_threads set_flush_denormal set_anomaly_enabled".spli
 
 
 def settings() -> list[tuple[Any, str]]:
-    """The owner and the name of each function of this torch that changes how operations compute."""
+    """Return (owner, name) of each function of this torch that changes how operations compute."""
     named = [(torch._C, f"_set_{name}") for name in _SETTINGS]
     named += [(owner, name) for owner in (torch, torch._C) for name in _PUBLIC_SETTINGS]
     return [(owner, name) for owner, name in named if hasattr(owner, name)]
 
 
 def c10d() -> Any:
-    """The C++ of ``torch.distributed``: what in it talks to other processes is refused while a body is run again."""
+    """Return the C++ module of ``torch.distributed``, whose communication is refused while a forward is run again."""
     from torch._C import _distributed_c10d
 
     return _distributed_c10d
@@ -348,10 +358,10 @@ def c10d() -> Any:
 STARTS_THREADS = tuple(
     [name for name in ("_start_new_thread", "_start_joinable_thread") if hasattr(threading, name)]  # 3.12, 3.13
 )
-"""The names in ``threading`` of what starts a thread."""
+"""The names in ``threading`` of the functions that start a thread."""
 
 
-# What is used where it is needed: every torch has had these, and there is no run without them ---------
+# Names that are used directly: every torch has them, and no run works without -------------------------
 
 for _name, _use in (
     ("torch:Tensor._version", "was a tensor written to"),
@@ -367,4 +377,4 @@ for _name, _use in (
     ("torch.autograd.forward_ad:_current_level", "is forward-mode differentiation on"),
     ("sys:_getframe", "the line an operation comes from"),
 ):
-    _find(_name, _use, None, "graphs", "runs may fail")
+    _look_up(_name, _use, None, "graphs", "runs may fail")

@@ -1,4 +1,4 @@
-"""Our own work, unseen: autograd, torch's modes, its tracer and functorch do not notice what runs in here."""
+"""Blocks whose torch operations are untracked: autograd, modes, ``torch.jit`` and functorch do not notice them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ _gradients = torch.is_grad_enabled
 
 
 def no_modes_active() -> bool:
-    """Is there no mode and no functorch transform in this thread? Ordinary tensors can then be looked at as they are.
+    """Is there no mode and no functorch transform in this thread? A plain tensor's facts can then be read as they are.
 
-    Inside a mode's own function, that mode is off.
+    Inside a mode's own function that mode is off.
     """
     return not (_function_modes() or _dispatch_modes()) and _functorch_level() is None
 
 
-def is_quiet() -> bool:
-    """Does nothing listen in this thread, and are no gradients recorded? Nothing then need be put aside."""
+def is_unobserved() -> bool:
+    """Is there no mode in this thread, and are no gradients recorded? :class:`untracked` is then not needed."""
     return not _gradients() and no_modes_active()
 
 
 class untracked:
     """A block whose torch operations are invisible to the user's modes, subclasses and autograd.
 
-    Torch function modes and ``__torch_function__`` are off, dispatch modes are lifted, gradients are
-    not recorded, ``torch.jit`` traces nothing and functorch transforms are left. All of it is per thread and back
-    afterwards.
+    Torch function modes and ``__torch_function__`` are off, dispatch modes are removed, gradients are not recorded,
+    ``torch.jit`` traces nothing and functorch transforms are left. All of this is state of the thread, and restored.
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> with untracked():
@@ -46,38 +45,38 @@ class untracked:
     False
     """
 
-    __slots__ = ("_functions", "_functorch", "_grad", "_lifted", "_traced")
+    __slots__ = ("_dispatch", "_functions", "_functorch", "_grad", "_traced")
 
     def __enter__(self) -> None:
-        self._lifted: Any = None
+        self._dispatch: Any = None
         self._traced: Any = None
         self._grad = False
         self._functorch: Any = None
         self._functions: Any = internals.DisableTorchFunction()
-        _here.blocks.append(self)
-        try:  # at the recursion limit every call may raise that goes deeper than the one before, also one that asks
+        _open.blocks.append(self)
+        try:  # at the recursion limit any call may raise
             self._functorch = internals.DisableFuncTorch() if _functorch_level() is not None else None
             self._functions.__enter__()
             if _dispatch_modes():
-                lifted = internals.disable_current_modes()
-                lifted.__enter__()
-                self._lifted = lifted
+                dispatch = internals.disable_current_modes()
+                dispatch.__enter__()
+                self._dispatch = dispatch
             self._grad = torch.is_grad_enabled()
             if self._grad:
                 internals.set_grad_enabled(False)
             if _is_tracing():
                 self._traced = internals.get_tracing_state()
                 internals.set_tracing_state(None)
-        except BaseException:  # in place: there may be no room for one more call
+        except BaseException:  # not by a call of __exit__: it may exceed the recursion limit
             try:
                 if self._grad:
                     internals.set_grad_enabled(True)
-                if self._lifted is not None:
-                    self._lifted.__exit__(None, None, None)
+                if self._dispatch is not None:
+                    self._dispatch.__exit__(None, None, None)
             finally:
                 self._functions.__exit__(None, None, None)
-                if _here.blocks and _here.blocks[-1] is self:
-                    _here.blocks.pop()
+                if _open.blocks and _open.blocks[-1] is self:
+                    _open.blocks.pop()
             raise
 
     def __exit__(self, *error: object) -> None:
@@ -88,40 +87,40 @@ class untracked:
             finally:
                 if self._grad:
                     internals.set_grad_enabled(True)
-            lifted, self._lifted = self._lifted, None
-            if lifted is not None:
-                lifted.__exit__(None, None, None)
+            dispatch, self._dispatch = self._dispatch, None
+            if dispatch is not None:
+                dispatch.__exit__(None, None, None)
         finally:
             self._functions.__exit__(None, None, None)
             self._functorch = None
-            blocks = _here.blocks
+            blocks = _open.blocks
             if blocks and blocks[-1] is self:
                 blocks.pop()
 
 
-class _Here(threading.local):
-    """The blocks that are open in this thread, innermost last."""
+class _OpenBlocks(threading.local):
+    """The ``untracked`` blocks that are open in this thread, innermost last."""
 
     def __init__(self) -> None:
         self.blocks: list[untracked] = []
 
 
-_here = _Here()
+_open = _OpenBlocks()
 
 
 def closes_untracked(run: Callable[P, R]) -> Callable[P, R]:
-    """A function after which every block is left that was entered in it.
+    """Decorate a function so that it exits every ``untracked`` block that was entered in it.
 
-    An interrupt (Ctrl-C) may come at the very moment at which one is to be left.
+    An interrupt (Ctrl-C) may come at the very moment at which a block is to be exited.
     """
 
     @functools.wraps(run)
-    def left(*args: P.args, **kwargs: P.kwargs) -> R:
-        count = len(_here.blocks)
+    def closing(*args: P.args, **kwargs: P.kwargs) -> R:
+        count = len(_open.blocks)
         try:
             return run(*args, **kwargs)
         finally:
-            while len(_here.blocks) > count:
-                _here.blocks.pop().__exit__()
+            while len(_open.blocks) > count:
+                _open.blocks.pop().__exit__()
 
-    return left
+    return closing

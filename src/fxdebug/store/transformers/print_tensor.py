@@ -19,7 +19,7 @@ import torch._tensor_str as tensor_str
 from torch import Tensor
 
 from fxdebug.data.values import Stats
-from fxdebug.stats.cpu_sums import loop_of
+from fxdebug.stats.cpu_sums import compiled_sums_of
 from fxdebug.stats.measure import fine_std
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -272,7 +272,7 @@ def _is_fine(known: Stats) -> bool:
     std, mean = known.std or 0.0, known.mean
     if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and known.min and known.max):
         return False
-    return loop_of(torch.float32) is not None
+    return compiled_sums_of(torch.float32) is not None
 
 
 def _zero_or_so(number: float) -> str:
