@@ -17,7 +17,7 @@ from faults.bench import FAULTS
 from faults.case import plant, port
 from faults.judge import plain, traced
 from faults.originals import inputs_of, reference
-from fxdebug.comparison.rounding import copied
+from fxdebug.comparison.rounding import may_be_copies
 from fxdebug.data.values import Stats
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -209,8 +209,8 @@ def test_rounded_numbers_may_be_copies_and_others_of_their_kind_are_not(make, dt
     for _ in range(20):
         x = make()
         one = _stats(x)
-        assert copied(one, _stats(x.to(DTYPES[dtype])), ("float32", dtype))
-        assert not copied(one, _stats(x.to(DTYPES[dtype])), ("float32", "float32"))
+        assert may_be_copies(one, _stats(x.to(DTYPES[dtype])), ("float32", dtype))
+        assert not may_be_copies(one, _stats(x.to(DTYPES[dtype])), ("float32", "float32"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -218,4 +218,4 @@ def test_the_weights_of_another_layer_of_the_same_kind_are_told_apart_by_their_s
     torch.manual_seed(0)
     for _ in range(100):
         x, other = torch.randn(2, 128, 128) * 0.02
-        assert not copied(_stats(x), _stats(other.to(DTYPES[dtype])), ("float32", dtype))
+        assert not may_be_copies(_stats(x), _stats(other.to(DTYPES[dtype])), ("float32", dtype))

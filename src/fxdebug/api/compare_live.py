@@ -14,7 +14,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import fx_debug, last_failed
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs import isolated
-from fxdebug.comparison.compare_traces import paired
+from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError
@@ -60,7 +60,7 @@ def compare_models(
         if failed is not None:
             return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
         again()
-        rails = isolated.InputReplay(model_b, paired(a, b, mapping))
+        rails = isolated.InputReplay(model_b, pair_traces(a, b, mapping))
         with rails:
             alone, failed = _run(model_b, *isolated.copied((others, kwargs)), values="tensors")
     if failed is not None:

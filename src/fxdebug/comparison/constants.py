@@ -12,7 +12,7 @@ from fxdebug.operators.names import CONVOLUTIONS
 
 # What is left out is so: what decides what comes out, where switches stand in the order of their arguments.
 _POOLED = {"ceil_mode": "False", "count_include_pad": "True"}
-LEFT_OUT: dict[str, dict[str, str]] = {
+DEFAULTS: dict[str, dict[str, str]] = {
     "topk": {"largest": "True"}, "sort": {"descending": "False"}, "argsort": {"descending": "False"},
     "batch_norm": {"training": "False"}, "instance_norm": {"use_input_stats": "True"},
     "dropout": {"training": "True"}, "interpolate": {"align_corners": "False"},
@@ -22,10 +22,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "poisson_nll_loss": {"log_input": "True", "full": "False"}, "kl_div": {"log_target": "False"},
 }  # fmt: skip
 
-_SWITCH = ("True", "False")
+_BOOLEANS = ("True", "False")
 _SYNONYMS = {"axis": "dim", "keepdims": "keepdim"}
-_HOW = frozenset(["inplace", "non_blocking", "memory_format", "sorted", "stable"])  # not what comes out
-_EITHER_WAY = frozenset(["transpose", "swapaxes", "swapdims"])  # of two dimensions, whichever comes first
+_NO_EFFECT = frozenset(["inplace", "non_blocking", "memory_format", "sorted", "stable"])  # not what comes out
+_SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # of two dimensions, whichever comes first
 
 
 class Constant(NamedTuple):
@@ -43,10 +43,10 @@ class Constant(NamedTuple):
     @property
     def usual(self) -> bool:
         """May it be a default, which is left out elsewhere?"""
-        return self.nothing or self.value in (*_SWITCH, "0.0")
+        return self.nothing or self.value in (*_BOOLEANS, "0.0")
 
 
-def other_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[list[str], list[str]]:
+def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[list[str], list[str]]:
     """The constants in which two operations differ, as they are told.
 
     What only one of them is given may be the default: it counts where nothing else differs.
@@ -56,54 +56,54 @@ def other_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[list[s
     >>> other_constants("topk", ["8.0"], ["8.0", "-1.0", "False"])
     (['largest=True'], ['largest=False'])
     """
-    one, other = _told(op, a), _told(op, b)
-    if op in _EITHER_WAY:
+    one, other = _parsed(op, a), _parsed(op, b)
+    if op in _SYMMETRIC:
         one, other = sorted(one, key=lambda x: x.value), sorted(other, key=lambda x: x.value)
     if op == "permute" and one != other:
         return [x.text for x in one], [x.text for x in other]
-    apart = _named(op, one, other) + _placed(one, other)
-    _drop_equal(one, other)
-    _drop_equal(other, one)
-    apart = apart or _opposite(one, other)
+    apart = _differing_by_name(op, one, other) + _differing_by_position(one, other)
+    _remove_equal(one, other)
+    _remove_equal(other, one)
+    apart = apart or _number_against_zero(one, other)
     if apart and op not in CONVOLUTIONS:  # of these, what is usual is not there
         one = other = []
     gone, new = ([x.text for x in side if not x.usual] for side in (one, other))
     return [x.text for x, _ in apart] + gone, [y.text for _, y in apart] + new
 
 
-def zero_below(constants: Iterable[str]) -> bool:
+def is_relu_clamp(constants: Iterable[str]) -> bool:
     """Does a clamp keep what is above zero, all of it, and nothing else: is it a ReLU?
 
     >>> [zero_below(x) for x in (["min=0.0"], ["0.0", "None"], ["max=0.0"], ["None", "0.0"], [])]
     [True, True, False, False, False]
     """
-    said = _told("clamp", constants)
+    said = _parsed("clamp", constants)
     given = [x for x in said if not x.nothing]
     return len(given) == 1 and given[0].value == "0.0" and given[0] is said[0] and given[0].name in ("", "min")
 
 
-def _told(op: str, constants: Iterable[str]) -> list[Constant]:
+def _parsed(op: str, constants: Iterable[str]) -> list[Constant]:
     found: list[Constant] = []
-    free = [name for name, value in LEFT_OUT.get(op, {}).items() if value in _SWITCH]
+    free = [name for name, value in DEFAULTS.get(op, {}).items() if value in _BOOLEANS]
     for text in constants:
         name, given, value = text.partition("=")
         if not given or not name.isidentifier():
             name, value = "", text
-        if not name and value in _SWITCH and free:
+        if not name and value in _BOOLEANS and free:
             name = free[0]
             text = f"{name}={value}"
         free = [switch for switch in free if switch != name]
         found.append(Constant(_SYNONYMS.get(name, name), value, text))
-    return [x for x in found if not x.name or not (x.nothing or x.name in _HOW or x.name.startswith("_"))]
+    return [x for x in found if not x.name or not (x.nothing or x.name in _NO_EFFECT or x.name.startswith("_"))]
 
 
-Pairs = list[tuple[Constant, Constant]]
+ConstantPairs = list[tuple[Constant, Constant]]
 
 
-def _named(op: str, one: list[Constant], other: list[Constant]) -> Pairs:
+def _differing_by_name(op: str, one: list[Constant], other: list[Constant]) -> ConstantPairs:
     """What both sides name, or have by default, and have otherwise; it is taken out of the two."""
     left, right = ({x.name: x for x in side if x.name} for side in (one, other))
-    for name, usual in LEFT_OUT.get(op, {}).items():
+    for name, usual in DEFAULTS.get(op, {}).items():
         for mine, its in ((left, right), (right, left)):
             if name in its:
                 mine.setdefault(name, Constant(name, usual, f"{name}={usual}"))
@@ -113,10 +113,10 @@ def _named(op: str, one: list[Constant], other: list[Constant]) -> Pairs:
             one.remove(x)
         if y in other:
             other.remove(y)
-    return [(x, y) for x, y in both if _differ(x, y)]
+    return [(x, y) for x, y in both if _differs(x, y)]
 
 
-def _placed(one: list[Constant], other: list[Constant]) -> Pairs:
+def _differing_by_position(one: list[Constant], other: list[Constant]) -> ConstantPairs:
     """What stands in the same place on both sides and is not the same; it is taken out of the two."""
     left, right = ([x for x in side if not x.name] for side in (one, other))
     if len(left) != len(right):
@@ -124,10 +124,10 @@ def _placed(one: list[Constant], other: list[Constant]) -> Pairs:
     if len(left) != len(right):
         return []
     one[:], other[:] = ([x for x in side if x.name] for side in (one, other))
-    return [(x, y) for x, y in zip(left, right) if _differ(x, y)]
+    return [(x, y) for x, y in zip(left, right) if _differs(x, y)]
 
 
-def _drop_equal(one: list[Constant], other: list[Constant]) -> None:
+def _remove_equal(one: list[Constant], other: list[Constant]) -> None:
     """Takes out what one side has by position and the other anywhere."""
     for x in [x for x in one if not x.name]:
         same = next((y for y in other if y.value == x.value), None)
@@ -136,9 +136,9 @@ def _drop_equal(one: list[Constant], other: list[Constant]) -> None:
             other.remove(same)
 
 
-def _opposite(one: list[Constant], other: list[Constant]) -> Pairs:
+def _number_against_zero(one: list[Constant], other: list[Constant]) -> ConstantPairs:
     """A zero that one side has by position or by name, where the other has another number the other way."""
-    left, right = ([x for x in side if _number(x.value)] for side in (one, other))
+    left, right = ([x for x in side if _is_number(x.value)] for side in (one, other))
     if len(left) != 1 or len(right) != 1 or bool(left[0].name) == bool(right[0].name):
         return []
     one.remove(left[0])
@@ -146,12 +146,12 @@ def _opposite(one: list[Constant], other: list[Constant]) -> Pairs:
     return [(left[0], right[0])]
 
 
-def _differ(a: Constant, b: Constant) -> bool:
+def _differs(a: Constant, b: Constant) -> bool:
     told = a.value != b.value and not (a.nothing and b.nothing)
     return told and not (a.usual and b.usual and (a.nothing or b.nothing))
 
 
-def _number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal[
     "random", "raised", "values",
 ]  # fmt: skip
 Verdict: TypeAlias = Literal["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"]
-How: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # a pair was found
+MatchedBy: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # a pair was found
 
 
 # What a finding can be. Each is something that the pair itself brings in, not what it was given.
@@ -74,7 +74,7 @@ class Row:
     error_in: float = 0.0
     tolerance: float = 0.0
     measures: Measures = EQUAL
-    how: How = ""
+    how: MatchedBy = ""
     sure: float = 1.0
     because: str = ""
     position: int = 0  # in the execution order of b
@@ -172,7 +172,7 @@ class ComparisonData:
             above.add(call.index)
             call = call.parent
         above.add(call.index)
-        reached = _reached(self.b, start.b.node)
+        reached = _downstream(self.b, start.b.node)
         return tuple(
             row
             for row in self.rows
@@ -187,7 +187,7 @@ class ComparisonData:
         return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
 
 
-def _reached(trace: TraceData, start: str | None) -> set[str]:
+def _downstream(trace: TraceData, start: str | None) -> set[str]:
     """The ids of the nodes that depend on a node."""
     net = network_of(trace)
     pending = [] if start is None else [start]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from fxdebug.comparison.diagnosis.finding import Cause
+from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
-from fxdebug.comparison.diagnosis.outputs import returned
+from fxdebug.comparison.diagnosis.outputs import facing_outputs
 from fxdebug.comparison.measures import EQUAL, Measures
-from fxdebug.comparison.pairing.name_mapping import ignored
-from fxdebug.comparison.result import How, Row, Side, Verdict
+from fxdebug.comparison.pairing.name_mapping import is_ignored
+from fxdebug.comparison.result import MatchedBy, Row, Side, Verdict
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value, shape_text
@@ -68,13 +68,13 @@ class Rows:
 
     def finding(self, blame: Cause) -> Row:
         """A finding as a row: in b's names, where b has it."""
-        b = _of_step(blame.b, blame.value_b)
-        a = _of_step(blame.a, blame.value_a)
+        b = _step_side(blame.b, blame.value_b)
+        a = _step_side(blame.a, blame.value_a)
         return Row(
             blame.call.path,
             blame.op,
             blame.kind,
-            _line(blame),
+            _source_line(blame),
             a,
             b or self._side(self._b, blame.call, blame.value_b),
             "adds",
@@ -88,7 +88,7 @@ class Rows:
             blame.position,
         )
 
-    def _how(self, step: Step | None) -> How:
+    def _how(self, step: Step | None) -> MatchedBy:
         found = None if step is None else self._pairs.steps.get(step.index)
         return "dataflow" if found is None else found.how
 
@@ -100,12 +100,12 @@ class Rows:
         for row in findings:
             guilty.setdefault(row.position, row)
         rows = [self._of_judged(judged, guilty, absorbed) for judged in self._judge.judged.values()]
-        adding = _around(row.b.call for row in findings if row.b is not None)
+        adding = _with_ancestors(row.b.call for row in findings if row.b is not None)
         rows += [self._of_call(call, adding) for call in self._b.trace.calls]
         rows += [self._only_a(call) for call in self._a.trace.calls if call.index not in self._pairs.calls_of_a]
         told = {id(row) for row in rows}
         rows += [row for row in findings if id(row) not in told]
-        return sorted(rows, key=_in_order)
+        return sorted(rows, key=_return_order)
 
     def _of_judged(self, judged: StepResult, guilty: dict[int, Row], absorbed: dict[int, Cause]) -> Row:
         step = judged.step
@@ -113,7 +113,7 @@ class Rows:
         if found is not None and (found.path, found.op) == (step.call.path, step.op):
             return found
         verdict: Verdict = "equal"
-        if ignored(step.call.path, self._globs):
+        if is_ignored(step.call.path, self._globs):
             verdict = "ignored"
         elif step.index in absorbed:
             verdict = "absorbed"
@@ -121,8 +121,8 @@ class Rows:
             verdict = "inherited"
         pair = self._pairs.steps.get(step.index)
         return Row(
-            step.call.path, step.op, None, step.node.source, _of_step(judged.partner, judged.a),
-            _of_step(step, judged.b), verdict, judged.error, judged.error_in, judged.tolerance, judged.measures,
+            step.call.path, step.op, None, step.node.source, _step_side(judged.partner, judged.a),
+            _step_side(step, judged.b), verdict, judged.error, judged.error_in, judged.tolerance, judged.measures,
             "values" if pair is None else pair.how, 0.8 if pair is None else pair.sure, "", step.index,
         )  # fmt: skip
 
@@ -139,7 +139,7 @@ class Rows:
         error, measures, a, b = self._between(partner.outputs or (), call.outputs or (), named)
         tolerance = self._judge.clean if a is None or b is None else self._judge.meter.tolerance(a, b)
         verdict: Verdict = "unknown" if measures.what == "unknown" else "equal"
-        if ignored(call.path, self._globs):
+        if is_ignored(call.path, self._globs):
             verdict = "ignored"
         elif error > tolerance:
             verdict = "adds" if call.index in adding else "inherited"
@@ -190,7 +190,7 @@ class Rows:
         root_a, root_b = self._a.trace.root, self._b.trace.root
         if root_a.outputs is None or root_b.outputs is None:
             return []
-        sides = {value.number: one for one, value in returned(root_a.outputs, root_b.outputs)}
+        sides = {value.number: one for one, value in facing_outputs(root_a.outputs, root_b.outputs)}
         rows = []
         for slot, value in root_b.outputs.named():
             partner = sides.get(value.number) or self._pairs.of_value(value)
@@ -223,7 +223,7 @@ class Rows:
         return found
 
 
-def _line(blame: Cause) -> str | None:
+def _source_line(blame: Cause) -> str | None:
     """The line in the body of the call to blame: of the operation, or where the call with the operation is made."""
     if blame.b is None:
         return blame.call.source
@@ -234,7 +234,7 @@ def _line(blame: Cause) -> str | None:
     return (call.source if inner else blame.b.node.source) or blame.b.node.source or blame.call.source
 
 
-def _of_step(step: Step | None, value: Value | None) -> Side | None:
+def _step_side(step: Step | None, value: Value | None) -> Side | None:
     if step is None:
         return None
     return Side(step.call.path, step.call, step.call.type, step.op, step.node.source, value, step.node.id)
@@ -253,7 +253,7 @@ def _last_steps(run: StepList) -> list[int]:
     return last
 
 
-def _around(calls: Iterable[Call]) -> set[int]:
+def _with_ancestors(calls: Iterable[Call]) -> set[int]:
     """The calls and all that they are in."""
     found: set[int] = set()
     for call in calls:
@@ -264,7 +264,7 @@ def _around(calls: Iterable[Call]) -> set[int]:
     return found
 
 
-def _in_order(row: Row) -> tuple[int, bool, int]:
+def _return_order(row: Row) -> tuple[int, bool, int]:
     """As they returned: an operation before the call it is in, inner calls before outer ones."""
     side = row.b or row.a
     return row.position, row.op is None, 0 if side is None else -side.call.depth

@@ -10,8 +10,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug import compare, fx_debug
-from fxdebug.comparison.compare_traces import paired
-from fxdebug.comparison.pairing.align import in_order
+from fxdebug.comparison.compare_traces import pair_traces
+from fxdebug.comparison.pairing.align import aligned_pairs
 from support.blocks import Model, model, run
 
 
@@ -33,7 +33,7 @@ class Port(nn.Module):
 
 
 def test_calls_of_one_name_are_paired_by_it():
-    pairs = paired(run(model()), run(model()))
+    pairs = pair_traces(run(model()), run(model()))
     assert {(found.how, found.sure) for found in pairs.calls.values()} == {("path", 1.0)}
     assert len(pairs.calls) == len(pairs.a.trace.calls)
 
@@ -41,7 +41,7 @@ def test_calls_of_one_name_are_paired_by_it():
 def test_calls_of_other_names_are_paired_by_what_they_do():
     one = model()
     a, b = run(one), run(Port(one))
-    pairs = paired(a, b)
+    pairs = pair_traces(a, b)
     found = {b.calls[index].path: a.calls[pair.a].path for index, pair in pairs.calls.items()}
     assert found == {"": "", "out": "head"} | {
         f"stack.l{i}.{place}": f"blocks.{i}.{name}"
@@ -58,7 +58,7 @@ def test_sequences_that_are_too_long_to_be_weighed_are_paired_by_runs_of_equal_k
     a = list(range(1_200))
     b = [*a[:600], -1, *a[600:]]
     weighed: list[int] = []
-    assert in_order(a, b, lambda x, y: float(weighed.append(x) or 1), lambda x: x) == list(zip(a, a))
+    assert aligned_pairs(a, b, lambda x, y: float(weighed.append(x) or 1), lambda x: x) == list(zip(a, a))
     assert weighed == []
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.torch_state.mode_stack import makes_no_difference
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.comparison.measures import Meter
+from fxdebug.comparison.meter import Meter
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Inputs, Outputs, Value

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from fxdebug.comparison.diagnosis.finding import Cause
+from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
-from fxdebug.comparison.diagnosis.outputs import other_numbers, returned
-from fxdebug.comparison.pairing.by_dataflow import normed
+from fxdebug.comparison.diagnosis.outputs import differing_numbers, facing_outputs
+from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.patched_values import replacements
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import eps_of, like_a_mask
+from fxdebug.comparison.tolerance import eps_of, is_additive_mask
 from fxdebug.data.calls import Call
 from fxdebug.operators.categories import TAKES_OUT
 from fxdebug.operators.dtypes import EPS
 
-FEW = 64
+FEW_ELEMENTS = 64
 FADED = 0.05  # of an error: what is left of it below tolerance is still that error
 
 
@@ -23,7 +23,7 @@ def is_absorbed(judge: Judge, blame: Cause) -> bool:
     A weight that differs, or an operation with weights of one name on both sides, counts in any case: a bias that
     softmax takes no notice of is still another bias.
     """
-    if blame.kind == "weights" and _folded(judge, blame):
+    if blame.kind == "weights" and _norm_is_folded_in(judge, blame):
         return True
     if not blame.absorbable or blame.kind in ("weights", "input", "raised"):
         return False
@@ -32,7 +32,7 @@ def is_absorbed(judge: Judge, blame: Cause) -> bool:
         return False
     if blame.kind in ("extra", "missing") and _return_the_same(judge):
         return True
-    run, whose = judge.pairs.b, _judged_by(judge, blame)
+    run, whose = judge.pairs.b, _deciding_call(judge, blame)
     if not blame.proven and _outputs_agree(judge, whose) and not any(_is_replaced(call) for call in whose.walk()):
         return True
     at = run.steps[blame.position] if blame.position < len(run.steps) else None
@@ -40,11 +40,14 @@ def is_absorbed(judge: Judge, blame: Cause) -> bool:
     return not _reaches(judge, run, starts, blame.measures.error)
 
 
-def _folded(judge: Judge, blame: Cause) -> bool:
+def _norm_is_folded_in(judge: Judge, blame: Cause) -> bool:
     """Do other weights give, at once, what those of a give after the norm that follows them there?"""
     if blame.a is None or blame.b is None:
         return False
-    ends = [normed(judge.pairs.a, blame.a) or blame.a, normed(judge.pairs.b, blame.b) or blame.b]
+    ends = [
+        following_batch_norm(judge.pairs.a, blame.a) or blame.a,
+        following_batch_norm(judge.pairs.b, blame.b) or blame.b,
+    ]
     if (ends[0] is blame.a) == (ends[1] is blame.b):
         return False
     a, b = (end.outputs[0] for end in ends)
@@ -57,7 +60,7 @@ def _return_the_same(judge: Judge) -> bool:
     a, b = one.root.outputs, other.root.outputs
     if a is None or b is None or one.model == other.model or other.settings.get("isolated"):
         return False
-    sides = returned(a, b)
+    sides = facing_outputs(a, b)
     if not sides or len(sides) != max(len(a), len(b)) or not all(comparable(x, y) for x, y in sides):
         return False
     return all(judge.meter(x, y).error <= judge.clean for x, y in sides)
@@ -68,7 +71,7 @@ def _is_replaced(call: Call) -> bool:
     return call.parent is not None and (call.given is not None or call.returned is not None)
 
 
-def _judged_by(judge: Judge, blame: Cause) -> Call:
+def _deciding_call(judge: Judge, blame: Cause) -> Call:
     """The call whose outputs tell: the model, or in isolating mode the innermost that has a counterpart."""
     call = blame.call
     while call.parent is not None and not (
@@ -93,7 +96,7 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
     """Along values that differ or have no partner, to something that the model returned?"""
     ends = {run.root(value).number for value in run.trace.root.outputs or ()}
     ends |= {run.root(old).number for old, _ in replacements(run.trace)}  # it got as far as it could
-    as_numbers = any(True for _ in other_numbers(judge))
+    as_numbers = any(True for _ in differing_numbers(judge))
     pending, seen = list(starts), {step.index for step in starts}
     while pending:
         step = pending.pop()
@@ -103,19 +106,19 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
             root = run.root(value).number
             if root in ends:
                 return True
-            for user in _in_turn(judge, run, root, error):
+            for user in _affected_users(judge, run, root, error):
                 if user.index in seen:
                     continue
                 seen.add(user.index)
                 judged = judge.judged.get(user.index)
-                if judged is None or user.transparent or not _clean(judge, judged, error):
+                if judged is None or user.transparent or not _is_clean(judge, judged, error):
                     pending.append(user)
     return False
 
 
-def _clean(judge: Judge, judged: StepResult, error: float) -> bool:
+def _is_clean(judge: Judge, judged: StepResult, error: float) -> bool:
     """Is it as in a? Of a few elements statistics do not tell: they may have changed places."""
-    few = judged.b.numel < FEW and judged.measures.basis == "statistics"
+    few = judged.b.numel < FEW_ELEMENTS and judged.measures.basis == "statistics"
     limit = FADED * error
     if judge.narrow is not None and judged.measures.basis != "tensors":
         # large errors look small in statistics, and within what a narrow dtype may be off by that proves nothing
@@ -123,14 +126,14 @@ def _clean(judge: Judge, judged: StepResult, error: float) -> bool:
     return not judged.bad and not few and judged.error <= limit
 
 
-def _in_turn(judge: Judge, run: StepList, root: int, error: float) -> list[Step]:
+def _affected_users(judge: Judge, run: StepList, root: int, error: float) -> list[Step]:
     """Who uses a value. A mask whose first use makes no difference makes none later: something else does."""
     users = run.users.get(root, [])
     value = run.values[root]
-    if value.dtype in EPS and not like_a_mask(value.stats):
+    if value.dtype in EPS and not is_additive_mask(value.stats):
         return users
     for user in users:
         judged = judge.judged.get(user.index)
         if judged is not None and not user.transparent and judged.b.dtype in EPS:
-            return [] if _clean(judge, judged, error) else users
+            return [] if _is_clean(judge, judged, error) else users
     return users

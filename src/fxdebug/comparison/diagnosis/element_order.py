@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fxdebug.comparison.diagnosis.finding import Cause, blame, listed, other_settings
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, REORDERING, TRANSPARENT, TURNING
 
-FARTHEST = 300  # steps that are looked at
+MOST_STEPS = 300  # steps that are looked at
 ARRANGING = COPYING | REORDERING | PIECES
 
 
@@ -24,9 +24,9 @@ class ElementOrder(NamedTuple):
     because: str
 
 
-def crossed(judge: Judge, judged: StepResult) -> ElementOrder | None:
+def inputs_swapped(judge: Judge, judged: StepResult) -> ElementOrder | None:
     """A step on the way to this one that is given the same values in another order."""
-    for step, partner, _ in _before(judge, judged):
+    for step, partner, _ in _steps_before(judge, judged):
         if step.name != partner.name or step.name in COMMUTATIVE or step.transparent:
             continue
         one, other = ([judge.pairs.a.root(g.value).number for g in partner.data], [g.value for g in step.data])
@@ -37,13 +37,13 @@ def crossed(judge: Judge, judged: StepResult) -> ElementOrder | None:
     return None
 
 
-def resettled(judge: Judge, judged: StepResult) -> ElementOrder | None:
+def constants_changed(judge: Judge, judged: StepResult) -> ElementOrder | None:
     """A step on the way to this one that has other constants: in the same place of the same code, or one that picks."""
-    for step, partner, how in _before(judge, judged):
+    for step, partner, how in _steps_before(judge, judged):
         same = step.name == partner.name and (how in ("path", "mapping") or step.name in PICKING)
         if not same or (step.name in TRANSPARENT and step.name not in TURNING):
             continue
-        gone, new = other_settings(partner, step)
+        gone, new = differing_settings(partner, step)
         if gone and new:
             return ElementOrder("constant", step, f"{listed(gone)} in a, {listed(new)} in b")
     return None
@@ -56,7 +56,7 @@ def first_inexact(judge: Judge, judged: StepResult) -> ElementOrder | None:
     are equal to the last digit until then.
     """
     found: ElementOrder | None = None
-    for step, partner, how in _before(judge, judged):
+    for step, partner, how in _steps_before(judge, judged):
         if how not in ("path", "mapping") or step.name != partner.name or step.transparent:
             continue
         made = [(x, y) for x, y in zip(partner.results, step.results) if x.dtype in EPS]
@@ -66,7 +66,7 @@ def first_inexact(judge: Judge, judged: StepResult) -> ElementOrder | None:
     return found
 
 
-def arranger(judge: Judge, judged: StepResult) -> ElementOrder | None:
+def arranging_step(judge: Judge, judged: StepResult) -> ElementOrder | None:
     """What put together the value that this step is given, where in a another operation made it."""
     for one, other in judged.sides:
         sides = judge.pairs.a.made.get(judge.pairs.a.root(one.value).number), _maker(judge, other.value.number)
@@ -77,12 +77,12 @@ def arranger(judge: Judge, judged: StepResult) -> ElementOrder | None:
     return None
 
 
-def accused(judge: Judge, judged: StepResult, found: ElementOrder) -> Cause:
+def order_cause(judge: Judge, judged: StepResult, found: ElementOrder) -> Cause:
     """The finding."""
     step = found.step
     value = step.results[0] if step.results else None
     partner = judge.pairs.of_step(step)
-    return blame(judge, found.kind, step.call, step.op, found.because, judged, step=step, partner=partner, b=value)
+    return make_cause(judge, found.kind, step.call, step.op, found.because, judged, step=step, partner=partner, b=value)
 
 
 def _maker(judge: Judge, number: int) -> Step | None:
@@ -90,11 +90,11 @@ def _maker(judge: Judge, number: int) -> Step | None:
     return run.made.get(run.root(run.values[number]).number)
 
 
-def _before(judge: Judge, judged: StepResult) -> Iterator[tuple[Step, Step, str]]:
+def _steps_before(judge: Judge, judged: StepResult) -> Iterator[tuple[Step, Step, str]]:
     """The steps that a step depends on, latest first, with their counterparts, back to what is surely equal."""
     run, pairs = judge.pairs.b, judge.pairs
     pending, seen = {judged.step.index}, {judged.step.index}
-    while pending and len(seen) < FARTHEST:
+    while pending and len(seen) < MOST_STEPS:
         step = run.steps[max(pending)]
         pending.discard(step.index)
         found = pairs.steps.get(step.index)

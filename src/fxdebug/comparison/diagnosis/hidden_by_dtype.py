@@ -5,31 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from fxdebug.comparison.diagnosis.finding import listed, other_settings
+from fxdebug.comparison.diagnosis.cause import differing_settings, listed
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult
-from fxdebug.comparison.diagnosis.region import fractions
+from fxdebug.comparison.diagnosis.region import written_fractions
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.names import FACTORIES
 
 HUGE = 1e4  # how masks are written: every dtype has a number of its own for that
 FILLING = frozenset(["masked_fill", "where"])  # they write masks
-MOST = 12  # told one by one
-VARIANT = re.compile(r"\w+='(?!none')[^']*'")  # of a function: how a GELU is approximated
+MOST_NOTES = 12  # told one by one
+VARIANT_ARGUMENT = re.compile(r"\w+='(?!none')[^']*'")  # of a function: how a GELU is approximated
 
 
 def hidden_by_rounding(judge: Judge, told: Collection[int]) -> Iterator[str]:
     """Notes on steps of runs in two dtypes that are no finding, yet surely not the same; ``told``: those that are."""
     if judge.narrow is None:
         return
-    found = [(judged, text) for judged in judge.judged.values() if (text := _different(judge, judged))]
+    found = [(judged, text) for judged in judge.judged.values() if (text := _difference(judge, judged))]
     hidden = [f"{_where(judged.step)}: {text}" for judged, text in found if judged.step.index not in told]
     why = f"nothing of it is seen beyond what {judge.narrow} rounds"
-    yield from [f"{text}; {why}" for text in hidden[:MOST]]
-    if len(hidden) > MOST:
-        yield f"and {len(hidden) - MOST} more constants and weights that differ; {why}"
+    yield from [f"{text}; {why}" for text in hidden[:MOST_NOTES]]
+    if len(hidden) > MOST_NOTES:
+        yield f"and {len(hidden) - MOST_NOTES} more constants and weights that differ; {why}"
 
 
-def _different(judge: Judge, judged: StepResult) -> str:
+def _difference(judge: Judge, judged: StepResult) -> str:
     """What a step surely does otherwise than its counterpart."""
     pair = judge.pairs.steps.get(judged.step.index)
     if pair is None or pair.how == "order":
@@ -40,9 +40,9 @@ def _different(judge: Judge, judged: StepResult) -> str:
     step, partner = judged.step, judged.partner
     if step.name != partner.name or step.name in FACTORIES | FILLING:
         return ""
-    ours, theirs = other_settings(partner, step)
-    numbers = [[x for x in fractions(side) if abs(x) < HUGE] for side in (partner, step)]
-    words = [text for text in (*ours, *theirs) if VARIANT.fullmatch(text)]
+    ours, theirs = differing_settings(partner, step)
+    numbers = [[x for x in written_fractions(side) if abs(x) < HUGE] for side in (partner, step)]
+    words = [text for text in (*ours, *theirs) if VARIANT_ARGUMENT.fullmatch(text)]
     if not words and (not (ours or theirs) or sorted(numbers[0]) == sorted(numbers[1])):
         return ""
     return f"{listed(ours) or 'nothing'} in a, {listed(theirs) or 'nothing'} in b"

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from fxdebug.comparison.diagnosis.judge import Judge, comparable
-from fxdebug.comparison.measures import Measures, Meter
-from fxdebug.comparison.pairing.name_mapping import ignored
-from fxdebug.comparison.pairing.patched_values import is_other
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.pairing.name_mapping import is_ignored
+from fxdebug.comparison.pairing.patched_values import is_another_tensor
 from fxdebug.comparison.result import Kind, Row, Side
 from fxdebug.comparison.steps import StepList
 from fxdebug.data.calls import Call
@@ -37,19 +38,19 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
         if found is None or call.parent is None:
             continue
         ways = (
-            (call.given, call.inputs, found.given, call.parent, _given),
-            (call.outputs, call.returned, None if found.returned is None else found.outputs, call, _returned),
+            (call.given, call.inputs, found.given, call.parent, _input_row),
+            (call.outputs, call.returned, None if found.returned is None else found.outputs, call, _output_row),
         )
         for before, after, hooked, whose, tell in ways:
-            if before is None or after is None or ignored(whose.path, globs):
+            if before is None or after is None or is_ignored(whose.path, globs):
                 continue
-            for slot, wrong, measures, limit in _unlike(judge, before, after, hooked):
-                if not guilty & _makers(run, wrong):
+            for slot, wrong, measures, limit in _wrongly_replaced(judge, before, after, hooked):
+                if not guilty & _upstream_nodes(run, wrong):
                     yield tell(judge, call, slot, wrong, measures, limit)
                     break
 
 
-def _unlike(
+def _wrongly_replaced(
     judge: Judge, before: Slots, after: Slots, hooked: Slots | None
 ) -> Iterator[tuple[str, Value, Measures, float]]:
     """What was replaced by something else. Where a hook of the user's own replaced it in a, too, what that found."""
@@ -60,7 +61,7 @@ def _unlike(
     for slot, put in after.named():
         other = wrong.get(slot)
         right, meter = (put, within) if known is None else (known.get(slot), judge.meter)
-        if other is None or right is None or not is_other(other, put) or not comparable(right, other):
+        if other is None or right is None or not is_another_tensor(other, put) or not comparable(right, other):
             continue
         measures = meter(right, other)
         limit = max(judge.clean, meter.tolerance(right, other))
@@ -68,7 +69,7 @@ def _unlike(
             yield slot, other, measures, limit
 
 
-def _makers(run: StepList, value: Value) -> set[str]:
+def _upstream_nodes(run: StepList, value: Value) -> set[str]:
     """The nodes that a value comes from, back to what was put in place of something."""
     found: set[str] = set()
     pending = [value.number]
@@ -80,7 +81,7 @@ def _makers(run: StepList, value: Value) -> set[str]:
     return found
 
 
-def _given(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
+def _input_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
     pairs, parent = judge.pairs, call.parent
     assert parent is not None
     partner = pairs.of_call(call)
@@ -90,12 +91,12 @@ def _given(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures
     where_b = _source_of(pairs.b, wrong)
     because = f"{name} is given {where_b} as {slot}, " + (f"{where_a} in a" if where_a != where_b else "not as in a")
     a = None if partner is None else _side(pairs.a.trace, partner, right)
-    source = _line(parent, call) or call.source
+    source = _calling_line(parent, call) or call.source
     sides = a, _side(pairs.b.trace, call, wrong)
-    return _row(judge, parent, call.type, "wiring", source, sides, measures, limit, because, call)
+    return _finding_row(judge, parent, call.type, "wiring", source, sides, measures, limit, because, call)
 
 
-def _returned(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
+def _output_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
     pairs = judge.pairs
     partner, step = pairs.of_call(call), pairs.b.made.get(wrong.number)
     right = None if partner is None else dict((partner.outputs or Outputs()).named()).get(slot)
@@ -105,10 +106,10 @@ def _returned(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measu
     sides = a, _side(pairs.b.trace, call, wrong)
     source = step.node.source if step is not None and own else call.source
     op = step.op if step is not None and own else None
-    return _row(judge, call, op, "values", source, sides, measures, limit, because, call)
+    return _finding_row(judge, call, op, "values", source, sides, measures, limit, because, call)
 
 
-def _row(
+def _finding_row(
     judge: Judge,
     place: Call,
     op: str | None,
@@ -143,7 +144,7 @@ def _side(trace: TraceData, call: Call, value: Value | None) -> Side:
     return Side(call.path, call, call.type, None, call.source, value, network.network_of(trace).call_id(call))
 
 
-def _line(parent: Call, call: Call) -> str | None:
+def _calling_line(parent: Call, call: Call) -> str | None:
     """The line of the parent's code that makes the call."""
     body, graph = parent.body, parent.graph
     if body is None or graph is None:

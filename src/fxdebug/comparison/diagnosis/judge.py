@@ -6,12 +6,22 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fxdebug.comparison.measures import Measures, Meter
-from fxdebug.comparison.pairing.by_dataflow import facing
+from fxdebug.comparison.diagnosis.error_growth import growth_limit
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.pairing.by_dataflow import facing_inputs
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.rounding import copied, enlarged, half_step, narrower, rounded
+from fxdebug.comparison.rounding import half_step, may_be_copies, narrower_dtype, rounding_limits
 from fxdebug.comparison.steps import Step, StepInput, StepList
-from fxdebug.comparison.tolerance import distinctive, eps_of, error_between, masked, size_of, spread, tolerance_of
+from fxdebug.comparison.tolerance import (
+    eps_of,
+    error_between,
+    is_distinctive,
+    is_masked,
+    population_std,
+    rms_of,
+    tolerance_of,
+)
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
@@ -21,9 +31,14 @@ from fxdebug.query import network
 # outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.
 GROWTH = 30.0
 DEEPEST = 8  # steps that are looked back for data
-FARTHEST = 24  # values that are looked back for how large errors are
-SHARP_EPS = 16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
-FEW, NARROW_FEW = 0.02, 0.1  # share of integers that may differ where the scores behind them do not agree exactly
+MOST_UPSTREAM = 24  # values that are looked back for how large errors are
+EXACT_INPUT_EPS = (
+    16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
+)
+INTEGER_SHARE, NARROW_INTEGER_SHARE = (
+    0.02,
+    0.1,
+)  # share of integers that may differ where the scores behind them do not agree exactly
 
 
 @dataclass(frozen=True)
@@ -67,11 +82,11 @@ class Judge:
         self._given_tolerance = tolerance
         kinds = [_dtypes(run) for run in (pairs.a, pairs.b)]
         self.same_dtypes = kinds[0] == kinds[1]
-        self.narrow = narrower(*kinds)  # what one run has in place of the other's dtype
+        self.narrow = narrower_dtype(*kinds)  # what one run has in place of the other's dtype
         widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
         self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")  # what inputs may be off by
         narrow = eps_of(*widest) > EPS["float32"]
-        self.few = NARROW_FEW if narrow else FEW
+        self.few = NARROW_INTEGER_SHARE if narrow else INTEGER_SHARE
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.judged: dict[int, StepResult] = {}
@@ -110,7 +125,7 @@ class Judge:
         return judged is not None and judged.adds and self.pairs.of_step(judged.step) is judged.partner
 
     def _weigh(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> StepResult:
-        sides = facing(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
+        sides = facing_inputs(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
         error_in, worst, weights, exact = 0.0, None, None, True
         for one, other in sides:
             error = self.between(one, other)
@@ -122,7 +137,7 @@ class Judge:
             elif error > error_in:
                 error_in, worst = error, (one, other)
             exact = exact and error == 0.0
-        if measures.basis != "tensors" and masked(a.stats) and masked(b.stats) and error_in < math.inf:
+        if measures.basis != "tensors" and is_masked(a.stats) and is_masked(b.stats) and error_in < math.inf:
             # of masked scores statistics tell the largest alone: they are no better than what they were made of
             measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
@@ -148,12 +163,12 @@ class Judge:
 
     def _others(self, a: Value, b: Value, error: float) -> bool:
         """Do two weights hold other numbers? In another dtype they are as far apart as one rounding drives them."""
-        if self._given_tolerance is not None or not half_step(a.dtype, b.dtype) or not distinctive(a):
+        if self._given_tolerance is not None or not half_step(a.dtype, b.dtype) or not is_distinctive(a):
             return error > self.meter.tolerance(a, b)
         kinds = a.dtype, b.dtype
-        if a.stats is not None and b.stats is not None and not copied(a.stats, b.stats, kinds):
+        if a.stats is not None and b.stats is not None and not may_be_copies(a.stats, b.stats, kinds):
             return True
-        return self.meter(a, b).basis == "tensors" and error > rounded(kinds)[0]
+        return self.meter(a, b).basis == "tensors" and error > rounding_limits(kinds)[0]
 
     def _before(self, step: Step, partner: Step, a: Value, b: Value) -> float | None:
         """The error of two weights as they were before the runs, where the steps write into them; else ``None``.
@@ -184,7 +199,7 @@ class Judge:
         usual = GROWTH * carried * self._enlarged(step, sides)
         if self.narrow is None or family(partner.name) != family(step.name):
             return usual
-        most = enlarged(step, sides, a)  # in a narrower dtype errors are large: one must know better
+        most = growth_limit(step, sides, a)  # in a narrower dtype errors are large: one must know better
         if most is None:
             return usual
         before = [self._gathered(other.value) for _, other in sides if not other.weight]
@@ -194,7 +209,7 @@ class Judge:
     def _gathered(self, value: Value) -> float:
         """The largest error seen on the way to a value: what one looks like in statistics may be small by chance."""
         pending, seen, found = [value], set[int](), 0.0
-        while pending and len(seen) < FARTHEST:
+        while pending and len(seen) < MOST_UPSTREAM:
             at = pending.pop(0)
             root = self.pairs.b.root(at)
             if root.number in seen:
@@ -225,7 +240,7 @@ class Judge:
         if step.name not in NORMS or not sides or sides[0][0].value.stats is None:
             return 1.0
         stats = sides[0][0].value.stats
-        return max(1.0, size_of(stats) / spread(stats)) if spread(stats) else 1.0
+        return max(1.0, rms_of(stats) / population_std(stats)) if population_std(stats) else 1.0
 
     def between(self, one: StepInput, other: StepInput) -> float:
         """The error of an input; 0.0 where the two cannot be compared (a mask of booleans and one of numbers)."""
@@ -238,17 +253,17 @@ class Judge:
         """On bit-equal inputs a visible cause needs no large effect: another constant, other weights."""
         if settings(step.constants) != settings(partner.constants):
             return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
-        return min(tolerance, SHARP_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
+        return min(tolerance, EXACT_INPUT_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 
     def _cancelled(self, sides: list[tuple[StepInput, StepInput]], a: Value) -> tuple[float, float]:
         """What a sum may be off by: sums of large numbers may be small, and the errors of large ones large there.
 
         The error that rounding the operands makes, and the one that their own errors make, relative to the sum.
         """
-        size = 0.0 if a.stats is None else size_of(a.stats)
+        size = 0.0 if a.stats is None else rms_of(a.stats)
         rounding = handed = 0.0
         for one, other in sides:
-            operand = 0.0 if one.value.stats is None else size_of(one.value.stats)
+            operand = 0.0 if one.value.stats is None else rms_of(one.value.stats)
             error = self.between(one, other)
             rounding += operand * max(EPS.get(one.value.dtype, 0.0), EPS.get(other.value.dtype, 0.0))
             handed += operand * error if math.isfinite(error) else 0.0
@@ -281,6 +296,6 @@ def _dtypes(run: StepList) -> frozenset[str]:
     return frozenset(weights | {value.dtype for value in run.trace.root.inputs})
 
 
-def draws(step: Step) -> bool:
+def draws_random(step: Step) -> bool:
     """Does it draw random numbers? Dropout does in training, where its result is not what it was given."""
     return step.name in RANDOM and bool(step.outputs)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from fxdebug.comparison.diagnosis.finding import Cause, blame
+from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.measures import STATISTICS, Measures
@@ -22,7 +22,7 @@ UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers a
 MOVED = 4  # times the error of what a view was made of: elements stand in other places
 
 
-class Returned:
+class OutputDiagnosis:
     """Looks at the outputs of the two roots."""
 
     def __init__(self, judge: Judge, between: RegionDiagnosis) -> None:
@@ -32,14 +32,14 @@ class Returned:
         one, other = self._pairs.a.trace, self._pairs.b.trace
         self._a, self._b = one.root.outputs, other.root.outputs
         is_one_model = one.model == other.model and _modules(one) == _modules(other)
-        self._is_one_model = is_one_model and _told(one) == _told(other)
+        self._is_one_model = is_one_model and _plain_inputs(one) == _plain_inputs(other)
 
     def blames(self) -> Iterator[Cause]:
         """What is wrong with what is returned: another value, another shape, one less, one more."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
         yield from self._not_returned()
-        for one, other in returned(self._a, self._b):
+        for one, other in facing_outputs(self._a, self._b):
             found = self._of(one, other)
             if found is not None:
                 yield replace(found, absorbable=False)
@@ -95,17 +95,19 @@ class Returned:
     def _blame(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Cause:
         """A finding about what the root returns, and about no operation."""
         judged = self._judged(one, other, measures)
-        found = blame(self._judge, kind, self._pairs.b.trace.root, None, because, judged, absorbable=False)
+        found = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, judged, absorbable=False)
         return replace(found, measures=measures, a=None, b=None)
 
     def numbers(self) -> Iterator[Cause]:
         """Numbers and texts that are returned beside tensors, and are others: the first of them."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
-        for slot, one, other in other_numbers(self._judge):
+        for slot, one, other in differing_numbers(self._judge):
             value = next(iter(self._pairs.b.steps[-1].results), None) or self._pairs.b.trace.values[0]
             because = f"{one!r} is returned in a, {other!r} in b" + (f" ({slot})" if slot else "")
-            yield self._blame("values", because, value, value, Measures(_apart(one, other), what="number"))
+            yield self._blame(
+                "values", because, value, value, Measures(_relative_difference(one, other), what="number")
+            )
             return
 
     def unexplained(self) -> Iterator[Cause]:
@@ -113,7 +115,7 @@ class Returned:
         a, b = self._a, self._b
         narrow = self._judge.narrow
         limit = UNEXPLAINED * (self._judge.clean if narrow is None else min(self._judge.clean, eps_of(narrow)))
-        sides = returned(a, b) if a is not None and b is not None else []
+        sides = facing_outputs(a, b) if a is not None and b is not None else []
         far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
@@ -122,11 +124,11 @@ class Returned:
         begun = [judged for judged in apart if judged.error_in < math.inf] if narrow is not None else []
         for first in (begun or apart)[:1]:
             because = "what it was given differs already, and nothing that could be paired says since when"
-            found = blame(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
+            found = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
             yield replace(found, sure=0.3)
 
 
-def other_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
+def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
     """Numbers and texts that both models return in one place, and that are others than rounding explains."""
     a, b = (run.trace.root.outputs for run in (judge.pairs.a, judge.pairs.b))
     if a is None or b is None:
@@ -134,11 +136,11 @@ def other_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]
     others = numbers(b.item)
     limit = UNEXPLAINED * judge.clean
     for slot, one in numbers(a.item).items():
-        if slot in others and _apart(one, others[slot]) > limit:
+        if slot in others and _relative_difference(one, others[slot]) > limit:
             yield slot, one, others[slot]
 
 
-def _apart(one: float | str, other: float | str) -> float:
+def _relative_difference(one: float | str, other: float | str) -> float:
     """How far apart two numbers are, of the larger one's size: infinitely, where they are no fractions."""
     if one == other or (one != one and other != other):
         return 0.0
@@ -152,14 +154,14 @@ def _modules(trace: TraceData) -> object:
     return trace.modules or {call.path for call in trace.calls}
 
 
-def _told(trace: TraceData) -> dict[str, float | str]:
+def _plain_inputs(trace: TraceData) -> dict[str, float | str]:
     """The numbers and texts that a model was given: ``use_cache=False`` asks it for less."""
     given = trace.root.inputs
     named = Group("mapping", "dict", tuple(given.kwargs.values()), tuple(given.kwargs))
     return numbers(Group("sequence", "tuple", (*given.args, named)))
 
 
-def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
+def facing_outputs(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
     """What two models return, place by place; in order where they call the places otherwise.
 
     One that returns a tuple may leave out what stands further back (a cache): the first of its size is meant.

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.pairing.align import in_order
+from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import visible
+from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
@@ -26,7 +26,7 @@ from fxdebug.operators.names import (
     settings,
 )
 
-DEEPEST = 400  # steps that a region may have: more than that explains nothing
+MOST_STEPS = 400  # steps that a region may have: more than that explains nothing
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Region:
         return tuple([step for step in self.steps if not step.transparent])
 
 
-def region(run: StepList, value: Value, paired: Callable[[Value], bool], *, through: bool = False) -> Region:
+def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, through: bool = False) -> Region:
     """Where a value comes from, back to what ``paired`` says has a partner. ``through``: even if it has one itself."""
     found: dict[int, Step] = {}
     frontier: dict[int, Value] = {}
     masks: dict[int, Value] = {}
     pending: list[tuple[Value, bool]] = [(value, through)]
-    while pending and len(found) < DEEPEST:
+    while pending and len(found) < MOST_STEPS:
         at, anyway = pending.pop()
         if not anyway and paired(at):
             frontier[at.number] = at
             continue
-        if found and (visible(at) is not None or at.dtype == "bool"):
+        if found and (visible_share(at) is not None or at.dtype == "bool"):
             masks[at.number] = at
             continue
         maker = run.made.get(at.number)
@@ -65,10 +65,10 @@ def region(run: StepList, value: Value, paired: Callable[[Value], bool], *, thro
         # a view of what is to be looked through is looked through as well
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
     steps = tuple([found[index] for index in sorted(found)])
-    return Region(steps, tuple(frontier.values()), tuple(masks.values()), _again(run, steps))
+    return Region(steps, tuple(frontier.values()), tuple(masks.values()), _repeated_steps(run, steps))
 
 
-def _again(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
+def _repeated_steps(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
     """The steps that do with the same values what one before them did."""
     seen: dict[object, int] = {}
     same: dict[int, int] = {}  # the result of a step that does something again → that of the first
@@ -85,20 +85,20 @@ def _again(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
     return frozenset(found)
 
 
-def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
+def elementary_steps(steps: Iterable[Step]) -> list[tuple[str, Step]]:
     """The names of what steps do, fused operations one by one; what takes parts and makes constants left out."""
-    doing = [step for step in steps if looks_up(step) or step.name not in PIECES | FACTORIES | REPEATING]
-    return [(name, step) for step in doing for name in _parts(step)]
+    doing = [step for step in steps if is_embedding_lookup(step) or step.name not in PIECES | FACTORIES | REPEATING]
+    return [(name, step) for step in doing for name in _elementary_names(step)]
 
 
-def looks_up(step: Step) -> bool:
+def is_embedding_lookup(step: Step) -> bool:
     """Does it take rows out of a table of weights? However it is written, that is what an embedding does."""
     tables = [given.value for given in step.weights if given.value.dtype in EPS]
     return step.name == "getitem" and bool(tables) and len(tables[0].shape) > 1
 
 
-def _parts(step: Step) -> tuple[str, ...]:
-    if looks_up(step):
+def _elementary_names(step: Step) -> tuple[str, ...]:
+    if is_embedding_lookup(step):
         return ("embedding",)
     if step.name != "scaled_dot_product_attention":
         return STEPS_OF.get(step.name, (step.name,))
@@ -107,7 +107,7 @@ def _parts(step: Step) -> tuple[str, ...]:
     return tuple([name for name in names if name != "mul" or "scale=1.0" not in step.constants])
 
 
-def fractions(step: Step) -> list[float]:
+def written_fractions(step: Step) -> list[float]:
     """The numbers written in a step that are no sizes, dimensions or counts."""
     found = []
     for text in settings(step.constants):
@@ -120,7 +120,7 @@ def fractions(step: Step) -> list[float]:
     return found
 
 
-def products(step: Step) -> list[tuple[Value, ...]]:
+def multiplied_pairs(step: Step) -> list[tuple[Value, ...]]:
     """The pairs of values that a step multiplies with each other, as matrices."""
     data = tuple([given.value for given in step.data])
     if step.name == "scaled_dot_product_attention" and len(data) >= 3:
@@ -130,7 +130,7 @@ def products(step: Step) -> list[tuple[Value, ...]]:
     return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
 
 
-def origin(run: StepList, value: Value) -> Value:
+def unrepeated(run: StepList, value: Value) -> Value:
     """What a value repeats: heads of keys are repeated for several queries here and shared there."""
     at = run.root(value)
     for _ in range(4):
@@ -141,7 +141,7 @@ def origin(run: StepList, value: Value) -> Value:
     return at
 
 
-def parts(run: StepList, step: Step) -> list[Value]:
+def pieces_of(run: StepList, step: Step) -> list[Value]:
     """What is taken out of a step's result piece by piece (a fused projection), the result itself included."""
     found = list(step.outputs)
     for value in step.outputs:
@@ -151,16 +151,16 @@ def parts(run: StepList, step: Step) -> list[Value]:
     return found
 
 
-def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
+def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
     """What the one region does that the other does not, and the other way round."""
-    one, other = (written_out([step for step in side.doing if step.index not in side.again]) for side in (a, b))
-    same = in_order(one, other, _alike, lambda pair: pair[0])
+    one, other = (elementary_steps([step for step in side.doing if step.index not in side.again]) for side in (a, b))
+    same = aligned_pairs(one, other, _similarity, lambda pair: pair[0])
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
     gone, new = [x for x in one if id(x) not in left], [y for y in other if id(y) not in right]
-    return _whole(_not_idle(gone, b)), _whole(_not_idle(new, a))
+    return _rejoin_fused(_without_idle(gone, b)), _rejoin_fused(_without_idle(new, a))
 
 
-def _not_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
+def _without_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
     """Parts of fused steps, without those that the other side has as steps that changed nothing (a tiny epsilon)."""
     idle = Counter(role(s.name) for s in other.steps if s.transparent and s.name not in TRANSPARENT)
     found = []
@@ -172,27 +172,27 @@ def _not_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, S
     return found
 
 
-def _alike(a: tuple[str, Step], b: tuple[str, Step]) -> float:
+def _similarity(a: tuple[str, Step], b: tuple[str, Step]) -> float:
     return 1.0 if a[0] == b[0] else 0.9 if role(a[0]) == role(b[0]) else 0.0
 
 
-def _whole(parts: list[tuple[str, Step]]) -> list[tuple[str, Step]]:
+def _rejoin_fused(parts: list[tuple[str, Step]]) -> list[tuple[str, Step]]:
     """A fused operation of which no part is left out, as one again."""
     counts = Counter(step.index for _, step in parts)
     found: dict[int, tuple[str, Step]] = {}
     for place, (name, step) in enumerate(parts):
-        if counts[step.index] == len(_parts(step)):
+        if counts[step.index] == len(_elementary_names(step)):
             found.setdefault(-1 - step.index, (step.op, step))
         else:
             found[place] = (name, step)
     return list(found.values())
 
 
-def chain(run: StepList, value: Value) -> list[Step]:
+def view_chain(run: StepList, value: Value) -> list[Step]:
     """The views and copies between a value and what it is a view of, in execution order."""
     steps: list[Step] = []
     at = value
-    while (maker := run.made.get(at.number)) is not None and maker.transparent and len(steps) < DEEPEST:
+    while (maker := run.made.get(at.number)) is not None and maker.transparent and len(steps) < MOST_STEPS:
         steps.append(maker)
         source = next((given for given in maker.inputs if given.value.numel == at.numel), None)
         if source is None or source.value.number == at.number:
@@ -201,7 +201,7 @@ def chain(run: StepList, value: Value) -> list[Step]:
     return steps[::-1]
 
 
-def place_of(pairs: Pairs, step: Step, a: Value, b: Value) -> tuple[Call, Call | None]:
+def handing_call(pairs: Pairs, step: Step, a: Value, b: Value) -> tuple[Call, Call | None]:
     """The call of b in whose body a step is handed ``b`` for ``a``, and the call in there that it is handed to.
 
     A value that a call passes on from its own arguments was chosen by whoever called it.
@@ -223,7 +223,7 @@ def _is_given(run: StepList, call: Call, value: Value) -> bool:
     return any(run.root(given).number == root for given in call.inputs)
 
 
-def common(calls: Iterable[Call]) -> Call | None:
+def common_call(calls: Iterable[Call]) -> Call | None:
     """The deepest call that all of these are in."""
     lines = []
     for call in calls:
@@ -241,7 +241,7 @@ def common(calls: Iterable[Call]) -> Call | None:
     return shared
 
 
-def computes(step: Step) -> bool:
+def computes_floats(step: Step) -> bool:
     """Does it work on floating numbers that it is given? Masks, positions and constants are made by others."""
     return any(v.dtype in EPS for v in step.outputs) and any(g.value.dtype in EPS for g in step.inputs)
 
@@ -252,22 +252,24 @@ def most_informative(steps: list[Step], gone: list[Step] | None = None) -> Step:
     Where a has a whole call or a whole recurrence in one step, no single one of many stands out: of the first call
     in b that has some of it, the last step.
     """
-    computing = [step for step in steps if computes(step)] or steps
-    if not all(small(step) for step in gone or ()):
-        around = common(step.call for step in computing)
+    computing = [step for step in steps if computes_floats(step)] or steps
+    if not all(is_single_operation(step) for step in gone or ()):
+        around = common_call(step.call for step in computing)
         if any(step.loose for step in gone or ()) and computing[0].call is not around:
-            computing = [s for s in computing if _below(s.call, around) is _below(computing[0].call, around)]
+            computing = [
+                s for s in computing if _child_around(s.call, around) is _child_around(computing[0].call, around)
+            ]
         return computing[-1]
     return next((step for step in computing if step.name in ACTIVATIONS), computing[-1])
 
 
-def _below(call: Call, top: Call | None) -> Call:
+def _child_around(call: Call, top: Call | None) -> Call:
     """The call right below another one that a call is in."""
     while call.parent is not None and call.parent is not top:
         call = call.parent
     return call
 
 
-def small(step: Step) -> bool:
+def is_single_operation(step: Step) -> bool:
     """Is it a step of its own, not a recurrence or a call whose inside nobody knows?"""
     return not step.loose and len(step.weights) <= 2

@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.diagnosis.element_order import accused, crossed
-from fxdebug.comparison.diagnosis.finding import Cause, blame, differ, listed, other_settings
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
+from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import (
     Region,
-    common,
-    computes,
-    fractions,
+    common_call,
+    computes_floats,
+    handing_call,
+    is_single_operation,
     most_informative,
-    origin,
-    place_of,
-    products,
-    region,
-    small,
-    unlike,
+    multiplied_pairs,
+    region_of,
+    unmatched_steps,
+    unrepeated,
+    written_fractions,
 )
 from fxdebug.comparison.diagnosis.sibling_calls import differs_from_siblings
-from fxdebug.comparison.diagnosis.weight_layouts import folds, free, hold_others, makers
+from fxdebug.comparison.diagnosis.weight_layouts import (
+    counterpart_makers,
+    hold_different_numbers,
+    is_unpaired,
+    norms_or_scales,
+)
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import visible
+from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
@@ -47,11 +52,11 @@ class RegionDiagnosis:
         ``through``: look behind the two values although they are a pair, because different operations made them.
         """
         pairs = self.judge.pairs
-        one = region(pairs.a, a, pairs.sure_of_a, through=through)
-        other = region(pairs.b, b, pairs.sure_of, through=through)
+        one = region_of(pairs.a, a, pairs.sure_of_a, through=through)
+        other = region_of(pairs.b, b, pairs.sure_of, through=through)
         for value in other.frontier:
             partner = pairs.of_value(value)
-            if partner is not None and differ(self.judge, partner, value):
+            if partner is not None and values_differ(self.judge, partner, value):
                 return None
         key = (tuple(step.index for step in one.steps), tuple(step.index for step in other.steps), b.number)
         if key in self.told:
@@ -69,9 +74,9 @@ class RegionDiagnosis:
     def among_peers(self, judged: StepResult) -> Cause | None:
         """What is done on the way to a step otherwise than in a call of the same class that is in order."""
         pairs = self.judge.pairs
-        other = region(pairs.b, judged.b, pairs.sure_of, through=True)
+        other = region_of(pairs.b, judged.b, pairs.sure_of, through=True)
         both = [(pairs.of_value(value), value) for value in other.frontier]
-        if any(partner is not None and differ(self.judge, partner, value) for partner, value in both):
+        if any(partner is not None and values_differ(self.judge, partner, value) for partner, value in both):
             return None
         return self._odd(judged, judged.a, judged.b, other, None, self._healthy)
 
@@ -84,15 +89,15 @@ class RegionDiagnosis:
         for step in other.doing:
             if any(_odd(value) for value in step.outputs) and not any(_odd(given.value) for given in step.inputs):
                 because = "NaN or infinity comes of finite numbers"
-                return blame(self.judge, "nonfinite", step.call, step.op, because, judged, a=a, b=b, step=step)
+                return make_cause(self.judge, "nonfinite", step.call, step.op, because, judged, a=a, b=b, step=step)
         return None
 
     def _masks(self, judged: StepResult, one: Region, other: Region) -> Cause | None:
         """Masks are written in many ways; what counts is how much they let through."""
         if any(step.loose for step in (*one.steps, *other.steps)):
             return None  # what the code makes of them on the way was not recorded
-        left = [share for value in one.masks if (share := visible(value)) is not None]
-        right = [(share, value) for value in other.masks if (share := visible(value)) is not None]
+        left = [share for value in one.masks if (share := visible_share(value)) is not None]
+        right = [(share, value) for value in other.masks if (share := visible_share(value)) is not None]
         if len(left) != 1 or len(right) != 1:
             return None
         share, value = right[0]
@@ -102,33 +107,39 @@ class RegionDiagnosis:
         if maker is None:
             return None
         because = f"the mask lets {left[0]:.0%} through in a, {share:.0%} in b"
-        return blame(self.judge, "values", maker.call, maker.op, because, judged, step=maker, a=one.masks[0], b=value)
+        return make_cause(
+            self.judge, "values", maker.call, maker.op, because, judged, step=maker, a=one.masks[0], b=value
+        )
 
     def _weights(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
         """Weights of another layout (fused, apart) hold the same numbers altogether, or they are to blame."""
         pairs = self.judge.pairs
-        left = {g.value.number: g.value for s in one.steps for g in s.weights if free(g.value, pairs.values_of_a)}
-        right = {g.value.number: g.value for s in other.steps for g in s.weights if free(g.value, pairs.values)}
+        left = {
+            g.value.number: g.value for s in one.steps for g in s.weights if is_unpaired(g.value, pairs.values_of_a)
+        }
+        right = {g.value.number: g.value for s in other.steps for g in s.weights if is_unpaired(g.value, pairs.values)}
         # parts of one that is whole on the other side may be paired already
         for step in other.steps:
-            for maker in makers(pairs.b, step, pairs.of_value, pairs.a):
-                left |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values_of_a)}
+            for maker in counterpart_makers(pairs.b, step, pairs.of_value, pairs.a):
+                left |= {g.value.number: g.value for g in maker.weights if is_unpaired(g.value, pairs.values_of_a)}
         for step in one.steps:
-            for maker in makers(pairs.a, step, pairs.back, pairs.b):
-                right |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values)}
-        if not left or not right or folds(one) != folds(other):
+            for maker in counterpart_makers(pairs.a, step, pairs.back, pairs.b):
+                right |= {g.value.number: g.value for g in maker.weights if is_unpaired(g.value, pairs.values)}
+        if not left or not right or norms_or_scales(one) != norms_or_scales(other):
             return None
-        if not hold_others(left.values(), right.values(), self.judge.meter):
+        if not hold_different_numbers(left.values(), right.values(), self.judge.meter):
             return None
         step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
         names = listed(value.name for value in right.values())
         because = f"{names} holds other numbers than {listed(value.name for value in left.values())}"
-        return blame(self.judge, "weights", step.call, step.op, because, judged, step=step, a=a, b=b, absorbable=False)
+        return make_cause(
+            self.judge, "weights", step.call, step.op, because, judged, step=step, a=a, b=b, absorbable=False
+        )
 
     # What a region does --------------------------------------------------------------------------
 
     def _steps(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
-        gone, new = unlike(one, other)
+        gone, new = unmatched_steps(one, other)
         if any(step.weights and step.name.startswith(("conv", "linear")) for step in other.doing):
             gone = [(name, step) for name, step in gone if not self._elsewhere_too(step)]
         crossed = self._crossed(judged, a, b, one, other)
@@ -143,13 +154,15 @@ class RegionDiagnosis:
             return self._extra(judged, a, b, new, one, other)
         if not new:
             return self._another_constant(judged, a, b, one, other)
-        whole = not all(small(step) for _, step in gone)
+        whole = not all(is_single_operation(step) for _, step in gone)
         odd = self._odd(judged, a, b, other, gone[0][1], None if whole else self._healthy)
         if odd is not None:
             return odd
         step = most_informative([step for _, step in new], [step for _, step in gone])
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
-        return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
+        return make_cause(
+            self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step
+        )
 
     def _elsewhere_too(self, step: Step) -> bool:
         """Is a norm of a part of a product in b, as is right where another one of its kind is?"""
@@ -163,7 +176,7 @@ class RegionDiagnosis:
                 one.name == step.name
                 and other.weights
                 and other.name.startswith(("conv", "linear"))
-                and not differ(self.judge, one.outputs[0], other.outputs[0])
+                and not values_differ(self.judge, one.outputs[0], other.outputs[0])
                 for one, other in both
             )
         return self._folds
@@ -172,24 +185,26 @@ class RegionDiagnosis:
         """A product of the right two values in the wrong order, or of one right value and another one's."""
         pairs = self.judge.pairs
         wanted = [
-            [origin(pairs.a, value).number for value in factors] for step in one.doing for factors in products(step)
+            [unrepeated(pairs.a, value).number for value in factors]
+            for step in one.doing
+            for factors in multiplied_pairs(step)
         ]
         for step in other.doing:
-            for factors in products(step):
-                partners = [pairs.of_value(origin(pairs.b, value)) for value in factors]
+            for factors in multiplied_pairs(step):
+                partners = [pairs.of_value(unrepeated(pairs.b, value)) for value in factors]
                 numbers = [value.number for value in partners if value is not None]
                 if len(numbers) != 2 or not wanted or any(numbers == order for order in wanted):
                     continue
-                known = {origin(pairs.a, given.value).number for maker in one.doing for given in maker.data}
+                known = {unrepeated(pairs.a, given.value).number for maker in one.doing for given in maker.data}
                 if set(numbers) <= known:
                     because = f"{step.op} is given {_names(pairs, factors)} in an order or a pair that a does not have"
-                    return blame(self.judge, "wiring", step.call, step.op, because, judged, a=a, b=b, step=step)
+                    return make_cause(self.judge, "wiring", step.call, step.op, because, judged, a=a, b=b, step=step)
         return None
 
     def _missing(self, judged: StepResult, a: Value, b: Value, gone: list[tuple[str, Step]], other: Region) -> Cause:
-        name, step = next((pair for pair in gone if computes(pair[1])), gone[0])
-        place = place_of(self.judge.pairs, judged.step, a, b)[0]
-        inside = common([s.call for s in other.doing if computes(s)]) or place
+        name, step = next((pair for pair in gone if computes_floats(pair[1])), gone[0])
+        place = handing_call(self.judge.pairs, judged.step, a, b)[0]
+        inside = common_call([s.call for s in other.doing if computes_floats(s)]) or place
         home, lost = self._home(step, inside)
         known = self.judge.pairs.calls.get(home.index)
         if lost is None and (known is None or known.how not in ("path", "mapping") or known.a != step.call.index):
@@ -200,12 +215,12 @@ class RegionDiagnosis:
         what = lost.path if lost is not None else listed(name for name, _ in gone)
         because = f"{what} of a ({_line(step)}) has no counterpart in b"
         op = lost.type if lost is not None else step.op if step.name in STEPS_OF else name
-        return blame(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
+        return make_cause(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
 
     def _healthy(self, call: Call) -> bool:
         """Does a call of b return what it returns in a?"""
         known = [(self.judge.pairs.of_value(value), value) for value in call.outputs or ()]
-        return any(a is not None and a.dtype in EPS and not differ(self.judge, a, b) for a, b in known)
+        return any(a is not None and a.dtype in EPS and not values_differ(self.judge, a, b) for a, b in known)
 
     def _odd(
         self,
@@ -221,7 +236,7 @@ class RegionDiagnosis:
         if odd is None:
             return None
         call, step = odd.step.call, odd.step
-        return blame(self.judge, odd.kind, call, odd.op, odd.because, judged, a=a, b=b, partner=partner, step=step)
+        return make_cause(self.judge, odd.kind, call, odd.op, odd.because, judged, a=a, b=b, partner=partner, step=step)
 
     def _extra(
         self, judged: StepResult, a: Value, b: Value, new: list[tuple[str, Step]], one: Region, other: Region
@@ -235,17 +250,17 @@ class RegionDiagnosis:
         home, own = self._lifted(step)
         because = f"{own.path if own else listed(name for name, _ in new)} has no counterpart in a"
         op = own.type if own else step.op
-        return blame(self.judge, "extra", home, op, because, judged, a=a, b=b, partner=_last(one), step=step)
+        return make_cause(self.judge, "extra", home, op, because, judged, a=a, b=b, partner=_last(one), step=step)
 
     def _another_constant(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause:
-        turned = crossed(self.judge, judged)
+        turned = inputs_swapped(self.judge, judged)
         if turned is not None:
-            return accused(self.judge, judged, turned)
+            return order_cause(self.judge, judged, turned)
         for left, right in zip(one.doing, other.doing):
-            ours, theirs = other_settings(left, right)
+            ours, theirs = differing_settings(left, right)
             if left.name == right.name and (ours or theirs):
                 because = f"{listed(ours) or 'nothing'} in a, {listed(theirs) or 'nothing'} in b"
-                return blame(
+                return make_cause(
                     self.judge, "constant", right.call, right.op, because, judged, a=a, b=b, partner=left, step=right
                 )
         found = self._other_source(judged, a, b, one, other) or self._other_numbers(judged, a, b, one, other)
@@ -254,7 +269,9 @@ class RegionDiagnosis:
             return found
         last = _last(other) or judged.step
         because = "the same operations give other values"
-        return blame(self.judge, "values", last.call, last.op, because, judged, a=a, b=b, partner=_last(one), step=last)
+        return make_cause(
+            self.judge, "values", last.call, last.op, because, judged, a=a, b=b, partner=_last(one), step=last
+        )
 
     def _other_source(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
         """The same is done, with a value that belongs to something else in a."""
@@ -268,7 +285,7 @@ class RegionDiagnosis:
 
     def _other_numbers(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
         """A number that is written in b alone, where a has another one: an epsilon that is written out here."""
-        ours, theirs = ([(x, s) for s in side.doing for x in fractions(s)] for side in (one, other))
+        ours, theirs = ([(x, s) for s in side.doing for x in written_fractions(s)] for side in (one, other))
         known = [x for x, _ in ours]
         new = [(x, step) for x, step in theirs if not _among(x, known)]
         gone = [x for x in known if not _among(x, [y for y, _ in theirs])]
@@ -276,7 +293,7 @@ class RegionDiagnosis:
             return None
         number, step = new[0]
         because = f"{listed(gone)} in a, {number} in b"
-        return blame(self.judge, "constant", step.call, step.op, because, judged, a=a, b=b, step=step)
+        return make_cause(self.judge, "constant", step.call, step.op, because, judged, a=a, b=b, step=step)
 
     def _repeated(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
         """Heads that are repeated in turn, where a has the copies of each beside one another."""
@@ -285,7 +302,7 @@ class RegionDiagnosis:
             return None
         step = (turns[1] or [s for s in other.steps if s.name in REPEATING] or [_last(other) or judged.step])[0]
         because = f"copies stand {'in turn' if turns[1] else 'beside one another'}, in a they do not"
-        return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, step=step)
+        return make_cause(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, step=step)
 
     def _rewired(self, judged: StepResult, a: Value, b: Value) -> Cause | None:
         """Nothing is between, so another value is handed on, or the right one was written to."""
@@ -296,16 +313,16 @@ class RegionDiagnosis:
         wrote = maker is not None and maker.node.id in network.network_of(pairs.b.trace).writers
         if maker is not None and wrote and right is not None and _shares(right, b) and b.number > right.number:
             because = f"{maker.op} wrote into what {judged.step.op} still needed"
-            return blame(self.judge, "overwritten", maker.call, maker.op, because, judged, a=a, b=b, step=maker)
+            return make_cause(self.judge, "overwritten", maker.call, maker.op, because, judged, a=a, b=b, step=maker)
         given = pairs.of_value(b)
-        if given is not None and differ(self.judge, given, b):
+        if given is not None and values_differ(self.judge, given, b):
             return None
-        call, inner = place_of(pairs, judged.step, a, b)
+        call, inner = handing_call(pairs, judged.step, a, b)
         where_a = _made_in(pairs.a.made.get(pairs.a.root(a).number), a)
         where_b = _made_in(pairs.b.made.get(pairs.b.root(b).number), b)
         because = f"it is given the result of {where_a} in a, of {where_b} in b"
         op = judged.step.op if inner is None else inner.type
-        return blame(self.judge, "wiring", call, op, because, judged, a=a, b=b)
+        return make_cause(self.judge, "wiring", call, op, because, judged, a=a, b=b)
 
     def _around(self, step: Step, home: Call) -> Call | None:
         """The deepest call within ``home`` in which everything is at hand that a step of a is given."""

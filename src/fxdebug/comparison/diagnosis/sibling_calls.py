@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fxdebug.comparison.diagnosis.finding import listed, other_settings
-from fxdebug.comparison.pairing.align import in_order
+from fxdebug.comparison.diagnosis.cause import differing_settings, listed
+from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 
-MOST = 4  # differences beyond which two calls are no peers
+MOST_DIFFERENCES = 4  # differences beyond which two calls are no peers
 
 
 class UnlikeSiblings(NamedTuple):
@@ -37,26 +37,26 @@ def differs_from_siblings(
         while call is not None and call.parent is not None and call.index not in seen:
             seen.add(call.index)
             for peer in run.trace.calls:
-                if _peers(peer, call) and (fits is None or fits(peer)):
-                    found = _unlike(run, peer, call)
+                if _are_siblings(peer, call) and (fits is None or fits(peer)):
+                    found = _first_difference(run, peer, call)
                     if found is not None and found.step.index in within:
                         return found
             call = call.parent
     return None
 
 
-def _peers(a: Call, b: Call) -> bool:
+def _are_siblings(a: Call, b: Call) -> bool:
     return a is not b and a.type == b.type and len(a.children) == len(b.children)
 
 
-def _unlike(run: StepList, peer: Call, call: Call) -> UnlikeSiblings | None:
+def _first_difference(run: StepList, peer: Call, call: Call) -> UnlikeSiblings | None:
     """The first difference between what two calls do themselves."""
     one, other = ([s for s in run.inside.get(c.index, ()) if not s.transparent] for c in (peer, call))
-    same = in_order(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
+    same = aligned_pairs(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
     left, right = {x.index for x, _ in same}, {y.index for _, y in same}
     gone_steps, new_steps = [x for x in one if x.index not in left], [y for y in other if y.index not in right]
-    otherwise = [(y, *settings) for x, y in same if all(settings := other_settings(x, y))]
-    if not same or not 0 < len(gone_steps) + len(new_steps) + len(otherwise) <= MOST:
+    otherwise = [(y, *settings) for x, y in same if all(settings := differing_settings(x, y))]
+    if not same or not 0 < len(gone_steps) + len(new_steps) + len(otherwise) <= MOST_DIFFERENCES:
         return None
     if otherwise:
         step, gone, new = otherwise[0]

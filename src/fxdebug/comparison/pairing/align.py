@@ -9,10 +9,10 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-LARGEST = 1_000_000  # pairs that are weighed one by one; beyond, equal runs of names decide
+MOST_WEIGHED = 1_000_000  # pairs that are weighed one by one; beyond, equal runs of names decide
 
 
-def in_order(
+def aligned_pairs(
     a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float], key: Callable[[A | B], Hashable]
 ) -> list[tuple[A, B]]:
     """Pairs of the two sequences, in order, with the highest sum of scores; a score of 0 or less pairs nothing.
@@ -22,12 +22,12 @@ def in_order(
     >>> in_order("xabc", "abdc", lambda x, y: float(x == y), lambda x: x)
     [('a', 'a'), ('b', 'b'), ('c', 'c')]
     """
-    if len(a) * len(b) > LARGEST:
-        return _by_runs(a, b, key)
-    return _best(a, b, score)
+    if len(a) * len(b) > MOST_WEIGHED:
+        return _aligned_runs(a, b, key)
+    return _best_alignment(a, b, score)
 
 
-def _best(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> list[tuple[A, B]]:
+def _best_alignment(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> list[tuple[A, B]]:
     rows, columns = len(a), len(b)
     if not rows or not columns:
         return []
@@ -49,7 +49,7 @@ def _best(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> lis
     return found
 
 
-def _by_runs(a: Sequence[A], b: Sequence[B], key: Callable[[A | B], Hashable]) -> list[tuple[A, B]]:
+def _aligned_runs(a: Sequence[A], b: Sequence[B], key: Callable[[A | B], Hashable]) -> list[tuple[A, B]]:
     one, other = [key(item) for item in a], [key(item) for item in b]
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return [(a[i + k], b[j + k]) for i, j, size in blocks for k in range(size)]

@@ -11,10 +11,12 @@ from typing import Any
 
 from fxdebug.errors import LoadError, UsageError, nearest, needs
 
-Mapped = Mapping[str, str]
+NameMapping = Mapping[str, str]
 
 
-def renaming(mapping: Mapped | str | os.PathLike[str] | None, paths: Iterable[str], others: Iterable[str]) -> Mapped:
+def renamed_paths(
+    mapping: NameMapping | str | os.PathLike[str] | None, paths: Iterable[str], others: Iterable[str]
+) -> NameMapping:
     """For each path of a that the user maps, its path in b.
 
     ``mapping`` has globs of a on the left; each ``*`` stands for what the ``*`` on the right becomes, and may span
@@ -26,7 +28,7 @@ def renaming(mapping: Mapped | str | os.PathLike[str] | None, paths: Iterable[st
     """
     known = list(dict.fromkeys(paths))
     found: dict[str, str] = {}
-    rules = read(mapping)[0] if isinstance(mapping, (str, os.PathLike)) else dict(mapping or {})
+    rules = read_mapping(mapping)[0] if isinstance(mapping, (str, os.PathLike)) else dict(mapping or {})
     targets = list(dict.fromkeys(others))
     for left, right in rules.items():
         pattern = re.compile("(.*)".join(map(re.escape, left.split("*"))))
@@ -38,17 +40,17 @@ def renaming(mapping: Mapped | str | os.PathLike[str] | None, paths: Iterable[st
         if not any(fnmatch.fnmatchcase(path, right) for path in targets):
             raise UsageError(f"mapping {left!r} → {right!r}: no module of b has such a path.{nearest(right, targets)}")
         for path, match in fitting:
-            found.setdefault(path, _filled(right, match.groups()))
+            found.setdefault(path, _fill_wildcards(right, match.groups()))
     return found
 
 
-def _filled(pattern: str, parts: Sequence[str]) -> str:
+def _fill_wildcards(pattern: str, parts: Sequence[str]) -> str:
     """A pattern with its wildcards replaced, one after the other."""
     pieces = pattern.split("*")
     return pieces[0] + "".join(part + piece for part, piece in zip(parts, pieces[1:]))
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def read_mapping(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The mapping and the ignore rules in a YAML (or JSON) file.
 
     Raises ``LoadError`` for a file that is neither, ``MissingExtra`` where no YAML reader is installed.
@@ -58,7 +60,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]
         text = place.read_text()
     except OSError as error:
         raise LoadError(f"cannot read the mapping {place}: {error.strerror or error}") from error
-    held = _parsed(text, place)
+    held = _parse_file(text, place)
     if not isinstance(held, dict):
         raise LoadError(f"{place} holds no table: write lines such as 'encoder.layer.*: layers.*'")
     ignore = held.get("ignore", ()) if "mapping" in held or "ignore" in held else ()
@@ -70,7 +72,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]
     return rules, tuple(ignore)
 
 
-def _parsed(text: str, place: Path) -> Any:
+def _parse_file(text: str, place: Path) -> Any:
     if place.suffix == ".json":
         import json
 
@@ -88,6 +90,6 @@ def _parsed(text: str, place: Path) -> Any:
         raise LoadError(f"{place} is no YAML: {error}") from error
 
 
-def ignored(path: str, globs: Iterable[str]) -> bool:
+def is_ignored(path: str, globs: Iterable[str]) -> bool:
     """Is a path covered by one of the ignore rules?"""
     return any(fnmatch.fnmatchcase(path, glob) for glob in globs)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fxdebug.comparison.result import How
-from fxdebug.comparison.steps import Step, StepList, kindred
+from fxdebug.comparison.result import MatchedBy
+from fxdebug.comparison.steps import Step, StepList, interchangeable
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 
@@ -18,7 +18,7 @@ class Pair(NamedTuple):
     """The other side of a pair, and how it was found: ``path mapping weights values dataflow order``."""
 
     a: int  # a value's number, a step's index or a call's index
-    how: How
+    how: MatchedBy
     sure: float
 
 
@@ -34,7 +34,7 @@ class Pairs:
         self.steps_of_a: dict[int, int] = {}
         self.calls_of_a: dict[int, int] = {}
 
-    def value(self, a: Value, b: Value, how: How, sure: float) -> bool:
+    def value(self, a: Value, b: Value, how: MatchedBy, sure: float) -> bool:
         """Pair two values; ``False`` where one of them has another partner already."""
         one, other = self.a.root(a).number, self.b.root(b).number
         if other in self.values or one in self.values_of_a:
@@ -43,7 +43,7 @@ class Pairs:
         self.values_of_a[one] = other
         return True
 
-    def step(self, a: Step, b: Step, how: How, sure: float) -> bool:
+    def step(self, a: Step, b: Step, how: MatchedBy, sure: float) -> bool:
         """Pair two steps and what they made."""
         if b.index in self.steps or a.index in self.steps_of_a:
             return False
@@ -60,16 +60,21 @@ class Pairs:
         """Are their results each other's, or nobody's?"""
         return all(self.free(x, y) or self.are(x, y) for x, y in zip(a.outputs, b.outputs))
 
-    def join(self, a: Value, b: Value, how: How, sure: float) -> bool:
+    def join(self, a: Value, b: Value, how: MatchedBy, sure: float) -> bool:
         """Pair two values, and the steps that made them where those do the same."""
         one, other = self.a.made.get(self.a.root(a).number), self.b.made.get(self.b.root(b).number)
         if not self.value(a, b, how, sure):
             return False
-        if one is not None and other is not None and kindred(one, other) and len(one.outputs) == len(other.outputs):
+        if (
+            one is not None
+            and other is not None
+            and interchangeable(one, other)
+            and len(one.outputs) == len(other.outputs)
+        ):
             self.step(one, other, how, sure)
         return True
 
-    def call(self, a: Call, b: Call, how: How, sure: float) -> None:
+    def call(self, a: Call, b: Call, how: MatchedBy, sure: float) -> None:
         """Pair two calls."""
         if b.index not in self.calls and a.index not in self.calls_of_a:
             self.calls[b.index] = Pair(a.index, how, sure)

@@ -20,34 +20,34 @@ def replacements(trace: TraceData) -> Iterator[tuple[Value, Value]]:
                 continue
             old = dict(before.named())
             for slot, value in after.named():
-                if slot in old and is_other(old[slot], value) and old[slot].numel == value.numel:
+                if slot in old and is_another_tensor(old[slot], value) and old[slot].numel == value.numel:
                     yield old[slot], value
 
 
-def is_other(old: Value, new: Value) -> bool:
+def is_another_tensor(old: Value, new: Value) -> bool:
     """Is it another tensor, and not the same one after it was written to?"""
     return old.number != new.number and (old.storage is None or old.storage != new.storage)
 
 
-def rejoin(run: StepList) -> None:
+def rejoin_patched(run: StepList) -> None:
     """Let values that came from nowhere be another sight of what they replaced."""
     pairs = list(replacements(run.trace))
     if run.trace.settings.get("isolated"):  # all came from another run; what returns one of them did not make it
         for _, new in pairs:
-            _unmake(run, new)
-    links = {new.number: old.number for old, new in pairs if _from_nowhere(run, new)}
+            _forget_maker(run, new)
+    links = {new.number: old.number for old, new in pairs if _has_no_maker(run, new)}
     if not links:
         return
     run.same.update(links)
     for number in list(run.same):
-        run.same[number] = _end(run.same, number)
+        run.same[number] = _last_root(run.same, number)
     users: dict[int, list[Step]] = {}
     for number, steps in run.users.items():
         users.setdefault(run.same.get(number, number), []).extend(steps)
     run.users = {number: sorted(set(steps), key=lambda step: step.index) for number, steps in users.items()}
 
 
-def _unmake(run: StepList, value: Value) -> None:
+def _forget_maker(run: StepList, value: Value) -> None:
     step = run.made.pop(value.number, None)
     if step is not None:
         step.outputs = tuple([made for made in step.outputs if made.number != value.number])
@@ -55,11 +55,11 @@ def _unmake(run: StepList, value: Value) -> None:
         step.transparent = step.transparent and bool(step.outputs)
 
 
-def _from_nowhere(run: StepList, value: Value) -> bool:
+def _has_no_maker(run: StepList, value: Value) -> bool:
     return value.number not in run.made and value.name is None
 
 
-def _end(same: dict[int, int], number: int) -> int:
+def _last_root(same: dict[int, int], number: int) -> int:
     seen = {number}
     while number in same and same[number] not in seen:
         number = same[number]

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.result import How
+from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 
-ALIKE = 4  # times as much may be in one as in the other, where all of the smaller one is
-LEAST = 0.5  # of the operations in both that must be pairs, or they return the same value
+MOST_LARGER = 4  # times as much may be in one as in the other, where all of the smaller one is
+LEAST_OVERLAP = 0.5  # of the operations in both that must be pairs, or they return the same value
 
 
-def pair_calls(pairs: Pairs) -> None:
+def pair_renamed_calls(pairs: Pairs) -> None:
     """Pair calls by the operations in them that are pairs, by what they return, and by name; the surest first."""
-    shared, held_a, held_b = _shared(pairs), _held(pairs.a), _held(pairs.b)
+    shared, held_a, held_b = _shared_steps(pairs), _steps_per_call(pairs.a), _steps_per_call(pairs.b)
     weighed: list[tuple[float, int, int]] = []
     for one, other in {*shared, *_same_results(pairs)}:
         if one in pairs.calls_of_a or other in pairs.calls:
@@ -26,18 +26,18 @@ def pair_calls(pairs: Pairs) -> None:
         both = shared[(one, other)]
         least, most = sorted((held_a[one], held_b[other]))
         overlap = 2 * both / max(least + most, 1)
-        if least * ALIKE >= most:  # a small one that is within a large one says little about that
+        if least * MOST_LARGER >= most:  # a small one that is within a large one says little about that
             overlap = max(overlap, 0.8 * both / max(least, 1))
         same = _returns_the_same(pairs, a, b)
-        if overlap >= LEAST or same:
-            weighed.append((overlap + 0.5 * same + _likeness(a, b), one, other))
+        if overlap >= LEAST_OVERLAP or same:
+            weighed.append((overlap + 0.5 * same + _name_similarity(a, b), one, other))
     for score, one, other in sorted(weighed, key=lambda found: (-found[0], found[2])):
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
-        if _nested(pairs, a, b):
-            pairs.call(a, b, _how(pairs, b), round(min(0.95, score / 2), 2))
+        if _fits_nesting(pairs, a, b):
+            pairs.call(a, b, _matched_by(pairs, b), round(min(0.95, score / 2), 2))
 
 
-def _lines(run: StepList) -> Iterator[tuple[Step, Call]]:
+def _steps_with_ancestors(run: StepList) -> Iterator[tuple[Step, Call]]:
     """Each step with each of the calls that it is in."""
     for step in run.steps:
         call: Call | None = step.call
@@ -46,17 +46,17 @@ def _lines(run: StepList) -> Iterator[tuple[Step, Call]]:
             call = call.parent
 
 
-def _held(run: StepList) -> Counter[int]:
-    return Counter(call.index for _, call in _lines(run))
+def _steps_per_call(run: StepList) -> Counter[int]:
+    return Counter(call.index for _, call in _steps_with_ancestors(run))
 
 
-def _shared(pairs: Pairs) -> Counter[tuple[int, int]]:
+def _shared_steps(pairs: Pairs) -> Counter[tuple[int, int]]:
     """How many pairs of steps each pair of calls has in common."""
     above: dict[int, list[int]] = {}
-    for step, call in _lines(pairs.a):
+    for step, call in _steps_with_ancestors(pairs.a):
         above.setdefault(step.index, []).append(call.index)
     found: Counter[tuple[int, int]] = Counter()
-    for step, call in _lines(pairs.b):
+    for step, call in _steps_with_ancestors(pairs.b):
         partner = None if call.index in pairs.calls else _counterpart(pairs, step)
         for other in () if partner is None else above.get(partner.index, ()):
             found[(other, call.index)] += 1
@@ -91,13 +91,13 @@ def _returns_the_same(pairs: Pairs, a: Call, b: Call) -> bool:
     return one is not None and other is not None and pairs.are(one, other)
 
 
-def _likeness(a: Call, b: Call) -> float:
+def _name_similarity(a: Call, b: Call) -> float:
     """Names and classes, at most 0.5; two leaves are more alike than a leaf and a box."""
     names = SequenceMatcher(None, a.path.rpartition(".")[2].lower(), b.path.rpartition(".")[2].lower()).ratio()
     return 0.2 * (a.type == b.type) + 0.2 * names + 0.1 * (bool(a.children) == bool(b.children))
 
 
-def _nested(pairs: Pairs, a: Call, b: Call) -> bool:
+def _fits_nesting(pairs: Pairs, a: Call, b: Call) -> bool:
     """Do the calls around them agree with the pair: is nothing inside on one side and outside on the other?"""
     if a.index in pairs.calls_of_a or b.index in pairs.calls:
         return False
@@ -113,7 +113,7 @@ def _nested(pairs: Pairs, a: Call, b: Call) -> bool:
     return True
 
 
-def _how(pairs: Pairs, b: Call) -> How:
+def _matched_by(pairs: Pairs, b: Call) -> MatchedBy:
     value = next(iter(b.outputs or ()), None)
     found = None if value is None else pairs.values.get(pairs.b.root(value).number)
     return "dataflow" if found is None else found.how

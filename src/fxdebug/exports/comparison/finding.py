@@ -20,21 +20,21 @@ _MOST = 6  # digits at which two numbers that differ are shown as different: the
 _MOST_OF_FLOAT64 = 12
 
 
-def detail(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
+def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
     """The facts about a finding, one line each, and the table of both sides."""
     because = row.because or ("" if row.kind is None else KINDS[row.kind])
     yield _fact(str(row.kind), printable(because), "bold red")
     yield from _places(comparison, row, width)
     if row.kind == "raised":
         return
-    yield _fact("error", _judged(row))
+    yield _fact("error", _error_text(row))
     if row.kind != "input":
-        yield _fact("matched", _matched(row))
+        yield _fact("matched", _match_text(row))
     sides = _table(row, width)
     if sides is not None:
         yield ""
         yield sides
-    yield from _measured(row.measures)
+    yield from _element_measures(row.measures)
 
 
 def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
@@ -57,7 +57,7 @@ def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[Render
     else:
         yield _fact("in", printable(row.path) or "the model itself")
     if row.source:
-        yield _fact("line", _with_text(row.source, width))
+        yield _fact("line", _line_with_text(row.source, width))
     if row.a is not None and row.b is not None and row.a.path != row.path:
         place = f"{row.a.path or row.a.type}/{row.a.op}" if row.a.op else row.a.path or row.a.type
         source = f"  {short(row.a.source)}" if row.a.source else ""
@@ -73,7 +73,7 @@ def short(source: str) -> str:
     return printable(source.replace("\\", "/").rpartition("/")[2])
 
 
-def _with_text(source: str, width: int) -> Text:
+def _line_with_text(source: str, width: int) -> Text:
     """The line's place, and what stands there where the file can be read."""
     file, _, line = source.rpartition(":")
     linecache.checkcache(file)  # it may have been edited since it was read
@@ -98,7 +98,7 @@ def error_of(row: Row) -> str:
     return "∞" if row.error == math.inf else number(row.error)
 
 
-def _judged(row: Row) -> str:
+def _error_text(row: Row) -> str:
     """The error against what rounding explains, and what went in."""
     if row.measures.what in ("shape", "dtype") and row.error == math.inf:
         return f"cannot be measured: the {row.measures.what}s differ"
@@ -110,14 +110,14 @@ def _judged(row: Row) -> str:
     return ", ".join(parts)
 
 
-_HOW = {
+_MATCHED_BY = {
     "path": "by its path", "mapping": "as the mapping says", "weights": "by equal weights", "values": "by equal values",
     "dataflow": "by the flow of data", "order": "by order", "": "by the flow of data",
 }  # fmt: skip
 
 
-def _matched(row: Row) -> str:
-    known = _HOW.get(row.how, row.how)
+def _match_text(row: Row) -> str:
+    known = _MATCHED_BY.get(row.how, row.how)
     return known if row.sure >= 1.0 else f"{known}, {row.sure:.0%} sure"
 
 
@@ -146,14 +146,14 @@ def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
     stats = [value.stats for value in values]
     most = _MOST_OF_FLOAT64 if {value.dtype for value in values} <= {"float64", "complex128"} else _MOST
     for name in ("mean", "std", "min", "max"):
-        cells = told_apart([None if s is None else getattr(s, name) for s in stats], most)
+        cells = distinguishable([None if s is None else getattr(s, name) for s in stats], most)
         if any(cells):
             found.append((name, cells))
     odd = ["" if s is None else not_finite(s) for s in stats]
     return [*found, ("not finite", odd)] if any(odd) else found
 
 
-def told_apart(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
+def distinguishable(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
     """Numbers as text, with the digits it takes to see that they differ, and no more; few if ``most`` do not show it.
 
     >>> told_apart([0.12345, 0.12346]), told_apart([1.0, 2.0]), told_apart([0.5, 0.5]), told_apart([0.5, 0.50000001])
@@ -170,7 +170,7 @@ def told_apart(numbers: list[float | int | complex | None], most: int = _MOST) -
     return short
 
 
-def _measured(measures: Measures) -> Iterator[RenderableType]:
+def _element_measures(measures: Measures) -> Iterator[RenderableType]:
     """What is known element by element, or that it is not."""
     parts = [
         f"{name} {number(found) if name != 'cosine' else f'{found:.6g}'}{unit}"

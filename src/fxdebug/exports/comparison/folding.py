@@ -18,13 +18,13 @@ Item = TypeVar("Item")
 _NUMBER = re.compile(r"\d+")
 
 
-def chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
+def error_chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
     """Where the error of the first finding goes: a line for each call, or for several alike, and how large it is."""
     first = comparison.first
     rows = [row for row in comparison.chain() if first is not None and row.path != first.path]
     if not rows:
         return
-    groups = grouped(rows) if fold else [[row] for row in rows]
+    groups = group_rows(rows) if fold else [[row] for row in rows]
     shown: list[list[Row] | None] = list(groups)
     if fold and len(groups) > LINES:
         shown = [*groups[: LINES - 3], None, *groups[-2:]]
@@ -37,7 +37,7 @@ def chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator
         if group is None:
             line.append(f"… {len(groups) - len(shown) + 1} more", "dim")
         else:
-            line.append(cut(name, room).ljust(room))
+            line.append(shorten_middle(name, room).ljust(room))
             line.append(f"  {_errors(group).ljust(19)}")
             here = {call.index for row in group if row.b is not None for call in row.b.call.walk()}
             inside = [found for found in others if found.b is not None and found.b.call.index in here]
@@ -49,7 +49,7 @@ def chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator
         yield line
 
 
-def grouped(rows: Iterable[Row]) -> list[list[Row]]:
+def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows that follow one another and have one path but for the numbers in it."""
     return [list(group) for _, group in groupby(rows, key=lambda row: (_NUMBER.sub("#", row.path), bool(row.path)))]
 
@@ -58,7 +58,7 @@ def _name(group: Sequence[Row]) -> str:
     first = group[0]
     if first.b is not None and not first.path:
         return first.b.type
-    return printable(between([row.path for row in group]))
+    return printable(path_range([row.path for row in group]))
 
 
 def _errors(group: Sequence[Row]) -> str:
@@ -67,7 +67,7 @@ def _errors(group: Sequence[Row]) -> str:
     return ends[0] if len(group) == 1 or ends[0] == ends[1] else f"{ends[0]} → {ends[1]}"
 
 
-def between(paths: Sequence[str]) -> str:
+def path_range(paths: Sequence[str]) -> str:
     """Paths that differ in numbers only, as one.
 
     >>> between(["layer.0.norm", "layer.1.norm", "layer.2.norm"]), between(["norm"]), between(["cell", "cell"])
@@ -80,7 +80,7 @@ def between(paths: Sequence[str]) -> str:
     return joined + times
 
 
-def by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[Item]]:
+def group_by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[Item]]:
     """Items whose names differ in numbers only, in the order of the first of each."""
     found: dict[str, list[Item]] = {}
     for item in items:
@@ -88,7 +88,7 @@ def by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[
     return list(found.values())
 
 
-def patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
+def call_patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
     """Calls as (paths, class), those alike as one, without those inside of others; in the order they began."""
     known = {call.index: call for call in calls}
     found: dict[tuple[str, str], list[Call]] = {}
@@ -99,11 +99,11 @@ def patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
     for (_, kind), alike in found.items():
         inside = sum(inner.index in known for call in alike for inner in call.walk()) - len(alike)
         held = f", with {inside} call{'s' * (inside != 1)} inside" if inside else ""
-        lines.append((between([call.path for call in alike]) if alike[0].path else kind, kind + held))
+        lines.append((path_range([call.path for call in alike]) if alike[0].path else kind, kind + held))
     return lines
 
 
-def cut(text: str, room: int) -> str:
+def shorten_middle(text: str, room: int) -> str:
     """A name with its middle left out where it is long: both ends tell."""
     if len(text) <= room:
         return text

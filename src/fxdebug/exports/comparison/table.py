@@ -58,7 +58,7 @@ def write_json(comparison: ComparisonData, path: Path) -> Path:
 
     ``rows`` has every pair; ``findings`` and ``first`` are positions in it.
     """
-    path.write_text(json.dumps(strict(record(comparison)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(strict_json(record(comparison)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return path
 
 
@@ -87,20 +87,20 @@ def record(comparison: ComparisonData) -> dict[str, Any]:
     }
 
 
-def strict(item: Any) -> Any:
+def strict_json(item: Any) -> Any:
     """Data without what JSON cannot hold: NaN and infinities, complex numbers, halves of surrogate pairs.
 
     >>> strict({"error": float("inf"), "shape": (2, 3)})
     {'error': {'float': 'inf'}, 'shape': [2, 3]}
     """
     if isinstance(item, dict):
-        return {printable(str(key)): strict(value) for key, value in item.items()}
+        return {printable(str(key)): strict_json(value) for key, value in item.items()}
     if isinstance(item, (list, tuple)):
-        return [strict(value) for value in item]
+        return [strict_json(value) for value in item]
     if isinstance(item, float):
         return item if math.isfinite(item) else {"float": repr(item)}
     if isinstance(item, complex):
-        return {"complex": [strict(item.real), strict(item.imag)]}
+        return {"complex": [strict_json(item.real), strict_json(item.imag)]}
     return printable(item) if isinstance(item, str) else item
 
 

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.comparison.finding import detail, error_of
-from fxdebug.exports.comparison.folding import between, by_pattern, chain, cut, patterns
+from fxdebug.exports.comparison.finding import error_of, finding_details
+from fxdebug.exports.comparison.folding import call_patterns, error_chain, group_by_pattern, path_range, shorten_middle
 from fxdebug.exports.text import number, printable
 
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown unasked
@@ -91,8 +91,8 @@ def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Rende
     yield from _sides(comparison, width)
     if comparison.first is not None:
         yield ""
-        yield from detail(comparison, comparison.first, width)
-    yield from chain(comparison, width, fold)
+        yield from finding_details(comparison, comparison.first, width)
+    yield from error_chain(comparison, width, fold)
     yield from _outputs(comparison, width)
     yield from _further(comparison, width, fold)
     yield from _unmatched(comparison, width, fold)
@@ -161,13 +161,13 @@ def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
     if not rows:
         return
     yield Text("\nreturned", "bold")
-    groups = by_pattern(rows, lambda row: row.op or "")
-    names = [printable(between([row.op or (row.b.type if row.b else "") for row in group])) for group in groups]
+    groups = group_by_pattern(rows, lambda row: row.op or "")
+    names = [printable(path_range([row.op or (row.b.type if row.b else "") for row in group])) for group in groups]
     room = min(max(map(len, names[:FURTHER])), width // 2)
     for name, group in zip(names[:FURTHER], groups):
         worst = max(group, key=lambda row: row.error)
         mark = ("equal", "green") if all(row.verdict == "equal" for row in group) else ("differs", "red")
-        yield _line([(cut(name, room).ljust(room), ""), (error_of(worst).rjust(11), ""), mark], width)
+        yield _line([(shorten_middle(name, room).ljust(room), ""), (error_of(worst).rjust(11), ""), mark], width)
     if len(groups) > FURTHER:
         yield Text(f"  and {sum(map(len, groups[FURTHER:]))} more in comparison.outputs", "dim")
 
@@ -184,7 +184,7 @@ def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Tex
     room = min(max(map(len, names)), max(width * 5 // 9, 24))
     for name, row in zip(names, shown):
         because = printable(row.because.replace(f"{row.path}.", "") if row.path else row.because)
-        yield _line([(cut(name, room).ljust(room), ""), (str(row.kind), "red"), (because, "dim")], width)
+        yield _line([(shorten_middle(name, room).ljust(room), ""), (str(row.kind), "red"), (because, "dim")], width)
     if fold and len(others) > FURTHER:
         yield Text(f"  and {len(others) - FURTHER} more in comparison.findings", "dim")
 
@@ -194,7 +194,7 @@ def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[T
         if not calls:
             continue
         yield Text(f"\nonly in {side}: {_plural(len(calls), 'call')}", "bold")
-        lines = patterns(calls) if fold else [(call.id, call.type) for call in calls]
+        lines = call_patterns(calls) if fold else [(call.id, call.type) for call in calls]
         for name, kind in lines[: FURTHER if fold else None]:
             yield _line([(printable(name), ""), (printable(kind), "cyan")], width)
         if fold and len(lines) > FURTHER:
