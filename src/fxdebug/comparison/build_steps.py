@@ -31,7 +31,7 @@ def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
         for piece in unrecorded_steps(net, call):
             given = tuple([StepInput(slot, value) for slot, value in piece.given])
             name = called(call.type)
-            found.append((piece.position, Step(0, piece.node, name, given, piece.made, loose=True)))
+            found.append((piece.position, Step(0, piece.node, name, given, piece.made, unrecorded=True)))
     for _, step in sorted(found, key=lambda pair: pair[0]):
         _add(run, step)
     return run
@@ -88,17 +88,17 @@ def _add(run: StepList, step: Step) -> None:
     step.index = len(run.steps)
     if family(step.name) == "product":  # with weights that are turned before they are used
         step.inputs = tuple([_untransposed(run, given) for given in step.inputs])
-    if not step.loose:
-        step.passed = tuple([value for value in step.node.values if value not in step.outputs])
+    if not step.unrecorded:
+        step.passed_through = tuple([value for value in step.node.values if value not in step.outputs])
     source = _passed_on_unchanged(step)
     if source is not None:
         step.transparent = True
-        run.same[step.outputs[0].number] = run.same.get(source.number, source.number)
+        run.view_of[step.outputs[0].number] = run.view_of.get(source.number, source.number)
     run.steps.append(step)
-    run.at.setdefault(step.node.id, step)
-    run.inside.setdefault(step.call.index, []).append(step)
+    run.by_node.setdefault(step.node.id, step)
+    run.by_call.setdefault(step.call.index, []).append(step)
     for value in step.outputs:
-        run.made.setdefault(value.number, step)
+        run.makers.setdefault(value.number, step)
     for given in step.inputs:
         users = run.users.setdefault(run.root(given.value).number, [])
         if not users or users[-1] is not step:

@@ -61,25 +61,25 @@ def compare(
     meter = Meter(a, b, tolerance)
     pairs = pair_traces(a, b, mapping, meter)
     judge = Judge(pairs, meter, tolerance)
-    blamer = Diagnoser(judge)
-    blames = [found for judged in judge.all() if (found := blamer.of(judged)) is not None]
-    outputs = OutputDiagnosis(judge, blamer.between)
-    blames += outputs.blames()
+    diagnoser = Diagnoser(judge)
+    causes = [found for result in judge.evaluate_all() if (found := diagnoser.diagnose(result)) is not None]
+    outputs = OutputDiagnosis(judge, diagnoser.regions)
+    causes += outputs.causes()
     rows = Rows(judge, globs)
     counted: list[Row] = [*rows.inputs(), *rows.raised()]
     absorbed: dict[int, Cause] = {}
     kept: list[Cause] = []
-    for blame in blames:
-        if is_ignored(blame.call.path, globs):
+    for cause in causes:
+        if is_ignored(cause.call.path, globs):
             continue
-        if is_absorbed(judge, blame):
-            absorbed[blame.position] = blame
+        if is_absorbed(judge, cause):
+            absorbed[cause.position] = cause
         else:
-            kept.append(blame)
-    counted += [rows.finding(blame) for blame in _most_certain(kept)]
+            kept.append(cause)
+    counted += [rows.finding(cause) for cause in _most_certain(kept)]
     if not counted:
-        last = (*outputs.unexplained(), *outputs.numbers())
-        counted = [rows.finding(blame) for blame in last if not is_ignored(blame.call.path, globs)]
+        last = (*outputs.unexplained_causes(), *outputs.number_causes())
+        counted = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     counted += handover_findings(judge, counted, globs)
     counted.sort(key=lambda row: row.position)
     every = rows.all(counted, absorbed)
@@ -113,7 +113,7 @@ def _check_traces(a: object, b: object) -> None:
 
 
 def _unreadable_notes(meter: Meter) -> Iterator[str]:
-    for why, count in meter.unread.items():
+    for why, count in meter.unreadable.items():
         many = "a value was" if count == 1 else f"{count} values were"
         yield f"{many} compared by statistics, as the data could not be read: {why}"
 
@@ -123,10 +123,10 @@ def _most_certain(kept: list[Cause]) -> list[Cause]:
 
     But for something with weights that is missing before all of those: they have their error from it.
     """
-    surer = [blame for blame in kept if blame.how != "order"]
-    first = min((blame.position for blame in surer), default=0)
-    lost = [blame for blame in kept if blame.kind == "missing" and blame.a is not None and blame.a.weights]
-    before = [blame for blame in lost if blame.how == "order" and blame.position < first]
+    surer = [cause for cause in kept if cause.matched_by != "order"]
+    first = min((cause.position for cause in surer), default=0)
+    lost = [cause for cause in kept if cause.kind == "missing" and cause.a is not None and cause.a.weights]
+    before = [cause for cause in lost if cause.matched_by == "order" and cause.position < first]
     return [*before[:1], *surer] if surer else kept
 
 
@@ -139,7 +139,7 @@ def pair_traces(
     one, other = steps_of(a, graphs=graphs), steps_of(b, graphs=graphs)
     for run in (one, other):
         rejoin_patched(run)
-    one.renamed = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
+    one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
     pairs = Pairs(one, other)
     pair_by_path(pairs)
     pair_weights(pairs)

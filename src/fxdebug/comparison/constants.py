@@ -29,25 +29,25 @@ _SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # of two dimensio
 
 
 class Constant(NamedTuple):
-    """One argument: its name where it is known, its value, and both as they are told."""
+    """One argument: its name where it is known, its value, and both as text."""
 
     name: str
     value: str
     text: str
 
     @property
-    def nothing(self) -> bool:
+    def is_void(self) -> bool:
         """Does it say nothing that matters: left out on purpose, or where and how the result is kept?"""
         return self.value == "None" or "torch." in self.value
 
     @property
-    def usual(self) -> bool:
+    def may_be_default(self) -> bool:
         """May it be a default, which is left out elsewhere?"""
-        return self.nothing or self.value in (*_BOOLEANS, "0.0")
+        return self.is_void or self.value in (*_BOOLEANS, "0.0")
 
 
 def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The constants in which two operations differ, as they are told.
+    """The constants in which two operations differ, as text.
 
     What only one of them is given may be the default: it counts where nothing else differs.
 
@@ -67,7 +67,7 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
     apart = apart or _number_against_zero(one, other)
     if apart and op not in CONVOLUTIONS:  # of these, what is usual is not there
         one = other = []
-    gone, new = ([x.text for x in side if not x.usual] for side in (one, other))
+    gone, new = ([x.text for x in side if not x.may_be_default] for side in (one, other))
     return [x.text for x, _ in apart] + gone, [y.text for _, y in apart] + new
 
 
@@ -78,7 +78,7 @@ def is_relu_clamp(constants: Iterable[str]) -> bool:
     [True, True, False, False, False]
     """
     said = _parsed("clamp", constants)
-    given = [x for x in said if not x.nothing]
+    given = [x for x in said if not x.is_void]
     return len(given) == 1 and given[0].value == "0.0" and given[0] is said[0] and given[0].name in ("", "min")
 
 
@@ -94,7 +94,7 @@ def _parsed(op: str, constants: Iterable[str]) -> list[Constant]:
             text = f"{name}={value}"
         free = [switch for switch in free if switch != name]
         found.append(Constant(_SYNONYMS.get(name, name), value, text))
-    return [x for x in found if not x.name or not (x.nothing or x.name in _NO_EFFECT or x.name.startswith("_"))]
+    return [x for x in found if not x.name or not (x.is_void or x.name in _NO_EFFECT or x.name.startswith("_"))]
 
 
 ConstantPairs = list[tuple[Constant, Constant]]
@@ -120,7 +120,7 @@ def _differing_by_position(one: list[Constant], other: list[Constant]) -> Consta
     """What stands in the same place on both sides and is not the same; it is taken out of the two."""
     left, right = ([x for x in side if not x.name] for side in (one, other))
     if len(left) != len(right):
-        left, right = ([x for x in side if not x.nothing] for side in (left, right))
+        left, right = ([x for x in side if not x.is_void] for side in (left, right))
     if len(left) != len(right):
         return []
     one[:], other[:] = ([x for x in side if x.name] for side in (one, other))
@@ -147,8 +147,8 @@ def _number_against_zero(one: list[Constant], other: list[Constant]) -> Constant
 
 
 def _differs(a: Constant, b: Constant) -> bool:
-    told = a.value != b.value and not (a.nothing and b.nothing)
-    return told and not (a.usual and b.usual and (a.nothing or b.nothing))
+    told = a.value != b.value and not (a.is_void and b.is_void)
+    return told and not (a.may_be_default and b.may_be_default and (a.is_void or b.is_void))
 
 
 def _is_number(text: str) -> bool:

@@ -31,7 +31,7 @@ class Meter:
         self._a, self._b = a, b
         self._tolerance = tolerance
         self._known: dict[tuple[int, int], Measures] = {}
-        self.unread: Counter[str] = Counter()  # pairs whose data could not be read, by what was raised
+        self.unreadable: Counter[str] = Counter()  # pairs whose data could not be read, by what was raised
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
         self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0  # read from print: what rounding there may hide
 
@@ -65,12 +65,12 @@ class Meter:
             return Measures(0.0, what="unknown")
         return Measures(by_stats, STATISTICS, "nonfinite" if _nonfinite_differ(a, b) else "")
 
-    def hold_the_same(self, a: Sequence[Value], b: Sequence[Value], relative: float, least: float) -> bool | None:
+    def hold_same_numbers(self, a: Sequence[Value], b: Sequence[Value], relative: float, least: float) -> bool | None:
         """Do two sets of tensors hold the same numbers in whatever order, zeros aside? ``None`` without their data."""
         both = self._sorted(a, b)
         return None if both is None else bool(((both[0] - both[1]).abs() <= relative * both[0].abs() + least).all())
 
-    def in_another_order(self, a: Value, b: Value) -> bool:
+    def is_reordered(self, a: Value, b: Value) -> bool:
         """Do the data say that nearly the same numbers are there, and not in their places?"""
         measures, both = self(a, b), self._sorted([a], [b])
         if measures.basis != TENSORS or both is None or not 0.0 < measures.error < math.inf:
@@ -85,7 +85,7 @@ class Meter:
         try:
             one, other = sorted_nonzero(map(self._a.tensor, a)), sorted_nonzero(map(self._b.tensor, b))
         except Exception as error:  # as where one pair is read
-            self.unread[first_line(error)] += 1
+            self.unreadable[first_line(error)] += 1
             return None
         return None if one.numel() != other.numel() else (one, other)  # some may be too small for the narrower dtype
 
@@ -95,7 +95,7 @@ class Meter:
         try:
             return self._a.tensor(a), self._b.tensor(b)
         except Exception as error:  # deleted since, or written by a newer version: the statistics are there still
-            self.unread[first_line(error)] += 1
+            self.unreadable[first_line(error)] += 1
             return None
 
     def _of_tensors(self, a: Value, b: Value, one: Any, other: Any) -> Measures:

@@ -1,4 +1,4 @@
-"""From judged steps and pairs of calls to the rows that people read."""
+"""From result steps and pairs of calls to the rows that people read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rows:
         """Inputs of the runs that differ."""
         root = self._b.trace.root
         for slot, value in root.inputs.named():
-            partner = self._pairs.of_value(value)
+            partner = self._pairs.value_in_a(value)
             if partner is None or not comparable(partner, value):
                 continue
             measures = self._judge.meter(partner, value)
@@ -66,31 +66,31 @@ class Rows:
             side if one is None else None, "adds", math.inf, because=because, position=position,
         )  # fmt: skip
 
-    def finding(self, blame: Cause) -> Row:
+    def finding(self, cause: Cause) -> Row:
         """A finding as a row: in b's names, where b has it."""
-        b = _step_side(blame.b, blame.value_b)
-        a = _step_side(blame.a, blame.value_a)
+        b = _step_side(cause.b, cause.value_b)
+        a = _step_side(cause.a, cause.value_a)
         return Row(
-            blame.call.path,
-            blame.op,
-            blame.kind,
-            _source_line(blame),
+            cause.call.path,
+            cause.op,
+            cause.kind,
+            _source_line(cause),
             a,
-            b or self._side(self._b, blame.call, blame.value_b),
+            b or self._side(self._b, cause.call, cause.value_b),
             "adds",
-            blame.measures.error,
-            blame.error_in,
-            blame.tolerance,
-            blame.measures,
-            self._how(blame.b),
-            blame.sure,
-            blame.because,
-            blame.position,
+            cause.measures.error,
+            cause.error_in,
+            cause.tolerance,
+            cause.measures,
+            self._how(cause.b),
+            cause.confidence,
+            cause.because,
+            cause.position,
         )
 
     def _how(self, step: Step | None) -> MatchedBy:
         found = None if step is None else self._pairs.steps.get(step.index)
-        return "dataflow" if found is None else found.how
+        return "dataflow" if found is None else found.matched_by
 
     # All rows ------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Rows:
         guilty: dict[int, Row] = {}
         for row in findings:
             guilty.setdefault(row.position, row)
-        rows = [self._of_judged(judged, guilty, absorbed) for judged in self._judge.judged.values()]
+        rows = [self._of_judged(result, guilty, absorbed) for result in self._judge.results.values()]
         adding = _with_ancestors(row.b.call for row in findings if row.b is not None)
         rows += [self._of_call(call, adding) for call in self._b.trace.calls]
         rows += [self._only_a(call) for call in self._a.trace.calls if call.index not in self._pairs.calls_of_a]
@@ -107,8 +107,8 @@ class Rows:
         rows += [row for row in findings if id(row) not in told]
         return sorted(rows, key=_return_order)
 
-    def _of_judged(self, judged: StepResult, guilty: dict[int, Row], absorbed: dict[int, Cause]) -> Row:
-        step = judged.step
+    def _of_judged(self, result: StepResult, guilty: dict[int, Row], absorbed: dict[int, Cause]) -> Row:
+        step = result.step
         found = guilty.get(step.index)
         if found is not None and (found.path, found.op) == (step.call.path, step.op):
             return found
@@ -117,24 +117,24 @@ class Rows:
             verdict = "ignored"
         elif step.index in absorbed:
             verdict = "absorbed"
-        elif judged.error > judged.tolerance:
+        elif result.error > result.tolerance:
             verdict = "inherited"
         pair = self._pairs.steps.get(step.index)
         return Row(
-            step.call.path, step.op, None, step.node.source, _step_side(judged.partner, judged.a),
-            _step_side(step, judged.b), verdict, judged.error, judged.error_in, judged.tolerance, judged.measures,
-            "values" if pair is None else pair.how, 0.8 if pair is None else pair.sure, "", step.index,
+            step.call.path, step.op, None, step.node.source, _step_side(result.partner, result.a),
+            _step_side(step, result.b), verdict, result.error, result.error_in, result.tolerance, result.measures,
+            "values" if pair is None else pair.matched_by, 0.8 if pair is None else pair.confidence, "", step.index,
         )  # fmt: skip
 
     def _of_call(self, call: Call, adding: set[int]) -> Row:
         position = self._last_in_b[call.index]
-        partner = self._pairs.of_call(call)
+        partner = self._pairs.call_in_a(call)
         if partner is None:
             value = next(iter(call.outputs or ()), None)
             side = self._side(self._b, call, value)
             return Row(call.path, None, None, call.source, None, side, "only_b", position=position)
         found = self._pairs.calls[call.index]
-        named = found.how in ("path", "mapping")
+        named = found.matched_by in ("path", "mapping")
         error_in, _, _, _ = self._between(partner.inputs, call.inputs, named)
         error, measures, a, b = self._between(partner.outputs or (), call.outputs or (), named)
         tolerance = self._judge.clean if a is None or b is None else self._judge.meter.tolerance(a, b)
@@ -145,7 +145,7 @@ class Rows:
             verdict = "adds" if call.index in adding else "inherited"
         return Row(
             call.path, None, None, call.source, self._side(self._a, partner, a), self._side(self._b, call, b), verdict,
-            error, error_in, tolerance, measures, found.how, found.sure, "", position,
+            error, error_in, tolerance, measures, found.matched_by, found.confidence, "", position,
         )  # fmt: skip
 
     def _only_a(self, call: Call) -> Row:
@@ -170,7 +170,7 @@ class Rows:
         one, other = list(a), list(b)
         sides: list[tuple[Value, Value]] = []
         for right in list(other):
-            left = next((left for left in one if self._pairs.are(left, right)), None)
+            left = next((left for left in one if self._pairs.are_paired(left, right)), None)
             if left is not None:
                 sides.append((left, right))
                 one.remove(left)
@@ -193,7 +193,7 @@ class Rows:
         sides = {value.number: one for one, value in facing_outputs(root_a.outputs, root_b.outputs)}
         rows = []
         for slot, value in root_b.outputs.named():
-            partner = sides.get(value.number) or self._pairs.of_value(value)
+            partner = sides.get(value.number) or self._pairs.value_in_a(value)
             if partner is None or not comparable(partner, value):
                 continue
             measures = self._judge.meter(partner, value)
@@ -223,15 +223,15 @@ class Rows:
         return found
 
 
-def _source_line(blame: Cause) -> str | None:
-    """The line in the body of the call to blame: of the operation, or where the call with the operation is made."""
-    if blame.b is None:
-        return blame.call.source
-    call = blame.b.call
-    while call.parent is not None and call is not blame.call and call.parent is not blame.call:
+def _source_line(cause: Cause) -> str | None:
+    """The line in the body of the call to cause: of the operation, or where the call with the operation is made."""
+    if cause.b is None:
+        return cause.call.source
+    call = cause.b.call
+    while call.parent is not None and call is not cause.call and call.parent is not cause.call:
         call = call.parent
-    inner = call is not blame.call and call.parent is blame.call
-    return (call.source if inner else blame.b.node.source) or blame.b.node.source or blame.call.source
+    inner = call is not cause.call and call.parent is cause.call
+    return (call.source if inner else cause.b.node.source) or cause.b.node.source or cause.call.source
 
 
 def _step_side(step: Step | None, value: Value | None) -> Side | None:
@@ -243,7 +243,7 @@ def _step_side(step: Step | None, value: Value | None) -> Side | None:
 def _last_steps(run: StepList) -> list[int]:
     """For each call the last step in it: that is where it returned. Of one without steps, that of the one before."""
     calls = run.trace.calls
-    last = [run.inside[call.index][-1].index if run.inside.get(call.index) else -1 for call in calls]
+    last = [run.by_call[call.index][-1].index if run.by_call.get(call.index) else -1 for call in calls]
     for call in reversed(calls):  # children come after their parents
         if call.parent_index is not None:
             last[call.parent_index] = max(last[call.parent_index], last[call.index])

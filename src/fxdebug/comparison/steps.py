@@ -40,8 +40,8 @@ class Step:
     outputs: tuple[Value, ...]  # those it made
     constants: tuple[str, ...] = ()
     transparent: bool = False
-    loose: bool = False  # a piece of a call's code: what it is given is all that it had at hand
-    passed: tuple[Value, ...] = ()  # its results that somebody else made
+    unrecorded: bool = False  # a piece of a call's code: what it is given is all that it had at hand
+    passed_through: tuple[Value, ...] = ()  # its results that somebody else made
 
     @property
     def call(self) -> Call:
@@ -56,7 +56,7 @@ class Step:
     @property
     def results(self) -> tuple[Value, ...]:
         """What came out, whoever made it."""
-        return self.outputs or self.passed
+        return self.outputs or self.passed_through
 
     @property
     def data(self) -> tuple[StepInput, ...]:
@@ -85,18 +85,18 @@ class StepList:
     trace: TraceData
     graphs: bool = True  # are its operations looked at, or its calls alone?
     steps: list[Step] = field(default_factory=list)
-    made: dict[int, Step] = field(default_factory=dict)  # a value's number → the step that made it
+    makers: dict[int, Step] = field(default_factory=dict)  # a value's number → the step that made it
     users: dict[int, list[Step]] = field(default_factory=dict)  # a value's number, as `same` has it → who uses it
-    same: dict[int, int] = field(default_factory=dict)  # a value's number → of the one that it is another view of
+    view_of: dict[int, int] = field(default_factory=dict)  # a value's number → of the one that it is another view of
     values: dict[int, Value] = field(default_factory=dict)
-    inside: dict[int, list[Step]] = field(default_factory=dict)  # a call's index → the steps of its own body
-    at: dict[str, Step] = field(default_factory=dict)  # a node's id → its step
-    renamed: dict[str, str] = field(default_factory=dict)  # paths as the other side has them
+    by_call: dict[int, list[Step]] = field(default_factory=dict)  # a call's index → the steps of its own body
+    by_node: dict[str, Step] = field(default_factory=dict)  # a node's id → its step
+    renamed_paths: dict[str, str] = field(default_factory=dict)  # paths as the other side has them
 
     def root(self, value: Value) -> Value:
         """The value that this one is another view or another copy of."""
-        return self.values[self.same.get(value.number, value.number)]
+        return self.values[self.view_of.get(value.number, value.number)]
 
     def path(self, call: Call) -> str:
         """The path to look for on the other side."""
-        return self.renamed.get(call.path, call.path)
+        return self.renamed_paths.get(call.path, call.path)

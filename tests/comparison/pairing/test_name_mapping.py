@@ -16,7 +16,7 @@ def test_a_mapping_names_what_belongs_together():
     one, other = model(), nn.Sequential()
     other.core = model()
     pairs = pair_traces(run(one), run(other), {"blocks.*": "core.blocks.*", "head": "core.head"})
-    how = {pairs.b.trace.calls[index].path: found.how for index, found in pairs.calls.items()}
+    how = {pairs.b.trace.calls[index].path: found.matched_by for index, found in pairs.calls.items()}
     assert how["core.blocks.1.up"] == "mapping" and how["core.head"] == "mapping" and how[""] == "path"
 
 

@@ -34,7 +34,7 @@ class Port(nn.Module):
 
 def test_calls_of_one_name_are_paired_by_it():
     pairs = pair_traces(run(model()), run(model()))
-    assert {(found.how, found.sure) for found in pairs.calls.values()} == {("path", 1.0)}
+    assert {(found.matched_by, found.confidence) for found in pairs.calls.values()} == {("path", 1.0)}
     assert len(pairs.calls) == len(pairs.a.trace.calls)
 
 

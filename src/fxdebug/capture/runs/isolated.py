@@ -42,7 +42,7 @@ class InputReplay:
         self._hooked = _hookable(model)
         written, meter = _written(pairs), Meter(pairs.a.trace, pairs.b.trace)
         for call in pairs.b.trace.calls:
-            partner = pairs.of_call(call) if call.path in self._hooked else None
+            partner = pairs.call_in_a(call) if call.path in self._hooked else None
             if partner is not None and call.parent_index is not None and call.error is None:
                 key = (call.path, call.number)
                 own = written.get(call.index, set())
@@ -154,15 +154,15 @@ def _plan(pairs: Pairs, slots: Iterable[tuple[str, Value]], known: Mapping[str, 
     Of other calls only what is surely a pair: with a wrong value in its place nothing after it could be judged.
     """
     match = pairs.calls[call.index]
-    named = match.how in ("path", "mapping")
-    if not named and match.sure < SURE:
+    named = match.matched_by in ("path", "mapping")
+    if not named and match.confidence < SURE:
         return {}
     found: dict[str, Value] = {}
     for slot, value in slots:
         fitting = [x for x in known.values() if x.saved is not None and x.shape == value.shape and _of_a_kind(x, value)]
         fitting = [x for x in fitting if x.detail is None and value.detail is None]  # inside vmap, say
         placed = known.get(slot) if known.get(slot) in fitting else None
-        partner = next((x for x in fitting if pairs.are(x, value)), None)
+        partner = next((x for x in fitting if pairs.are_paired(x, value)), None)
         chosen = (placed or partner) if named else partner
         if chosen is not None:
             found[slot] = chosen

@@ -17,38 +17,38 @@ FEW_ELEMENTS = 64
 FADED = 0.05  # of an error: what is left of it below tolerance is still that error
 
 
-def is_absorbed(judge: Judge, blame: Cause) -> bool:
+def is_absorbed(judge: Judge, cause: Cause) -> bool:
     """Is all that follows equal again?
 
     A weight that differs, or an operation with weights of one name on both sides, counts in any case: a bias that
     softmax takes no notice of is still another bias.
     """
-    if blame.kind == "weights" and _norm_is_folded_in(judge, blame):
+    if cause.kind == "weights" and _norm_is_folded_in(judge, cause):
         return True
-    if not blame.absorbable or blame.kind in ("weights", "input", "raised"):
+    if not cause.absorbable or cause.kind in ("weights", "input", "raised"):
         return False
-    itself = blame.b is not None and blame.position == blame.b.index
-    if blame.b is not None and blame.b.weights and blame.sure == 1.0 and itself:
+    itself = cause.b is not None and cause.position == cause.b.index
+    if cause.b is not None and cause.b.weights and cause.confidence == 1.0 and itself:
         return False
-    if blame.kind in ("extra", "missing") and _return_the_same(judge):
+    if cause.kind in ("extra", "missing") and _return_the_same(judge):
         return True
-    run, whose = judge.pairs.b, _deciding_call(judge, blame)
-    if not blame.proven and _outputs_agree(judge, whose) and not any(_is_replaced(call) for call in whose.walk()):
+    run, whose = judge.pairs.b, _deciding_call(judge, cause)
+    if not cause.proven and _outputs_agree(judge, whose) and not any(_is_replaced(call) for call in whose.walk()):
         return True
-    at = run.steps[blame.position] if blame.position < len(run.steps) else None
-    starts = [step for step in (at, blame.b) if step is not None]
-    return not _reaches(judge, run, starts, blame.measures.error)
+    at = run.steps[cause.position] if cause.position < len(run.steps) else None
+    starts = [step for step in (at, cause.b) if step is not None]
+    return not _reaches(judge, run, starts, cause.measures.error)
 
 
-def _norm_is_folded_in(judge: Judge, blame: Cause) -> bool:
+def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
     """Do other weights give, at once, what those of a give after the norm that follows them there?"""
-    if blame.a is None or blame.b is None:
+    if cause.a is None or cause.b is None:
         return False
     ends = [
-        following_batch_norm(judge.pairs.a, blame.a) or blame.a,
-        following_batch_norm(judge.pairs.b, blame.b) or blame.b,
+        following_batch_norm(judge.pairs.a, cause.a) or cause.a,
+        following_batch_norm(judge.pairs.b, cause.b) or cause.b,
     ]
-    if (ends[0] is blame.a) == (ends[1] is blame.b):
+    if (ends[0] is cause.a) == (ends[1] is cause.b):
         return False
     a, b = (end.outputs[0] for end in ends)
     return comparable(a, b) and judge.meter(a, b).error <= judge.clean
@@ -71,11 +71,11 @@ def _is_replaced(call: Call) -> bool:
     return call.parent is not None and (call.given is not None or call.returned is not None)
 
 
-def _deciding_call(judge: Judge, blame: Cause) -> Call:
+def _deciding_call(judge: Judge, cause: Cause) -> Call:
     """The call whose outputs tell: the model, or in isolating mode the innermost that has a counterpart."""
-    call = blame.call
+    call = cause.call
     while call.parent is not None and not (
-        judge.pairs.b.trace.settings.get("isolated") and judge.pairs.of_call(call) is not None
+        judge.pairs.b.trace.settings.get("isolated") and judge.pairs.call_in_a(call) is not None
     ):
         call = call.parent
     return call
@@ -83,11 +83,11 @@ def _deciding_call(judge: Judge, blame: Cause) -> Call:
 
 def _outputs_agree(judge: Judge, call: Call) -> bool:
     """Does it return the same on both sides? Then what differs between two implementations is how they got there."""
-    partner = judge.pairs.of_call(call)
+    partner = judge.pairs.call_in_a(call)
     a, b = None if partner is None else partner.outputs, call.outputs
     if a is None or b is None or not len(b):
         return False
-    sides = [(judge.pairs.of_value(value), value) for value in b]
+    sides = [(judge.pairs.value_in_a(value), value) for value in b]
     known = [(one, other) for one, other in sides if one is not None and comparable(one, other)]
     return bool(known) and all(judge.meter(x, y).error <= judge.clean for x, y in known)
 
@@ -102,7 +102,7 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
         step = pending.pop()
         if as_numbers and step.op in TAKES_OUT:
             return True
-        for value in (*step.outputs, *step.passed):
+        for value in (*step.outputs, *step.passed_through):
             root = run.root(value).number
             if root in ends:
                 return True
@@ -110,20 +110,20 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
                 if user.index in seen:
                     continue
                 seen.add(user.index)
-                judged = judge.judged.get(user.index)
-                if judged is None or user.transparent or not _is_clean(judge, judged, error):
+                result = judge.results.get(user.index)
+                if result is None or user.transparent or not _is_clean(judge, result, error):
                     pending.append(user)
     return False
 
 
-def _is_clean(judge: Judge, judged: StepResult, error: float) -> bool:
+def _is_clean(judge: Judge, result: StepResult, error: float) -> bool:
     """Is it as in a? Of a few elements statistics do not tell: they may have changed places."""
-    few = judged.b.numel < FEW_ELEMENTS and judged.measures.basis == "statistics"
+    few = result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
     limit = FADED * error
-    if judge.narrow is not None and judged.measures.basis != "tensors":
+    if judge.narrow is not None and result.measures.basis != "tensors":
         # large errors look small in statistics, and within what a narrow dtype may be off by that proves nothing
         limit = min(limit, 1.5 * eps_of(judge.narrow))
-    return not judged.bad and not few and judged.error <= limit
+    return not result.exceeds_tolerance and not few and result.error <= limit
 
 
 def _affected_users(judge: Judge, run: StepList, root: int, error: float) -> list[Step]:
@@ -133,7 +133,7 @@ def _affected_users(judge: Judge, run: StepList, root: int, error: float) -> lis
     if value.dtype in EPS and not is_additive_mask(value.stats):
         return users
     for user in users:
-        judged = judge.judged.get(user.index)
-        if judged is not None and not user.transparent and judged.b.dtype in EPS:
-            return [] if _is_clean(judge, judged, error) else users
+        result = judge.results.get(user.index)
+        if result is not None and not user.transparent and result.b.dtype in EPS:
+            return [] if _is_clean(judge, result, error) else users
     return users

@@ -33,14 +33,14 @@ class Cause:
     b: Step | None = None
     value_a: Value | None = None
     value_b: Value | None = None
-    sure: float = 1.0
+    confidence: float = 1.0
     absorbable: bool = True
-    how: MatchedBy = ""  # how the steps were paired
+    matched_by: MatchedBy = ""  # how the steps were paired
 
     @property
     def proven(self) -> bool:
         """Are the two steps one and the same for sure: the same place in the same code?"""
-        return self.how in ("path", "mapping") or self.kind in ("constant", "weights")
+        return self.matched_by in ("path", "mapping") or self.kind in ("constant", "weights")
 
 
 def make_cause(
@@ -49,7 +49,7 @@ def make_cause(
     call: Call,
     op: str | None,
     because: str,
-    judged: StepResult,
+    result: StepResult,
     *,
     step: Step | None = None,
     partner: Step | None = None,
@@ -57,17 +57,17 @@ def make_cause(
     b: Value | None = None,
     absorbable: bool = True,
 ) -> Cause:
-    """A finding about a judged step, or about another one on its way."""
-    measures = judged.measures
+    """A finding about a result step, or about another one on its way."""
+    measures = result.measures
     if a is not None and b is not None and comparable(a, b):
         measures = judge.meter(a, b)
-    found = judge.pairs.steps.get(judged.step.index)
-    if (step or judged.step).loose and op == (step or judged.step).op:
+    found = judge.pairs.steps.get(result.step.index)
+    if (step or result.step).unrecorded and op == (step or result.step).op:
         op = None  # a piece of a call's code: which operation nobody knows
     return Cause(
-        kind, call, op, because, judged.position, measures, min(judged.error_in, math.inf), judged.tolerance,
-        partner or judged.partner, step or judged.step, a or judged.a, b or judged.b,
-        0.8 if found is None else found.sure, absorbable, "values" if found is None else found.how,
+        kind, call, op, because, result.position, measures, min(result.error_in, math.inf), result.tolerance,
+        partner or result.partner, step or result.step, a or result.a, b or result.b,
+        0.8 if found is None else found.confidence, absorbable, "values" if found is None else found.matched_by,
     )  # fmt: skip
 
 

@@ -24,22 +24,22 @@ class ElementOrder(NamedTuple):
     because: str
 
 
-def inputs_swapped(judge: Judge, judged: StepResult) -> ElementOrder | None:
+def inputs_swapped(judge: Judge, result: StepResult) -> ElementOrder | None:
     """A step on the way to this one that is given the same values in another order."""
-    for step, partner, _ in _steps_before(judge, judged):
+    for step, partner, _ in _steps_before(judge, result):
         if step.name != partner.name or step.name in COMMUTATIVE or step.transparent:
             continue
         one, other = ([judge.pairs.a.root(g.value).number for g in partner.data], [g.value for g in step.data])
-        found = [judge.pairs.of_value(value) for value in other]
+        found = [judge.pairs.value_in_a(value) for value in other]
         numbers = [None if value is None else value.number for value in found]
         if len(set(one)) > 1 and numbers != one and sorted(map(str, numbers)) == sorted(map(str, one)):
             return ElementOrder("wiring", step, f"{step.op} is given the same values in another order")
     return None
 
 
-def constants_changed(judge: Judge, judged: StepResult) -> ElementOrder | None:
+def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
     """A step on the way to this one that has other constants: in the same place of the same code, or one that picks."""
-    for step, partner, how in _steps_before(judge, judged):
+    for step, partner, how in _steps_before(judge, result):
         same = step.name == partner.name and (how in ("path", "mapping") or step.name in PICKING)
         if not same or (step.name in TRANSPARENT and step.name not in TURNING):
             continue
@@ -49,62 +49,62 @@ def constants_changed(judge: Judge, judged: StepResult) -> ElementOrder | None:
     return None
 
 
-def first_inexact(judge: Judge, judged: StepResult) -> ElementOrder | None:
+def first_inexact(judge: Judge, result: StepResult) -> ElementOrder | None:
     """The first step that does not give exactly what it gives in a although all that it is given is exactly that.
 
     Sums of the same elements in another order are rounded otherwise: statistics of copies that run the same code
     are equal to the last digit until then.
     """
     found: ElementOrder | None = None
-    for step, partner, how in _steps_before(judge, judged):
+    for step, partner, how in _steps_before(judge, result):
         if how not in ("path", "mapping") or step.name != partner.name or step.transparent:
             continue
         made = [(x, y) for x, y in zip(partner.results, step.results) if x.dtype in EPS]
-        exact = all(judge.between(x, y) == 0.0 for x, y in zip(partner.inputs, step.inputs))
+        exact = all(judge.input_error(x, y) == 0.0 for x, y in zip(partner.inputs, step.inputs))
         if exact and made and any(judge.meter(x, y).error > 0.0 for x, y in made):
             found = ElementOrder("values", step, "it has the elements of a's in another order")
     return found
 
 
-def arranging_step(judge: Judge, judged: StepResult) -> ElementOrder | None:
+def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
     """What put together the value that this step is given, where in a another operation made it."""
-    for one, other in judged.sides:
-        sides = judge.pairs.a.made.get(judge.pairs.a.root(one.value).number), _maker(judge, other.value.number)
+    for one, other in result.inputs:
+        sides = judge.pairs.a.makers.get(judge.pairs.a.root(one.value).number), _maker(judge, other.value.number)
         if sides[0] is None or sides[1] is None or other.weight:
             continue
-        if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or judged.step.transparent):
+        if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or result.step.transparent):
             return ElementOrder("values", sides[1], "it has the elements of a's in another order")
     return None
 
 
-def order_cause(judge: Judge, judged: StepResult, found: ElementOrder) -> Cause:
+def order_cause(judge: Judge, result: StepResult, found: ElementOrder) -> Cause:
     """The finding."""
     step = found.step
     value = step.results[0] if step.results else None
-    partner = judge.pairs.of_step(step)
-    return make_cause(judge, found.kind, step.call, step.op, found.because, judged, step=step, partner=partner, b=value)
+    partner = judge.pairs.step_in_a(step)
+    return make_cause(judge, found.kind, step.call, step.op, found.because, result, step=step, partner=partner, b=value)
 
 
 def _maker(judge: Judge, number: int) -> Step | None:
     run = judge.pairs.b
-    return run.made.get(run.root(run.values[number]).number)
+    return run.makers.get(run.root(run.values[number]).number)
 
 
-def _steps_before(judge: Judge, judged: StepResult) -> Iterator[tuple[Step, Step, str]]:
+def _steps_before(judge: Judge, result: StepResult) -> Iterator[tuple[Step, Step, str]]:
     """The steps that a step depends on, latest first, with their counterparts, back to what is surely equal."""
     run, pairs = judge.pairs.b, judge.pairs
-    pending, seen = {judged.step.index}, {judged.step.index}
+    pending, seen = {result.step.index}, {result.step.index}
     while pending and len(seen) < MOST_STEPS:
         step = run.steps[max(pending)]
         pending.discard(step.index)
         found = pairs.steps.get(step.index)
-        if found is not None and step is not judged.step:
-            yield step, pairs.a.steps[found.a], found.how
+        if found is not None and step is not result.step:
+            yield step, pairs.a.steps[found.a], found.matched_by
         for given in step.inputs:
-            partner = pairs.of_value(given.value)
+            partner = pairs.value_in_a(given.value)
             measures = None if partner is None else judge.meter(partner, given.value)
             known = measures is not None and measures.basis == "tensors" and measures.error <= judge.clean
-            maker = run.made.get(given.value.number)
+            maker = run.makers.get(given.value.number)
             if not known and maker is not None and maker.index not in seen:
                 seen.add(maker.index)
                 pending.add(maker.index)

@@ -13,31 +13,31 @@ from fxdebug.operators.names import FACTORIES
 
 HUGE = 1e4  # how masks are written: every dtype has a number of its own for that
 FILLING = frozenset(["masked_fill", "where"])  # they write masks
-MOST_NOTES = 12  # told one by one
+MOST_NOTES = 12  # reported one by one
 VARIANT_ARGUMENT = re.compile(r"\w+='(?!none')[^']*'")  # of a function: how a GELU is approximated
 
 
-def hidden_by_rounding(judge: Judge, told: Collection[int]) -> Iterator[str]:
-    """Notes on steps of runs in two dtypes that are no finding, yet surely not the same; ``told``: those that are."""
+def hidden_by_rounding(judge: Judge, reported: Collection[int]) -> Iterator[str]:
+    """Notes on steps of runs in two dtypes that are no finding, yet surely not the same; ``reported``: those that are."""
     if judge.narrow is None:
         return
-    found = [(judged, text) for judged in judge.judged.values() if (text := _difference(judge, judged))]
-    hidden = [f"{_where(judged.step)}: {text}" for judged, text in found if judged.step.index not in told]
+    found = [(result, text) for result in judge.results.values() if (text := _difference(judge, result))]
+    hidden = [f"{_where(result.step)}: {text}" for result, text in found if result.step.index not in reported]
     why = f"nothing of it is seen beyond what {judge.narrow} rounds"
     yield from [f"{text}; {why}" for text in hidden[:MOST_NOTES]]
     if len(hidden) > MOST_NOTES:
         yield f"and {len(hidden) - MOST_NOTES} more constants and weights that differ; {why}"
 
 
-def _difference(judge: Judge, judged: StepResult) -> str:
+def _difference(judge: Judge, result: StepResult) -> str:
     """What a step surely does otherwise than its counterpart."""
-    pair = judge.pairs.steps.get(judged.step.index)
-    if pair is None or pair.how == "order":
+    pair = judge.pairs.steps.get(result.step.index)
+    if pair is None or pair.matched_by == "order":
         return ""
-    if judged.weights is not None:
-        one, other = judged.weights
+    if result.differing_weights is not None:
+        one, other = result.differing_weights
         return f"{other.value.name or other.argument} holds other numbers than {one.value.name or one.argument}"
-    step, partner = judged.step, judged.partner
+    step, partner = result.step, result.partner
     if step.name != partner.name or step.name in FACTORIES | FILLING:
         return ""
     ours, theirs = differing_settings(partner, step)

@@ -34,7 +34,7 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
         return
     guilty = {row.b.node for row in findings if row.b is not None}
     for call in run.trace.calls:
-        found = None if call.parent is None else judge.pairs.of_call(call)
+        found = None if call.parent is None else judge.pairs.call_in_a(call)
         if found is None or call.parent is None:
             continue
         ways = (
@@ -74,7 +74,7 @@ def _upstream_nodes(run: StepList, value: Value) -> set[str]:
     found: set[str] = set()
     pending = [value.number]
     while pending:
-        step = run.made.get(pending.pop())
+        step = run.makers.get(pending.pop())
         if step is not None and step.node.id not in found:
             found.add(step.node.id)
             pending += [given.value.number for given in step.inputs]
@@ -84,7 +84,7 @@ def _upstream_nodes(run: StepList, value: Value) -> set[str]:
 def _input_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
     pairs, parent = judge.pairs, call.parent
     assert parent is not None
-    partner = pairs.of_call(call)
+    partner = pairs.call_in_a(call)
     right = None if partner is None else dict(partner.inputs.named()).get(slot)
     name = call.path.rpartition(".")[2] or call.type
     where_a = "something else" if right is None else _source_of(pairs.a, right)
@@ -98,7 +98,7 @@ def _input_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Meas
 
 def _output_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
     pairs = judge.pairs
-    partner, step = pairs.of_call(call), pairs.b.made.get(wrong.number)
+    partner, step = pairs.call_in_a(call), pairs.b.makers.get(wrong.number)
     right = None if partner is None else dict((partner.outputs or Outputs()).named()).get(slot)
     own = step is not None and step.call is call
     because = f"given the same, it returns another {slot or 'value'} than a's"
@@ -122,10 +122,10 @@ def _finding_row(
     call: Call,
 ) -> Row:
     found = judge.pairs.calls.get(call.index)
-    last = [step.index for inner in call.walk() for step in judge.pairs.b.inside.get(inner.index, ())]
+    last = [step.index for inner in call.walk() for step in judge.pairs.b.by_call.get(inner.index, ())]
     return Row(
         place.path, op, kind, source, *sides, "adds", measures.error, 0.0, limit, measures,
-        "" if found is None else found.how, 1.0 if found is None else found.sure, because, max(last, default=0),
+        "" if found is None else found.matched_by, 1.0 if found is None else found.confidence, because, max(last, default=0),
     )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def _source_of(run: StepList, value: Value) -> str:
     for call in reversed(run.trace.calls):  # the outermost that returned it is met last
         if any(value.number == known.number for known in call.returned or call.outputs or ()) and call.parent:
             return f"what {call.path} returned"
-    step = run.made.get(value.number)
+    step = run.makers.get(value.number)
     if step is not None:
         return f"the result of {step.op}"
     return value.name or "what the model was given"

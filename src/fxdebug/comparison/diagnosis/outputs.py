@@ -25,22 +25,22 @@ MOVED = 4  # times the error of what a view was made of: elements stand in other
 class OutputDiagnosis:
     """Looks at the outputs of the two roots."""
 
-    def __init__(self, judge: Judge, between: RegionDiagnosis) -> None:
+    def __init__(self, judge: Judge, regions: RegionDiagnosis) -> None:
         self._judge = judge
         self._pairs = judge.pairs
-        self._between = between
+        self._regions = regions
         one, other = self._pairs.a.trace, self._pairs.b.trace
         self._a, self._b = one.root.outputs, other.root.outputs
         is_one_model = one.model == other.model and _modules(one) == _modules(other)
         self._is_one_model = is_one_model and _plain_inputs(one) == _plain_inputs(other)
 
-    def blames(self) -> Iterator[Cause]:
+    def causes(self) -> Iterator[Cause]:
         """What is wrong with what is returned: another value, another shape, one less, one more."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
         yield from self._not_returned()
         for one, other in facing_outputs(self._a, self._b):
-            found = self._of(one, other)
+            found = self._cause(one, other)
             if found is not None:
                 yield replace(found, absorbable=False)
 
@@ -56,61 +56,61 @@ class OutputDiagnosis:
             if gone:
                 because = f"{', '.join(gone[:3])}{', …' if len(gone) > 3 else ''} is returned in {where}"
                 value = next(value for slot, value in values.items() if slot not in others)
-                yield self._blame(kind, because, value, value, Measures(math.inf, what=kind))
+                yield self._root_cause(kind, because, value, value, Measures(math.inf, what=kind))
 
-    def _of(self, one: Value, other: Value) -> Cause | None:
+    def _cause(self, one: Value, other: Value) -> Cause | None:
         if self._is_one_model and one.shape != other.shape:
             because = f"{shape_text(one.shape)} is returned in a, {shape_text(other.shape)} in b"
-            return self._blame("shape", because, one, other, Measures(math.inf, what="shape"))
+            return self._root_cause("shape", because, one, other, Measures(math.inf, what="shape"))
         if not comparable(one, other):
             return None
         measures = self._judge.meter(one, other)
         tolerance = self._judge.meter.tolerance(one, other)
         if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean):
             return None
-        if self._pairs.are(one, other):
-            before = self._judge.judged.get(self._maker(other).index)
+        if self._pairs.are_paired(one, other):
+            before = self._judge.results.get(self._maker(other).index)
             if before is None or measures.basis == STATISTICS or measures.what:
                 return None
-            if measures.error <= MOVED * before.error or (before.bad and before.measures.basis == STATISTICS):
+            if measures.error <= MOVED * before.error or (before.exceeds_tolerance and before.measures.basis == STATISTICS):
                 return None  # statistics are a lower bound: what was made may be as far apart
-            return self._blame("values", "its elements stand in other places than they do in a", one, other, measures)
-        if other.number not in self._pairs.b.made and one.number not in self._pairs.a.made:
+            return self._root_cause("values", "its elements stand in other places than they do in a", one, other, measures)
+        if other.number not in self._pairs.b.makers and one.number not in self._pairs.a.makers:
             if other.name is not None or other.number in {value.number for value in self._pairs.b.trace.root.inputs}:
                 return None  # a weight or an input: it is a finding as such
             because = "no operation made it on either side, and it is another one"
-            return self._blame("values", because, one, other, measures)
-        return self._between.ask(self._judged(one, other, measures), one, other)
+            return self._root_cause("values", because, one, other, measures)
+        return self._regions.explain(self._root_result(one, other, measures), one, other)
 
     def _maker(self, value: Value) -> Step:
         """The step of b that made what a value lies in; the last one, where none did."""
-        return self._pairs.b.made.get(self._pairs.b.root(value).number) or self._pairs.b.steps[-1]
+        return self._pairs.b.makers.get(self._pairs.b.root(value).number) or self._pairs.b.steps[-1]
 
-    def _judged(self, one: Value, other: Value, measures: Measures) -> StepResult:
+    def _root_result(self, one: Value, other: Value, measures: Measures) -> StepResult:
         steps, tolerance = self._pairs.b.steps, self._judge.meter.tolerance(one, other)
-        step = self._pairs.b.made.get(other.number) or steps[-1]
-        partner = self._pairs.a.made.get(one.number) or step
+        step = self._pairs.b.makers.get(other.number) or steps[-1]
+        partner = self._pairs.a.makers.get(one.number) or step
         return StepResult(step, partner, one, other, measures, 0.0, tolerance, True, at=len(steps))
 
-    def _blame(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Cause:
+    def _root_cause(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Cause:
         """A finding about what the root returns, and about no operation."""
-        judged = self._judged(one, other, measures)
-        found = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, judged, absorbable=False)
+        result = self._root_result(one, other, measures)
+        found = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, result, absorbable=False)
         return replace(found, measures=measures, a=None, b=None)
 
-    def numbers(self) -> Iterator[Cause]:
+    def number_causes(self) -> Iterator[Cause]:
         """Numbers and texts that are returned beside tensors, and are others: the first of them."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
         for slot, one, other in differing_numbers(self._judge):
             value = next(iter(self._pairs.b.steps[-1].results), None) or self._pairs.b.trace.values[0]
             because = f"{one!r} is returned in a, {other!r} in b" + (f" ({slot})" if slot else "")
-            yield self._blame(
+            yield self._root_cause(
                 "values", because, value, value, Measures(_relative_difference(one, other), what="number")
             )
             return
 
-    def unexplained(self) -> Iterator[Cause]:
+    def unexplained_causes(self) -> Iterator[Cause]:
         """The models return other values, and no pair of steps says why: the first that is far from its partner."""
         a, b = self._a, self._b
         narrow = self._judge.narrow
@@ -120,12 +120,12 @@ class OutputDiagnosis:
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
         limit = limit if narrow is None else limit / 2  # what is returned tells that it is more than rounding
-        apart = [judged for judged in self._judge.judged.values() if judged.error > limit]
-        begun = [judged for judged in apart if judged.error_in < math.inf] if narrow is not None else []
+        apart = [result for result in self._judge.results.values() if result.error > limit]
+        begun = [result for result in apart if result.error_in < math.inf] if narrow is not None else []
         for first in (begun or apart)[:1]:
             because = "what it was given differs already, and nothing that could be paired says since when"
             found = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
-            yield replace(found, sure=0.3)
+            yield replace(found, confidence=0.3)
 
 
 def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:

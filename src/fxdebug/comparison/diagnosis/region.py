@@ -34,12 +34,12 @@ class Region:
     """Steps without a partner that a value comes from, and the paired values they begin with."""
 
     steps: tuple[Step, ...]  # in execution order, transparent ones too
-    frontier: tuple[Value, ...]
+    paired_inputs: tuple[Value, ...]
     masks: tuple[Value, ...] = ()  # without a partner: every implementation writes them in its own way
-    again: frozenset[int] = frozenset()  # steps that do once more what one before did
+    repeating: frozenset[int] = frozenset()  # steps that do once more what one before did
 
     @property
-    def doing(self) -> tuple[Step, ...]:
+    def computing(self) -> tuple[Step, ...]:
         """The steps that compute."""
         return tuple([step for step in self.steps if not step.transparent])
 
@@ -47,25 +47,25 @@ class Region:
 def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, through: bool = False) -> Region:
     """Where a value comes from, back to what ``paired`` says has a partner. ``through``: even if it has one itself."""
     found: dict[int, Step] = {}
-    frontier: dict[int, Value] = {}
+    paired_inputs: dict[int, Value] = {}
     masks: dict[int, Value] = {}
     pending: list[tuple[Value, bool]] = [(value, through)]
     while pending and len(found) < MOST_STEPS:
         at, anyway = pending.pop()
         if not anyway and paired(at):
-            frontier[at.number] = at
+            paired_inputs[at.number] = at
             continue
         if found and (visible_share(at) is not None or at.dtype == "bool"):
             masks[at.number] = at
             continue
-        maker = run.made.get(at.number)
+        maker = run.makers.get(at.number)
         if maker is None or maker.index in found:
             continue
         found[maker.index] = maker
         # a view of what is to be looked through is looked through as well
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
     steps = tuple([found[index] for index in sorted(found)])
-    return Region(steps, tuple(frontier.values()), tuple(masks.values()), _repeated_steps(run, steps))
+    return Region(steps, tuple(paired_inputs.values()), tuple(masks.values()), _repeated_steps(run, steps))
 
 
 def _repeated_steps(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
@@ -134,7 +134,7 @@ def unrepeated(run: StepList, value: Value) -> Value:
     """What a value repeats: heads of keys are repeated for several queries here and shared there."""
     at = run.root(value)
     for _ in range(4):
-        maker = run.made.get(at.number)
+        maker = run.makers.get(at.number)
         if maker is None or maker.name not in REPEATING or not maker.data:
             break
         at = run.root(maker.data[0].value)
@@ -153,7 +153,7 @@ def pieces_of(run: StepList, step: Step) -> list[Value]:
 
 def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
     """What the one region does that the other does not, and the other way round."""
-    one, other = (elementary_steps([step for step in side.doing if step.index not in side.again]) for side in (a, b))
+    one, other = (elementary_steps([step for step in side.computing if step.index not in side.repeating]) for side in (a, b))
     same = aligned_pairs(one, other, _similarity, lambda pair: pair[0])
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
     gone, new = [x for x in one if id(x) not in left], [y for y in other if id(y) not in right]
@@ -192,7 +192,7 @@ def view_chain(run: StepList, value: Value) -> list[Step]:
     """The views and copies between a value and what it is a view of, in execution order."""
     steps: list[Step] = []
     at = value
-    while (maker := run.made.get(at.number)) is not None and maker.transparent and len(steps) < MOST_STEPS:
+    while (maker := run.makers.get(at.number)) is not None and maker.transparent and len(steps) < MOST_STEPS:
         steps.append(maker)
         source = next((given for given in maker.inputs if given.value.numel == at.numel), None)
         if source is None or source.value.number == at.number:
@@ -208,7 +208,7 @@ def handing_call(pairs: Pairs, step: Step, a: Value, b: Value) -> tuple[Call, Ca
     """
     call, inner = step.call, None
     while call.parent is not None and _is_given(pairs.b, call, b):
-        partner = pairs.of_call(call)
+        partner = pairs.call_in_a(call)
         if partner is not None and not _is_given(pairs.a, partner, a):
             break
         wanted = pairs.values_of_a.get(pairs.a.root(a).number)
@@ -255,7 +255,7 @@ def most_informative(steps: list[Step], gone: list[Step] | None = None) -> Step:
     computing = [step for step in steps if computes_floats(step)] or steps
     if not all(is_single_operation(step) for step in gone or ()):
         around = common_call(step.call for step in computing)
-        if any(step.loose for step in gone or ()) and computing[0].call is not around:
+        if any(step.unrecorded for step in gone or ()) and computing[0].call is not around:
             computing = [
                 s for s in computing if _child_around(s.call, around) is _child_around(computing[0].call, around)
             ]
@@ -272,4 +272,4 @@ def _child_around(call: Call, top: Call | None) -> Call:
 
 def is_single_operation(step: Step) -> bool:
     """Is it a step of its own, not a recurrence or a call whose inside nobody knows?"""
-    return not step.loose and len(step.weights) <= 2
+    return not step.unrecorded and len(step.weights) <= 2

@@ -51,7 +51,7 @@ def _are_siblings(a: Call, b: Call) -> bool:
 
 def _first_difference(run: StepList, peer: Call, call: Call) -> UnlikeSiblings | None:
     """The first difference between what two calls do themselves."""
-    one, other = ([s for s in run.inside.get(c.index, ()) if not s.transparent] for c in (peer, call))
+    one, other = ([s for s in run.by_call.get(c.index, ()) if not s.transparent] for c in (peer, call))
     same = aligned_pairs(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
     left, right = {x.index for x, _ in same}, {y.index for _, y in same}
     gone_steps, new_steps = [x for x in one if x.index not in left], [y for y in other if y.index not in right]

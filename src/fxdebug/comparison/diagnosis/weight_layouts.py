@@ -19,14 +19,14 @@ def counterpart_makers(
     """Who makes, on the other side, what is taken out of the product of a step with weights."""
     for part in pieces_of(run, step) if step.weights else ():
         value = partner(part)
-        maker = None if value is None else other.made.get(value.number)
+        maker = None if value is None else other.makers.get(value.number)
         if maker is not None:
             yield maker
 
 
 def norms_or_scales(found: Region) -> bool:
     """Has it a norm over the batch, or scales by weights? Where only one has, the other may have it in its products."""
-    return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in found.doing)
+    return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in found.computing)
 
 
 def hold_different_numbers(a: Iterable[Value], b: Iterable[Value], meter: Meter) -> bool:
@@ -42,7 +42,7 @@ def hold_different_numbers(a: Iterable[Value], b: Iterable[Value], meter: Meter)
         if matrices and sum(s.count for s in known[0]) != sum(s.count for s in known[1]):
             return False  # of different sizes: they do not stand for each other
         kinds = _coarsest_dtypes(*sides)
-        same = meter.hold_the_same(sides[0], sides[1], *rounding_limits(kinds)) if half_step(*kinds) else None
+        same = meter.hold_same_numbers(sides[0], sides[1], *rounding_limits(kinds)) if half_step(*kinds) else None
         if same is False or (same is None and _sums_differ(known[0], known[1], kinds)):
             return True
     return False

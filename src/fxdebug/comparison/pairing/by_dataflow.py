@@ -42,7 +42,7 @@ def pair_uses(pairs: Pairs) -> None:
                 pair_products(pairs, left, right, "weights", 0.9)
 
 
-def pair_products(pairs: Pairs, a: Step, b: Step, how: MatchedBy, sure: float) -> None:
+def pair_products(pairs: Pairs, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> None:
     """Pair two steps; where only one of them adds its bias or norms in a step of its own, what they come to."""
     ends = [a, b]
     if has_bias(a) != has_bias(b):
@@ -51,9 +51,9 @@ def pair_products(pairs: Pairs, a: Step, b: Step, how: MatchedBy, sure: float) -
     if (norms[0] is None) != (norms[1] is None):
         ends = [norm or step for norm, step in zip(norms, ends)]
     if ends == [a, b]:
-        pairs.step(a, b, how, sure)
+        pairs.add_step(a, b, matched_by, confidence)
     else:
-        pairs.value(ends[0].outputs[0], ends[1].outputs[0], how, sure)
+        pairs.add_value(ends[0].outputs[0], ends[1].outputs[0], matched_by, confidence)
 
 
 def has_bias(step: Step) -> bool:
@@ -90,7 +90,7 @@ def following_batch_norm(run: StepList, step: Step) -> Step | None:
 
 def _counterpart(pairs: Pairs, step: Step) -> Step | None:
     data = step.data
-    wanted = [pairs.of_value(given.value) for given in data]
+    wanted = [pairs.value_in_a(given.value) for given in data]
     if not data or any(value is None for value in wanted):
         return None
     numbers = [value.number for value in wanted if value is not None]
@@ -113,7 +113,7 @@ def _weights_clash(pairs: Pairs, a: Step, b: Step) -> bool:
     """Do they use weights that belong to something else?"""
     own = {pairs.a.root(given.value).number for given in a.weights}
     for given in b.weights:
-        partner = pairs.of_value(given.value)
+        partner = pairs.value_in_a(given.value)
         if partner is not None and partner.number not in own:
             return True
     return False
@@ -128,16 +128,16 @@ def pair_backwards(pairs: Pairs) -> None:
         partner = pairs.a.steps[found.a]
         for one, other in facing_inputs(pairs, partner, step):
             if (
-                pairs.free(one.value, other.value)
+                pairs.both_unpaired(one.value, other.value)
                 and one.value.numel == other.value.numel
                 and not _made_by_other_kinds(pairs, one, other)
             ):
-                pairs.join(one.value, other.value, "dataflow", min(found.sure, 0.8))
+                pairs.add_value_and_makers(one.value, other.value, "dataflow", min(found.confidence, 0.8))
 
 
 def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
     """Are they products of another kind: with weights or of two values, with something added or without?"""
-    one, other = pairs.a.made.get(pairs.a.root(a.value).number), pairs.b.made.get(pairs.b.root(b.value).number)
+    one, other = pairs.a.makers.get(pairs.a.root(a.value).number), pairs.b.makers.get(pairs.b.root(b.value).number)
     return (
         one is not None
         and other is not None
@@ -152,7 +152,7 @@ def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepI
     left_over: list[tuple[list[StepInput], list[StepInput]]] = []
     for one, other in ((multiplied_data(a, b), multiplied_data(b, a)), (list(a.weights), list(b.weights))):
         for right in list(other):
-            left = next((left for left in one if pairs.are(left.value, right.value)), None)
+            left = next((left for left in one if pairs.are_paired(left.value, right.value)), None)
             swappable = b.name in COMMUTATIVE or right.weight or (left is not None and left.argument == right.argument)
             if left is not None and (swappable or a.name != b.name):
                 found.append((left, right))
@@ -164,7 +164,7 @@ def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepI
                 found.append((left, right))
                 one.remove(left)
                 other.remove(right)
-        if a.loose or b.loose:  # all that was at hand: what has no partner says nothing
+        if a.unrecorded or b.unrecorded:  # all that was at hand: what has no partner says nothing
             continue
         found += zip(one, other)
         left_over.append((one[len(other) :], other[len(one) :]))
@@ -189,7 +189,7 @@ def pair_between(pairs: Pairs) -> None:
         other = _unpaired_steps(pairs.b, last_b, stop_b, pairs.steps)
         if one and other:
             for left, right in aligned_pairs(one, other, _score, lambda step: (family(step.name), *result_sizes(step))):
-                pairs.step(left, right, "order", 0.6)
+                pairs.add_step(left, right, "order", 0.6)
         last_a, last_b = stop_a, stop_b
 
 

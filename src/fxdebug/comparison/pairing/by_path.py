@@ -30,13 +30,13 @@ def pair_by_path(pairs: Pairs) -> None:
             other = a.trace.root
         if other is None or not _may_be_same_call(other, call):
             continue
-        how: MatchedBy = "mapping" if other.path in a.renamed else "path"
-        pairs.call(other, call, how, 1.0)
+        matched_by: MatchedBy = "mapping" if other.path in a.renamed_paths else "path"
+        pairs.add_call(other, call, matched_by, 1.0)
     for call in b.trace.calls:
         found = pairs.calls.get(call.index)
         if found is not None:
             _name_by_other_class(pairs, a.trace.calls[found.a], call)
-            _pair_equal_bodies(pairs, a.trace.calls[found.a], call, found.how)
+            _pair_equal_bodies(pairs, a.trace.calls[found.a], call, found.matched_by)
 
 
 def _may_be_same_call(a: Call, b: Call) -> bool:
@@ -50,10 +50,10 @@ def _pair_inputs(pairs: Pairs) -> None:
     """The tensors the runs were given: by name, then in order."""
     one, other = dict(pairs.a.trace.root.inputs.named()), dict(pairs.b.trace.root.inputs.named())
     for slot in [slot for slot in other if slot in one]:
-        pairs.value(one.pop(slot), other.pop(slot), "path", 1.0)
+        pairs.add_value(one.pop(slot), other.pop(slot), "path", 1.0)
     for left, right in zip(one.values(), other.values()):
         if left.shape == right.shape and left.dtype == right.dtype:
-            pairs.value(left, right, "order", 0.8)
+            pairs.add_value(left, right, "order", 0.8)
 
 
 def _pair_named_weights(pairs: Pairs) -> None:
@@ -64,12 +64,12 @@ def _pair_named_weights(pairs: Pairs) -> None:
             named[_renamed(pairs.a, value.name)].append(value)
     for value in pairs.b.values.values():
         if value.name is not None and named.get(value.name):
-            pairs.value(named[value.name].pop(0), value, "path", 1.0)
+            pairs.add_value(named[value.name].pop(0), value, "path", 1.0)
 
 
 def _renamed(run: StepList, name: str) -> str:
     path, dot, leaf = name.rpartition(".")
-    return f"{run.renamed[path]}{dot}{leaf}" if path in run.renamed else name
+    return f"{run.renamed_paths[path]}{dot}{leaf}" if path in run.renamed_paths else name
 
 
 # Bodies ------------------------------------------------------------------------------------------
@@ -85,24 +85,24 @@ class _BodyItem(NamedTuple):
     @property
     def outputs(self) -> tuple[Value, ...]:
         if self.step is not None:
-            return self.step.outputs or self.step.passed
+            return self.step.outputs or self.step.passed_through
         return () if self.call is None else tuple(self.call.outputs or ())
 
 
 def _name_by_other_class(pairs: Pairs, a: Call, b: Call) -> None:
     """The reference debugger does not write classes: a call there does what the call of its name does."""
     for run, call, type in ((pairs.a, a, b.type), (pairs.b, b, a.type)):
-        for step in run.inside.get(call.index, ()) if call.type == UNKNOWN_CLASS else ():
+        for step in run.by_call.get(call.index, ()) if call.type == UNKNOWN_CLASS else ():
             step.name = called(type)
 
 
-def _pair_equal_bodies(pairs: Pairs, a: Call, b: Call, how: MatchedBy) -> None:
+def _pair_equal_bodies(pairs: Pairs, a: Call, b: Call, matched_by: MatchedBy) -> None:
     """Pair the operations of two bodies that do the same, one by one."""
     one, other = _body_items(pairs.a, a), _body_items(pairs.b, b)
     if [_item_key(item) for item in one] == [_item_key(item) for item in other]:
         for left, right in zip(one, other):
             if left.step is not None and right.step is not None:
-                pairs.step(left.step, right.step, how, 1.0)
+                pairs.add_step(left.step, right.step, matched_by, 1.0)
 
 
 def pair_bodies(pairs: Pairs) -> None:
@@ -116,7 +116,7 @@ def pair_bodies(pairs: Pairs) -> None:
             continue
         for left, right in aligned_pairs(one, other, lambda x, y: _score(pairs, x, y), _item_key):
             if left.step is not None and right.step is not None:
-                pairs.step(left.step, right.step, found.how, 0.95)
+                pairs.add_step(left.step, right.step, found.matched_by, 0.95)
 
 
 def _body_items(run: StepList, call: Call) -> list[_BodyItem]:
@@ -124,16 +124,16 @@ def _body_items(run: StepList, call: Call) -> list[_BodyItem]:
     body, own, found = net.bodies[call.index], net.call_id(call), []
     steps = net.steps(call)
     if body is None or not steps or not run.graphs:
-        if call.index in run.inside:
-            return [_BodyItem(step, None, step.name) for step in run.inside[call.index]]
+        if call.index in run.by_call:
+            return [_BodyItem(step, None, step.name) for step in run.by_call[call.index]]
         return []
     children = iter(body.calls)
     for step in steps:
         if step.kind == "call_module":
             child = run.trace.calls[next(children)]
             found.append(_BodyItem(None, child, run.path(child)))
-        elif f"{own}/{step.name}" in run.at:
-            made = run.at[f"{own}/{step.name}"]
+        elif f"{own}/{step.name}" in run.by_node:
+            made = run.by_node[f"{own}/{step.name}"]
             found.append(_BodyItem(made, None, made.name))
     return found
 
@@ -145,11 +145,11 @@ def _item_key(item: _BodyItem) -> Hashable:
 def _score(pairs: Pairs, a: _BodyItem, b: _BodyItem) -> float:
     """How well two things in two bodies fit; those that are paired already hold the rest in place."""
     if a.call is not None and b.call is not None:
-        return 6.0 if pairs.of_call(b.call) is a.call else 0.0
+        return 6.0 if pairs.call_in_a(b.call) is a.call else 0.0
     if a.step is None or b.step is None:
         return 0.0
     if a.step.index in pairs.steps_of_a or b.step.index in pairs.steps:
-        return 6.0 if pairs.of_step(b.step) is a.step else 0.0
+        return 6.0 if pairs.step_in_a(b.step) is a.step else 0.0
     if not interchangeable(a.step, b.step):
         return 0.0
     score = 2.0 if a.name == b.name else 1.0
@@ -157,7 +157,7 @@ def _score(pairs: Pairs, a: _BodyItem, b: _BodyItem) -> float:
     score += 1.0 * alike
     if a.step.constants == b.step.constants:
         score += 0.5
-    arriving = [pairs.of_value(given.value) for given in b.step.inputs]
+    arriving = [pairs.value_in_a(given.value) for given in b.step.inputs]
     roots = {pairs.a.root(given.value).number for given in a.step.inputs}
     known = [value for value in arriving if value is not None]
     hits = sum(value.number in roots for value in known)

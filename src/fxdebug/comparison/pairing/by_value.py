@@ -34,7 +34,7 @@ def pair_weights(pairs: Pairs) -> None:
             for candidate in _similar_values(index, value, limit):
                 if (same_shape and candidate.shape != value.shape) or not _may_be_one_weight(candidate, value):
                     continue
-                if pairs.value(candidate, value, "weights", 0.95):
+                if pairs.add_value(candidate, value, "weights", 0.95):
                     break
 
 
@@ -47,16 +47,16 @@ def pair_values(pairs: Pairs, meter: Meter) -> None:
         for value in list(_results(pairs.b)):
             if value.number in pairs.values:
                 continue
-            maker = pairs.b.made[value.number]
+            maker = pairs.b.makers[value.number]
             candidates = _similar_values(index, value, limit)
             candidates = [v for v in candidates if v.number not in pairs.values_of_a]
             if limit > CLOSE:
                 candidates = [v for v in candidates if not _is_coincidence(v, value, meter, limit)]
-            fitting = [v for v in candidates if not alike or _alike(pairs.a.made[v.number], maker)]
+            fitting = [v for v in candidates if not alike or _alike(pairs.a.makers[v.number], maker)]
             # the one in the call of the same name, where there are several
-            fitting.sort(key=lambda v: pairs.of_call(maker.call) is not pairs.a.made[v.number].call)
+            fitting.sort(key=lambda v: pairs.call_in_a(maker.call) is not pairs.a.makers[v.number].call)
             for candidate in fitting:
-                pairs.join(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
+                pairs.add_value_and_makers(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
                 break
 
 
@@ -100,7 +100,7 @@ def _results(run: StepList) -> list[Value]:
         for step in run.steps
         if not step.transparent
         for value in step.outputs
-        if run.same.get(value.number, value.number) == value.number and run.made[value.number] is step
+        if run.view_of.get(value.number, value.number) == value.number and run.makers[value.number] is step
     ]
 
 
@@ -144,14 +144,14 @@ def pair_fused_projections(pairs: Pairs) -> None:
             if stats.count != weights[0].count or not _hold_same_weights(stats, weights[0], makers[0], steps[0]):
                 continue
             taken.add(candidate)
-            pairs.join(pairs.a.values[candidate], pairs.b.values[given], "weights", 0.9)
+            pairs.add_value_and_makers(pairs.a.values[candidate], pairs.b.values[given], "weights", 0.9)
             left, right = ([part for step in side for part in _result_parts(run, step)] for run, side in
                            ((pairs.a, makers), (pairs.b, steps)))  # fmt: skip
             if [value.numel for value in left] == [value.numel for value in right]:
                 for x, y in zip(left, right):
-                    if not pairs.free(x, y):
+                    if not pairs.both_unpaired(x, y):
                         continue
-                    pairs.value(x, y, "weights", 0.7)
+                    pairs.add_value(x, y, "weights", 0.7)
             break
 
 

@@ -38,25 +38,25 @@ def rejoin_patched(run: StepList) -> None:
     links = {new.number: old.number for old, new in pairs if _has_no_maker(run, new)}
     if not links:
         return
-    run.same.update(links)
-    for number in list(run.same):
-        run.same[number] = _last_root(run.same, number)
+    run.view_of.update(links)
+    for number in list(run.view_of):
+        run.view_of[number] = _last_root(run.view_of, number)
     users: dict[int, list[Step]] = {}
     for number, steps in run.users.items():
-        users.setdefault(run.same.get(number, number), []).extend(steps)
+        users.setdefault(run.view_of.get(number, number), []).extend(steps)
     run.users = {number: sorted(set(steps), key=lambda step: step.index) for number, steps in users.items()}
 
 
 def _forget_maker(run: StepList, value: Value) -> None:
-    step = run.made.pop(value.number, None)
+    step = run.makers.pop(value.number, None)
     if step is not None:
         step.outputs = tuple([made for made in step.outputs if made.number != value.number])
-        step.passed = tuple([known for known in step.node.values if known not in step.outputs])
+        step.passed_through = tuple([known for known in step.node.values if known not in step.outputs])
         step.transparent = step.transparent and bool(step.outputs)
 
 
 def _has_no_maker(run: StepList, value: Value) -> bool:
-    return value.number not in run.made and value.name is None
+    return value.number not in run.makers and value.name is None
 
 
 def _last_root(same: dict[int, int], number: int) -> int:

@@ -34,7 +34,7 @@ def pair_renamed_calls(pairs: Pairs) -> None:
     for score, one, other in sorted(weighed, key=lambda found: (-found[0], found[2])):
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
         if _fits_nesting(pairs, a, b):
-            pairs.call(a, b, _matched_by(pairs, b), round(min(0.95, score / 2), 2))
+            pairs.add_call(a, b, _matched_by(pairs, b), round(min(0.95, score / 2), 2))
 
 
 def _steps_with_ancestors(run: StepList) -> Iterator[tuple[Step, Call]]:
@@ -65,10 +65,10 @@ def _shared_steps(pairs: Pairs) -> Counter[tuple[int, int]]:
 
 def _counterpart(pairs: Pairs, step: Step) -> Step | None:
     """The step of a that is paired, or that makes what is paired with what this one makes."""
-    partner = pairs.of_step(step)
+    partner = pairs.step_in_a(step)
     if partner is None:
-        value = next((value for value in map(pairs.of_value, step.outputs) if value is not None), None)
-        partner = None if value is None else pairs.a.made.get(value.number)
+        value = next((value for value in map(pairs.value_in_a, step.outputs) if value is not None), None)
+        partner = None if value is None else pairs.a.makers.get(value.number)
     return partner
 
 
@@ -81,14 +81,14 @@ def _same_results(pairs: Pairs) -> Iterator[tuple[int, int]]:
             one.setdefault(pairs.a.root(value).number, []).append(call.index)
     for call in pairs.b.trace.calls:
         value = next(iter(call.outputs or ()), None)
-        partner = None if value is None or call.index in pairs.calls else pairs.of_value(value)
+        partner = None if value is None or call.index in pairs.calls else pairs.value_in_a(value)
         for index in () if partner is None else one.get(partner.number, ()):
             yield index, call.index
 
 
 def _returns_the_same(pairs: Pairs, a: Call, b: Call) -> bool:
     one, other = next(iter(a.outputs or ()), None), next(iter(b.outputs or ()), None)
-    return one is not None and other is not None and pairs.are(one, other)
+    return one is not None and other is not None and pairs.are_paired(one, other)
 
 
 def _name_similarity(a: Call, b: Call) -> float:
@@ -103,7 +103,7 @@ def _fits_nesting(pairs: Pairs, a: Call, b: Call) -> bool:
         return False
     above = b.parent
     while above is not None:
-        partner = pairs.of_call(above)
+        partner = pairs.call_in_a(above)
         if partner is not None:
             call = a.parent
             while call is not None and call is not partner:
@@ -116,4 +116,4 @@ def _fits_nesting(pairs: Pairs, a: Call, b: Call) -> bool:
 def _matched_by(pairs: Pairs, b: Call) -> MatchedBy:
     value = next(iter(b.outputs or ()), None)
     found = None if value is None else pairs.values.get(pairs.b.root(value).number)
-    return "dataflow" if found is None else found.how
+    return "dataflow" if found is None else found.matched_by
