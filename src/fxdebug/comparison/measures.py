@@ -1,7 +1,4 @@
-"""The numbers about two values that should be equal: element by element where the data is there.
-
-Only one pair of tensors is in memory at a time, and of long ones a piece of each, so runs of any size compare.
-"""
+"""The distance of two values that should be equal, as numbers."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ STATISTICS: Final = "statistics"
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How far ``b`` is from ``a``. ``None`` is what cannot be known without the elements.
+    """How far ``b`` is from ``a``. A measure is ``None`` where it cannot be known without the elements.
 
-    ``error`` is what verdicts go by: the larger of the root mean square of the differences, relative to that of
-    ``a``, and of the largest difference relative to the largest element; of integers and booleans the share that
-    differs; with ``basis="statistics"`` a lower bound from mean, deviation and extremes. ``relative`` is the
-    first of these alone, ``sqnr`` the same in decibels (signal to quantisation noise, 20·log10 of its inverse).
-    ``beyond`` is the share of elements that differ by more than the
-    dtype's tolerance of the largest element. ``ulp`` is the largest distance in representable numbers of the
-    dtype, for equal dtypes. ``what`` says what cannot be compared: ``shape``, ``dtype``, ``nonfinite``.
+    ``error`` decides verdicts: the larger of the root mean square of the differences, relative to that of ``a``, and
+    of the largest difference, relative to the largest element. For integers and booleans it is the share of elements
+    that differ; with ``basis="statistics"`` a lower bound from mean, deviation and extremes. ``relative`` is the first
+    of these alone, ``sqnr`` the same in decibels (signal to quantisation noise, 20·log10 of its inverse).
+    ``beyond`` is the share of elements that differ by more than the dtype's tolerance of the largest element.
+    ``ulp`` is the largest distance in representable numbers of the dtype, for equal dtypes. ``what`` says what cannot
+    be compared: ``shape``, ``dtype``, ``nonfinite``.
     """
 
     error: float

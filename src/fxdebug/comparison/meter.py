@@ -1,11 +1,14 @@
-"""TODO"""
+"""Measure the distance of two values: element by element where the data is there, else by samples or statistics.
+
+Only one pair of tensors is in memory at a time, and of long ones a chunk of each, so runs of any size compare.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxdebug.comparison.elementwise import measure_elements, sorted_nonzero
 from fxdebug.comparison.measures import SAMPLE, STATISTICS, TENSORS, Measures
@@ -21,29 +24,34 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, sample_positions
 from fxdebug.errors import first_line
 
-CLOSER_SORTED = 8  # times: so much closer are the same numbers once they are sorted
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CLOSER_SORTED = 8  # times as close as in their places are the same numbers once they are sorted
 
 
 class Meter:
-    """Measures pairs of values of two traces; remembers what it measured."""
+    """Measures pairs of values of two traces, each pair once."""
 
     def __init__(self, a: TraceData, b: TraceData, tolerance: float | None = None) -> None:
         self._a, self._b = a, b
         self._tolerance = tolerance
-        self._known: dict[tuple[int, int], Measures] = {}
-        self.unreadable: Counter[str] = Counter()  # pairs whose data could not be read, by what was raised
+        self._measures: dict[tuple[int, int], Measures] = {}
+        self.unreadable: Counter[str] = Counter()  # how many pairs' data could not be read, by the error raised
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
-        self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0  # read from print: what rounding there may hide
+        self._printed = (
+            10.0 ** (1 - min(digits)) if digits else 0.0
+        )  # what printing may hide of numbers that were read from print
 
     def tolerance(self, a: Value, b: Value) -> float:
-        """The error that counts as rounding between these two."""
+        """Return the error that counts as rounding between these two."""
         return tolerance_of(a.dtype, b.dtype) if self._tolerance is None else self._tolerance
 
     def __call__(self, a: Value, b: Value) -> Measures:
         key = (a.number, b.number)
-        if key not in self._known:
-            self._known[key] = self._measure(a, b)
-        return self._known[key]
+        if key not in self._measures:
+            self._measures[key] = self._measure(a, b)
+        return self._measures[key]
 
     def _measure(self, a: Value, b: Value) -> Measures:
         if a.digest is not None and a.digest == b.digest:
@@ -57,48 +65,48 @@ class Meter:
             if a.saved is not None and b.saved is not None:
                 both = self._tensors(a, b)
                 if both is not None:
-                    return self._of_tensors(a, b, *both)
-            sampled = self._samples(a, b)
-            if sampled is not None:
-                return _measure_samples(a, b, *sampled, by_stats)
+                    return self._measure_tensors(a, b, *both)
+            samples = self._samples(a, b)
+            if samples is not None:
+                return _measure_samples(a, b, *samples, by_stats)
         if by_stats is None:
             return Measures(0.0, what="unknown")
         return Measures(by_stats, STATISTICS, "nonfinite" if _nonfinite_differ(a, b) else "")
 
     def hold_same_numbers(self, a: Sequence[Value], b: Sequence[Value], relative: float, least: float) -> bool | None:
-        """Do two sets of tensors hold the same numbers in whatever order, zeros aside? ``None`` without their data."""
+        """Do two sets of tensors hold the same numbers in any order, zeros aside? ``None`` without their data."""
         both = self._sorted(a, b)
         return None if both is None else bool(((both[0] - both[1]).abs() <= relative * both[0].abs() + least).all())
 
     def is_reordered(self, a: Value, b: Value) -> bool:
-        """Do the data say that nearly the same numbers are there, and not in their places?"""
+        """Do the data say that nearly the same numbers are there, in other places?"""
         measures, both = self(a, b), self._sorted([a], [b])
         if measures.basis != TENSORS or both is None or not 0.0 < measures.error < math.inf:
             return False
-        apart, size = float((both[0] - both[1]).norm()), float(both[0].norm())
-        return apart * CLOSER_SORTED <= (measures.relative or 0.0) * size
+        distance, size = float((both[0] - both[1]).norm()), float(both[0].norm())
+        return distance * CLOSER_SORTED <= (measures.relative or 0.0) * size
 
-    def _sorted(self, a: Sequence[Value], b: Sequence[Value]) -> tuple[Any, Any] | None:
-        """All numbers of either side but zeros, from the least to the largest, where the data are there."""
+    def _sorted(self, a: Sequence[Value], b: Sequence[Value]) -> tuple[Tensor, Tensor] | None:
+        """Return all numbers of either side but zeros, in ascending order; ``None`` without the data."""
         if any(value.saved is None for value in (*a, *b)):
             return None
         try:
             one, other = sorted_nonzero(map(self._a.tensor, a)), sorted_nonzero(map(self._b.tensor, b))
-        except Exception as error:  # as where one pair is read
+        except Exception as error:  # as in `_tensors`
             self.unreadable[first_line(error)] += 1
             return None
         return None if one.numel() != other.numel() else (one, other)  # some may be too small for the narrower dtype
 
     # Tensors -------------------------------------------------------------------------------------
 
-    def _tensors(self, a: Value, b: Value) -> tuple[Any, Any] | None:
+    def _tensors(self, a: Value, b: Value) -> tuple[Tensor, Tensor] | None:
         try:
             return self._a.tensor(a), self._b.tensor(b)
         except Exception as error:  # deleted since, or written by a newer version: the statistics are there still
             self.unreadable[first_line(error)] += 1
             return None
 
-    def _of_tensors(self, a: Value, b: Value, one: Any, other: Any) -> Measures:
+    def _measure_tensors(self, a: Value, b: Value, one: Tensor, other: Tensor) -> Measures:
         import torch
 
         with torch.no_grad():
@@ -113,27 +121,27 @@ class Meter:
     # Samples -------------------------------------------------------------------------------------
 
     def _samples(self, a: Value, b: Value) -> tuple[Sequence[float], Sequence[float]] | None:
-        """The elements at fixed positions, where one side kept only those."""
+        """Return the elements of both at fixed positions, where one side kept only those."""
         one, other = _sampled_elements(self._a, a), _sampled_elements(self._b, b)
         return None if one is None or other is None or len(one) != len(other) else (one, other)
 
 
 def _squeezed(shape: Sequence[int]) -> list[int]:
-    """A shape without its dimensions of one: elements lie the same with and without."""
+    """Return a shape without its dimensions of one, which do not change where elements lie."""
     return [size for size in shape if size != 1]
 
 
 def _sampled_elements(trace: TraceData, value: Value) -> Sequence[float] | None:
-    known = getattr(trace.data, "sample", None)
-    if known is not None:
-        found: Sequence[float] | None = known(value)
-        return found
+    read_sample = getattr(trace.data, "sample", None)
+    if read_sample is not None:
+        sample: Sequence[float] | None = read_sample(value)
+        return sample
     if value.saved is None:
         return None
     try:
         flat = trace.tensor(value).detach().reshape(-1)
-        return [_real(flat[place].item()) for place in sample_positions(flat.numel())]
-    except Exception:  # as above, or of a layout without positions (sparse, nested)
+        return [_real(flat[position].item()) for position in sample_positions(flat.numel())]
+    except Exception:  # as in `_tensors`, or of a layout without positions (sparse, nested)
         return None
 
 
@@ -162,7 +170,7 @@ def _equal_measures(a: Value) -> Measures:
 
 
 def _is_repetition(a: Value, b: Value) -> bool:
-    """Is one the other, repeated along a dimension (expanded early here, broadcast later there)?"""
+    """Is one the other, repeated along a dimension? One run expands early what the other broadcasts later."""
     one, other = a.stats, b.stats
     if one is None or other is None or not a.numel or not b.numel or max(a.numel, b.numel) % min(a.numel, b.numel):
         return False

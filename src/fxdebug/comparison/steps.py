@@ -1,8 +1,4 @@
-"""The code of a call whose operations were not recorded: what it does between the calls that it makes.
-
-A run with ``graph=False``, a trace read from the reference's files and what is opaque have calls only. A value that
-a call is given and that nobody returned was made by the code around it, of what that had at hand.
-"""
+"""The steps of a run, as a comparison sees them: its operations, and its calls whose operations were not recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from fxdebug.query.network import Node
 
 
 class StepInput(NamedTuple):
-    """A tensor that a step is given. ``memory``: not as it was made, but as another step left it."""
+    """A tensor that a step is given. ``memory``: not as it was made, but as a later step left its memory."""
 
     argument: str
     value: Value
@@ -31,17 +27,21 @@ class StepInput(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """One operation of a run, or one call whose inside is unknown."""
+    """One operation of a run, or a piece of a call's code whose operations were not recorded.
+
+    ``transparent`` steps pass on all elements as they are: views, copies, casts. An ``unrecorded`` step is given
+    all that the code had at hand there, so an input without a partner says nothing.
+    """
 
     index: int
     node: Node
-    name: str  # as :func:`~fxdebug.comparison.opnames.canonical` has it
+    name: str  # as :func:`~fxdebug.operators.names.canonical` has it
     inputs: tuple[StepInput, ...]
-    outputs: tuple[Value, ...]  # those it made
+    outputs: tuple[Value, ...]  # the results it made
     constants: tuple[str, ...] = ()
     transparent: bool = False
-    unrecorded: bool = False  # a piece of a call's code: what it is given is all that it had at hand
-    passed_through: tuple[Value, ...] = ()  # its results that somebody else made
+    unrecorded: bool = False
+    passed_through: tuple[Value, ...] = ()  # its results that another step made
 
     @property
     def call(self) -> Call:
@@ -55,12 +55,12 @@ class Step:
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """What came out, whoever made it."""
+        """What came out, whichever step made it."""
         return self.outputs or self.passed_through
 
     @property
     def data(self) -> tuple[StepInput, ...]:
-        """What it is given, without weights."""
+        """Its inputs without weights."""
         return tuple([given for given in self.inputs if not given.weight])
 
     @property
@@ -80,23 +80,27 @@ def interchangeable(a: Step, b: Step) -> bool:
 
 @dataclass(eq=False)
 class StepList:
-    """One side of a comparison: a trace with its steps and who made and used which value."""
+    """One side of a comparison: a trace with its steps in execution order, their makers and users."""
 
     trace: TraceData
     graphs: bool = True  # are its operations looked at, or its calls alone?
     steps: list[Step] = field(default_factory=list)
     makers: dict[int, Step] = field(default_factory=dict)  # a value's number → the step that made it
-    users: dict[int, list[Step]] = field(default_factory=dict)  # a value's number, as `same` has it → who uses it
-    view_of: dict[int, int] = field(default_factory=dict)  # a value's number → of the one that it is another view of
+    users: dict[int, list[Step]] = field(default_factory=dict)  # the number of a value's root → the steps that use it
+    view_of: dict[int, int] = field(default_factory=dict)  # a view's number → its root's
     values: dict[int, Value] = field(default_factory=dict)
     by_call: dict[int, list[Step]] = field(default_factory=dict)  # a call's index → the steps of its own body
     by_node: dict[str, Step] = field(default_factory=dict)  # a node's id → its step
-    renamed_paths: dict[str, str] = field(default_factory=dict)  # paths as the other side has them
+    renamed_paths: dict[str, str] = field(default_factory=dict)  # this side's paths → those of the other side
 
     def root(self, value: Value) -> Value:
-        """The value that this one is another view or another copy of."""
+        """Return the value that this one is a view or a copy of; itself where it is neither."""
         return self.values[self.view_of.get(value.number, value.number)]
 
+    def maker(self, value: Value) -> Step | None:
+        """Return the step that computed a value, behind all views and copies; ``None`` for inputs and weights."""
+        return self.makers.get(self.root(value).number)
+
     def path(self, call: Call) -> str:
-        """The path to look for on the other side."""
+        """Return the path to look for on the other side."""
         return self.renamed_paths.get(call.path, call.path)

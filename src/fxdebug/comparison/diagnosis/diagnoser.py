@@ -115,7 +115,9 @@ class Diagnoser:
             return turned
         elif partner.name != step.name:
             because = f"{partner.name} in a, {step.name} in b"
-        return make_cause(self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights)
+        return make_cause(
+            self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
+        )
 
     def _reordered(self, result: StepResult) -> Cause | None:
         """What put the elements into another order, the surest signs first."""
@@ -136,7 +138,7 @@ class Diagnoser:
             ours, theirs = visible_share(one.value), visible_share(other.value)
             if ours is None or theirs is None or min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
                 continue
-            maker = self._pairs.b.makers.get(self._pairs.b.root(other.value).number)
+            maker = self._pairs.b.maker(other.value)
             if maker is not None:
                 because = f"the mask lets {ours:.0%} through in a, {theirs:.0%} in b"
                 return make_cause(
@@ -177,9 +179,9 @@ class Diagnoser:
 
     def _reordered_before_pick(self, result: StepResult, value: Value) -> Cause | None:
         """Whole, it has the elements of a's; what is picked has others: they are in another order, since when?"""
-        maker = step = self._pairs.b.makers.get(self._pairs.b.root(value).number)
+        maker = step = self._pairs.b.maker(value)
         while step is not None and not step.weights and len(step.data) == 1:
-            step = self._pairs.b.makers.get(self._pairs.b.root(step.data[0].value).number)
+            step = self._pairs.b.maker(step.data[0].value)
         maker = step if step is not None and step.weights else maker
         if maker is None:
             return None
@@ -207,8 +209,8 @@ class Diagnoser:
 
     def _swapped_earlier(self, result: StepResult, a: Value, b: Value, deep: int = 6) -> Cause | None:
         """What it was given was made of the same two values the other way round, some steps before."""
-        one = self._pairs.a.makers.get(self._pairs.a.root(a).number)
-        other = self._pairs.b.makers.get(self._pairs.b.root(b).number)
+        one = self._pairs.a.maker(a)
+        other = self._pairs.b.maker(b)
         if one is None or other is None or not one.data or not other.data or not deep:
             return None
         left, right = one.data, other.data
@@ -229,7 +231,7 @@ class Diagnoser:
         """The views between a value and what computed it, and what only copies (repeat against expand, cat)."""
         steps = view_chain(run, value)
         for _ in range(4):
-            maker = run.makers.get(run.root(value).number)
+            maker = run.maker(value)
             if maker is None or maker.name not in COPYING or not maker.data:
                 break
             value = max((given.value for given in maker.data), key=lambda v: v.numel)

@@ -69,7 +69,7 @@ def first_inexact(judge: Judge, result: StepResult) -> ElementOrder | None:
 def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
     """What put together the value that this step is given, where in a another operation made it."""
     for one, other in result.inputs:
-        sides = judge.pairs.a.makers.get(judge.pairs.a.root(one.value).number), _maker(judge, other.value.number)
+        sides = judge.pairs.a.maker(one.value), _maker(judge, other.value.number)
         if sides[0] is None or sides[1] is None or other.weight:
             continue
         if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or result.step.transparent):
@@ -87,7 +87,7 @@ def order_cause(judge: Judge, result: StepResult, found: ElementOrder) -> Cause:
 
 def _maker(judge: Judge, number: int) -> Step | None:
     run = judge.pairs.b
-    return run.makers.get(run.root(run.values[number]).number)
+    return run.maker(run.values[number])
 
 
 def _steps_before(judge: Judge, result: StepResult) -> Iterator[tuple[Step, Step, str]]:

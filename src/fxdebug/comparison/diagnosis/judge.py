@@ -146,7 +146,9 @@ class Judge:
         if sides and exact and self._user_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._exact_input_tolerance(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
-            tolerance = 0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else self.integer_share
+            tolerance = (
+                0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else self.integer_share
+            )
         carried = error_in
         if measures.basis == "tensors":  # what is known of the inputs by statistics alone may be far less than it is
             carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.weight)])
@@ -230,7 +232,7 @@ class Judge:
             measures = self.meter(partner, value)
             if measures.basis == "tensors":
                 return measures.error if math.isfinite(measures.error) else 0.0
-        maker = self.pairs.b.makers.get(self.pairs.b.root(value).number)
+        maker = self.pairs.b.maker(value)
         if maker is None or depth >= DEEPEST:
             return 0.0
         return max([0.0, *(self._known_error(given.value, depth + 1) for given in maker.data)])

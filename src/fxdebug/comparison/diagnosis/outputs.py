@@ -72,9 +72,13 @@ class OutputDiagnosis:
             before = self._judge.results.get(self._maker(other).index)
             if before is None or measures.basis == STATISTICS or measures.what:
                 return None
-            if measures.error <= MOVED * before.error or (before.exceeds_tolerance and before.measures.basis == STATISTICS):
+            if measures.error <= MOVED * before.error or (
+                before.exceeds_tolerance and before.measures.basis == STATISTICS
+            ):
                 return None  # statistics are a lower bound: what was made may be as far apart
-            return self._root_cause("values", "its elements stand in other places than they do in a", one, other, measures)
+            return self._root_cause(
+                "values", "its elements stand in other places than they do in a", one, other, measures
+            )
         if other.number not in self._pairs.b.makers and one.number not in self._pairs.a.makers:
             if other.name is not None or other.number in {value.number for value in self._pairs.b.trace.root.inputs}:
                 return None  # a weight or an input: it is a finding as such
@@ -84,7 +88,7 @@ class OutputDiagnosis:
 
     def _maker(self, value: Value) -> Step:
         """The step of b that made what a value lies in; the last one, where none did."""
-        return self._pairs.b.makers.get(self._pairs.b.root(value).number) or self._pairs.b.steps[-1]
+        return self._pairs.b.maker(value) or self._pairs.b.steps[-1]
 
     def _root_result(self, one: Value, other: Value, measures: Measures) -> StepResult:
         steps, tolerance = self._pairs.b.steps, self._judge.meter.tolerance(one, other)

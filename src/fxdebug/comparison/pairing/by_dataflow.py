@@ -137,7 +137,7 @@ def pair_backwards(pairs: Pairs) -> None:
 
 def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
     """Are they products of another kind: with weights or of two values, with something added or without?"""
-    one, other = pairs.a.makers.get(pairs.a.root(a.value).number), pairs.b.makers.get(pairs.b.root(b.value).number)
+    one, other = pairs.a.maker(a.value), pairs.b.maker(b.value)
     return (
         one is not None
         and other is not None

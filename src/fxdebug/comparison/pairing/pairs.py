@@ -62,7 +62,7 @@ class Pairs:
 
     def add_value_and_makers(self, a: Value, b: Value, matched_by: MatchedBy, confidence: float) -> bool:
         """Pair two values, and the steps that made them where those do the same."""
-        one, other = self.a.makers.get(self.a.root(a).number), self.b.makers.get(self.b.root(b).number)
+        one, other = self.a.maker(a), self.b.maker(b)
         if not self.add_value(a, b, matched_by, confidence):
             return False
         if (
