@@ -1,4 +1,4 @@
-"""Comparing two traces: pair what belongs together, judge each pair, name who adds error."""
+"""Compare two traces: pair what belongs together, judge each pair, name the steps that add error."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
 ) -> ComparisonData:
-    """Hold a run ``b`` against a reference ``a`` and name the first call and operation that add error.
+    """Compare a run ``b`` with a reference ``a`` and name the first call and operation that add error.
 
-    What belongs together is found by path, then by equal weights and values, by dataflow and by order; ``mapping``
-    (globs of a → of b, or a YAML file) says what cannot be found, ``ignore`` (globs) which modules do not count.
-    ``tolerance`` is the relative error that is allowed anywhere; by default that of the coarser dtype of each pair
-    (about 1e-5 for float32, 0.03 for bfloat16). Raises ``UsageError`` for a mapping that fits nothing,
-    and for a tolerance that is no number from 0 on.
+    Calls and operations are paired by path, then by equal weights and values, by dataflow and by order. ``mapping``
+    (globs of a → of b, or a YAML file) pairs those that cannot be found so, ``ignore`` (globs) says which modules do
+    not count. ``tolerance`` is the relative error that is allowed anywhere; by default that of the coarser dtype of
+    each pair (about 1e-5 for float32, 0.03 for bfloat16). Raises ``UsageError`` for a mapping that fits nothing, and
+    for a tolerance that is no number from 0 on.
 
     >>> import torch, fxdebug
     >>> one, other = torch.nn.LayerNorm(8), torch.nn.LayerNorm(8, eps=0.1)
@@ -119,9 +119,9 @@ def _unreadable_notes(meter: Meter) -> Iterator[str]:
 
 
 def _most_certain(kept: list[Cause]) -> list[Cause]:
-    """Where steps were merely met in the same place, what follows from surer pairs counts alone.
+    """Drop the causes whose steps were paired by order alone, where there are others.
 
-    But for something with weights that is missing before all of those: they have their error from it.
+    One stays: a step with weights that is missing before all others, which have their error from it.
     """
     surer = [cause for cause in kept if cause.matched_by != "order"]
     first = min((cause.position for cause in surer), default=0)
@@ -133,9 +133,9 @@ def _most_certain(kept: list[Cause]) -> list[Cause]:
 def pair_traces(
     a: TraceData, b: TraceData, mapping: NameMapping | str | os.PathLike[str] | None = None, meter: Meter | None = None
 ) -> Pairs:
-    """What belongs together in two traces."""
+    """Pair the calls, steps and values that belong together in two traces."""
     _check_traces(a, b)
-    graphs = a.explanation is not None and b.explanation is not None  # calls are held against calls
+    graphs = a.explanation is not None and b.explanation is not None  # else calls are compared with calls
     one, other = steps_of(a, graphs=graphs), steps_of(b, graphs=graphs)
     for run in (one, other):
         rejoin_patched(run)

@@ -1,7 +1,7 @@
-"""What rounding to a narrower dtype explains where two runs have different ones.
+"""How far rounding to a narrower dtype drives numbers apart, where two runs have different dtypes.
 
-A number that is rounded once is off by half a rounding step at most, now up and now down. So of many numbers that were
-only copied, the extremes are off by that much, and sums far less: as the root of their number grows.
+A number that is rounded once is off by half a rounding step at most, up or down. So among many numbers that were only
+copied, the extremes may be off by that much, but sums by far less: their error grows as the root of the count.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ SIGMAS = 6.0  # standard deviations that a sum of roundings may be off by
 
 
 def narrower_dtype(a: Iterable[str], b: Iterable[str]) -> str | None:
-    """The coarsest floating dtype of two runs, where the coarsest of one is not that of the other.
+    """Return the coarser one of the coarsest floating dtypes of two runs; ``None`` where they are equally coarse.
 
-    >>> narrower(["float32", "int64"], ["bfloat16"]), narrower(["float32"], ["float32"])
+    >>> narrower_dtype(["float32", "int64"], ["bfloat16"]), narrower_dtype(["float32"], ["float32"])
     ('bfloat16', None)
     """
     sides = [max((x for x in side if x in EPS), key=lambda x: EPS[x], default="") for side in (a, b)]
@@ -30,14 +30,14 @@ def narrower_dtype(a: Iterable[str], b: Iterable[str]) -> str | None:
 
 
 def half_step(a: str, b: str) -> float:
-    """How far apart a number may be in two dtypes, relative to it: nothing in one and the same."""
+    """Return how far apart one number may be in two dtypes, relative to it; 0.0 for equal dtypes."""
     return 0.0 if a == b else (EPS.get(a, 0.0) + EPS.get(b, 0.0)) / 2
 
 
 def rounding_limits(kinds: tuple[str, str]) -> tuple[float, float]:
-    """How far one number may be off in two dtypes: relative to it, and where it is too small for that.
+    """Return how far one number may be off in two dtypes: relative to it, and absolutely where it is tiny.
 
-    Twice half a step: it may have been rounded on its way, too.
+    This is a whole step each, not half: the number may have been rounded on its way, too.
     """
     return 2 * half_step(*kinds), 2 * max(map(_half_smallest, kinds))
 
@@ -46,9 +46,9 @@ def may_be_copies(a: Stats, b: Stats, kinds: tuple[str, str]) -> bool:
     """May these be the statistics of the same numbers in two dtypes, in whatever order?
 
     >>> one = Stats(10000, 0.001, 0.02, -0.08, 0.08, 0.08)
-    >>> copied(one, Stats(10000, 0.001, 0.02, -0.0801, 0.0802, 0.0802), ("float32", "bfloat16"))
+    >>> may_be_copies(one, Stats(10000, 0.001, 0.02, -0.0801, 0.0802, 0.0802), ("float32", "bfloat16"))
     True
-    >>> copied(one, Stats(10000, 0.001, 0.0201, -0.08, 0.08, 0.08), ("float32", "bfloat16"))
+    >>> may_be_copies(one, Stats(10000, 0.001, 0.0201, -0.08, 0.08, 0.08), ("float32", "bfloat16"))
     False
     """
     if a.count != b.count or a.mean is None or b.mean is None:
@@ -68,25 +68,26 @@ def may_be_copies(a: Stats, b: Stats, kinds: tuple[str, str]) -> bool:
 
 
 def sum_rounding(stats: Stats, kinds: tuple[str, str]) -> tuple[float, float]:
-    """How far the mean may be off, relative to the size of the numbers, and the sum of squares, relative to itself.
+    """Return how far the mean may be off, relative to the numbers' RMS, and the sum of squares, relative to itself.
 
-    Where they lie so close to one another that all may be rounded to the same side, nothing evens out.
+    Rounding evens out, unless the numbers lie so close to one another that all may be rounded to the same side.
     """
     off, size, count = _element_rounding(stats, kinds), rms_of(stats), max(stats.finite, 1)
     if not off or not size:
         return 0.0, 0.0
-    alike = population_std(stats) < 2 * off * size
+    if population_std(stats) < 2 * off * size:  # all may be rounded to the same side
+        return off, 2 * off + off * off
     evened = off * SIGMAS / math.sqrt(3 * count)
-    few = float(stats.absmax or 0.0) / size  # a few large ones make up most of the squares
-    return (off, 2 * off + off * off) if alike else (min(off, evened), min(2 * off, 2 * evened * few) + off * off)
+    peak = float(stats.absmax or 0.0) / size  # where it is large, a few numbers make up most of the squares
+    return min(off, evened), min(2 * off, 2 * evened * peak) + off * off
 
 
 def _element_rounding(stats: Stats, kinds: tuple[str, str]) -> float:
-    """How far one number may be off, relative to the size of all."""
+    """Return how far one number may be off, relative to the RMS of all."""
     size = rms_of(stats)
     return half_step(*kinds) + (max(map(_half_smallest, kinds)) / size if size and kinds[0] != kinds[1] else 0.0)
 
 
 def _half_smallest(dtype: str) -> float:
-    """Half of the smallest number: so far off are numbers that are too small to be rounded like others."""
+    """Return half of the smallest number of a dtype, the error of numbers too small for its relative rounding."""
     return FLOATS[dtype].least / 2 if dtype in FLOATS else 0.0

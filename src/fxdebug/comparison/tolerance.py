@@ -1,7 +1,7 @@
-"""How far two values are apart by their statistics alone, and how far rounding may drive them apart.
+"""Tolerances of dtypes, and the error between two values by their statistics alone.
 
-An error is one number everywhere: relative to the size of the reference's elements. With statistics only it
-is a lower bound: tensors with equal statistics may still be arranged differently.
+An error is one number everywhere: relative to the size of the reference's elements. From statistics it is a lower
+bound: tensors with equal statistics may still be arranged differently.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS
 
-# How many rounding steps may add up in one operation. In float32 the sums are in float32, too: their rounding
-# grows with the number of elements. Narrower dtypes are summed up in float32 and rounded once.
+# How many rounding steps may add up in one operation. Sums of float32 are kept in float32, so their rounding grows with
+# the number of elements. Sums of narrower dtypes are kept in float32 and rounded once.
 ROUNDING_STEPS = {"float64": 512, "complex128": 512, "float32": 84, "complex64": 84}
 NARROW_ROUNDING_STEPS = 4
 MASK_THRESHOLD = -1e4  # additive masks hold zeros and this or less
 
 
 def eps_of(*dtypes: str) -> float:
-    """The coarsest rounding step among some dtypes; 0.0 where none of them is floating."""
+    """Return the coarsest rounding step among some dtypes; 0.0 where none of them is floating."""
     return max((EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
 
 
 def tolerance_of(*dtypes: str) -> float:
-    """The error that rounding alone may cause in one operation on the coarsest of these dtypes.
+    """Return the error that rounding alone may cause in one operation on the coarsest of these dtypes.
 
     >>> tolerance_of("float32", "float32") < 1.1e-5, tolerance_of("float32", "bfloat16")
     (True, 0.03125)
@@ -35,19 +35,19 @@ def tolerance_of(*dtypes: str) -> float:
 
 
 def rms_of(stats: Stats) -> float:
-    """The root of the mean square of the finite elements."""
+    """Return the root mean square of the finite elements."""
     if stats.mean is None or stats.std is None:
         return 0.0
     return math.hypot(abs(stats.mean), population_std(stats))
 
 
 def population_std(stats: Stats) -> float:
-    """The standard deviation dividing by n, which is the same for a value that is repeated."""
+    """Return the standard deviation with divisor n, which repeating a value does not change."""
     return (stats.std or 0.0) * math.sqrt((stats.finite - 1) / stats.finite) if stats.finite > 1 else 0.0
 
 
 def is_additive_mask(stats: Stats | None) -> bool:
-    """Nothing but zeros and one hugely negative number: an additive attention mask."""
+    """Is it an additive attention mask: nothing but zeros and one hugely negative number?"""
     if stats is None or stats.nan or stats.posinf:
         return False
     if stats.neginf:
@@ -63,7 +63,10 @@ def is_additive_mask(stats: Stats | None) -> bool:
 
 
 def visible_share(value: Value) -> float | None:
-    """The share of places that a mask lets through (or, of booleans, perhaps hides); ``None`` for anything else."""
+    """Return the share of positions that a mask lets through; ``None`` for anything but a mask.
+
+    Of booleans it is the share of ``True``, which may be hidden or visible ones.
+    """
     stats = value.stats
     if stats is None or not stats.count:
         return None
@@ -73,14 +76,14 @@ def visible_share(value: Value) -> float | None:
 
 
 def is_masked(stats: Stats | None) -> bool:
-    """Scores to which an additive mask was added: most is hugely negative, which says nothing about the rest."""
+    """Was an additive mask added to it? Then its hugely negative elements say nothing about the rest."""
     if stats is None or not isinstance(stats.min, (int, float)) or not isinstance(stats.max, (int, float)):
         return False
     return stats.neginf > 0 or (stats.min <= MASK_THRESHOLD and abs(stats.max) <= -stats.min / 100)
 
 
 def _hidden_share(stats: Stats) -> float:
-    """The share of masked scores that the mask hides: the mean is as much smaller than the least one."""
+    """Return the share of masked scores that are hidden, estimated as mean over minimum."""
     finite = 0.0
     if isinstance(stats.mean, float) and isinstance(stats.min, (int, float)) and stats.min <= MASK_THRESHOLD:
         finite = stats.mean / stats.min * stats.finite
@@ -88,7 +91,7 @@ def _hidden_share(stats: Stats) -> float:
 
 
 def error_between(a: Stats | None, b: Stats | None) -> float | None:
-    """The error that statistics show: of mean, deviation, minimum and maximum; ``None`` where they are not known.
+    """Return the error that mean, deviation, minimum and maximum show; ``None`` where there are no statistics.
 
     >>> one, other = Stats(4, 0.0, 1.0, -1.0, 1.0, 1.0), Stats(4, 0.0, 1.0, -1.0, 1.5, 1.5)
     >>> error_between(one, one), error_between(one, other)
@@ -133,12 +136,12 @@ def _share(count: int, stats: Stats) -> float:
 
 
 def _mask_error(a: Stats, b: Stats) -> float:
-    """Masks are one another's equal where they hide equally many places: how negative they are says nothing."""
+    """Return 0.0 for masks that hide equally many positions, however negative their numbers are; else 1.0."""
     return 0.0 if _share(a.zeros, a) == _share(b.zeros, b) else 1.0
 
 
 def same_numbers(a: Stats | None, b: Stats | None) -> bool:
-    """Do statistics say that these are the same elements, measured perhaps in another order?"""
+    """Do statistics say that these are the same elements, perhaps summed in another order?"""
     if a is None or b is None or a.mean is None or b.mean is None:
         return False
     exact = ("count", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
@@ -149,7 +152,7 @@ def same_numbers(a: Stats | None, b: Stats | None) -> bool:
 
 
 def is_distinctive(value: Value) -> bool:
-    """Can its statistics tell it from other values? Constants, masks and small integers cannot."""
+    """Can its statistics tell a value from others? Those of constants, masks and integers cannot."""
     stats = value.stats
     if stats is None or stats.mean is None or value.numel < 4 or value.dtype not in EPS:
         return False
@@ -157,6 +160,6 @@ def is_distinctive(value: Value) -> bool:
 
 
 def coarse_key(stats: Stats, digits: float) -> tuple[Any, ...]:
-    """A coarse key of statistics: values whose errors are below ``digits`` have this key or one of its neighbours."""
+    """Return a coarse key of statistics: values whose error is below ``digits`` have equal or neighbouring keys."""
     size = rms_of(stats)
     return (round(math.log(size) / math.log1p(digits)) if size else None,)

@@ -1,4 +1,4 @@
-"""TODO"""
+"""How much an operation may enlarge the rounding errors that it is given in a narrow dtype."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, PIECES
 
-SLACK = 4.0  # times what an operation makes of errors that have nothing to do with one another
+SLACK = 4.0  # times what an operation makes of independent errors
 PLAIN_PRODUCTS = frozenset(["linear", "addmm", "matmul", "baddbmm", "einsum"])
-LARGEST_OVER_RMS = 5.0  # times their size: the largest of some scores
-
-
-# What operations make of errors --------------------------------------------------------------------
+LARGEST_OVER_RMS = 5.0  # of attention scores, about
 
 
 def growth_limit(step: Step, sides: Iterable[tuple[StepInput, StepInput]], a: Value) -> float | None:
-    """How many times larger errors may come out of a step than they went in; ``None`` where that is not known.
+    """Return how many times larger errors may come out of a step than they went in; ``None`` where that is unknown.
 
-    Errors that rounding made point nowhere: a product makes of them what it makes of numbers of their size that
-    have nothing to do with its weights. What comes out may be smaller than that, and the error is not.
+    Rounding errors have no direction: a product treats them like random numbers of their size, independent of its
+    weights. Its result may be smaller than such a product, the error is not. ``a`` is the result in run a.
     """
     given = [one.value for one, _ in sides if one.value.dtype in EPS]
     if a.stats is None or not given or any(value.stats is None for value in given):
@@ -49,18 +46,18 @@ def growth_limit(step: Step, sides: Iterable[tuple[StepInput, StepInput]], a: Va
 
 
 def _largest_visible(stats: Stats) -> float:
-    """The largest of some scores, without those that a mask hides."""
+    """Return the size of the largest score, without those that a mask hides."""
     return abs(float(stats.max or 0.0)) if is_masked(stats) else float(stats.absmax or 0.0)
 
 
 def _largest_score(given: list[Value]) -> float:
-    """About the largest score of queries and keys, where the scale is the usual one."""
+    """Estimate the largest score of queries and keys, for the usual scale."""
     q, k = (rms_of(value.stats) if value.stats is not None else 0.0 for value in given[:2])
     return LARGEST_OVER_RMS * q * k
 
 
 def _terms_per_sum(given: list[Value]) -> int | None:
-    """How many products each number is a sum of."""
+    """Return how many products each number of a matrix product or convolution is the sum of."""
     if len(given) < 2 or len(given[0].shape) < 2 or len(given[1].shape) < 2:
         return None
     data, weights = given[:2]

@@ -1,4 +1,4 @@
-"""Two sequences side by side: the pairing in order that fits best (Needleman and Wunsch, 1970)."""
+"""Align two sequences: pair their items in order, with the highest score (Needleman and Wunsch, 1970)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-MOST_WEIGHED = 1_000_000  # pairs that are weighed one by one; beyond, equal runs of names decide
+MOST_WEIGHED = 1_000_000  # pairs that are scored one by one; of more, runs of equal keys decide
 
 
 def aligned_pairs(
     a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float], key: Callable[[A | B], Hashable]
 ) -> list[tuple[A, B]]:
-    """Pairs of the two sequences, in order, with the highest sum of scores; a score of 0 or less pairs nothing.
+    """Return the pairs in order that have the highest sum of scores; a score of 0 or less makes no pair.
 
-    Sequences that are too long to be weighed pair by pair are paired by runs of equal ``key``.
+    Sequences that are too long to score all pairs are paired by runs of equal ``key``.
 
-    >>> in_order("xabc", "abdc", lambda x, y: float(x == y), lambda x: x)
+    >>> aligned_pairs("xabc", "abdc", lambda x, y: float(x == y), lambda x: x)
     [('a', 'a'), ('b', 'b'), ('c', 'c')]
     """
     if len(a) * len(b) > MOST_WEIGHED:

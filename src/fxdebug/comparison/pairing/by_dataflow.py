@@ -1,4 +1,4 @@
-"""Pairing by the way values take: what is done to paired values, what paired operations are given, what stands between.
+"""Pair by dataflow: the users of paired values, the inputs of paired operations, and the steps left between.
 
 This carries pairs across a fault, where values differ and only structure is left to go by.
 """
@@ -18,7 +18,7 @@ from fxdebug.operators.names import ADDING, COMMUTATIVE, family
 
 
 def pair_by_dataflow(pairs: Pairs) -> None:
-    """Forwards, backwards, then what is left between, until nothing is added."""
+    """Pair forwards, backwards, then the steps left between, until nothing is added."""
     for _ in range(8):
         before = len(pairs.steps) + len(pairs.values)
         pair_uses(pairs)
@@ -31,7 +31,7 @@ def pair_by_dataflow(pairs: Pairs) -> None:
 
 
 def pair_uses(pairs: Pairs) -> None:
-    """Operations on paired weights: the first use with the first."""
+    """Pair operations on paired weights: the first use with the first."""
     for number, found in list(pairs.values.items()):
         if pairs.b.values[number].name is None:
             continue
@@ -43,7 +43,7 @@ def pair_uses(pairs: Pairs) -> None:
 
 
 def pair_products(pairs: Pairs, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> None:
-    """Pair two steps; where only one of them adds its bias or norms in a step of its own, what they come to."""
+    """Pair two steps; where only one side adds the bias, or norms, in a later step, pair the final results."""
     ends = [a, b]
     if has_bias(a) != has_bias(b):
         ends = [following_bias(run, step) or step for run, step in ((pairs.a, a), (pairs.b, b))]
@@ -57,12 +57,12 @@ def pair_products(pairs: Pairs, a: Step, b: Step, matched_by: MatchedBy, confide
 
 
 def has_bias(step: Step) -> bool:
-    """Is it a product that adds a vector of weights, too?"""
+    """Is it a product that also adds a vector of weights?"""
     return family(step.name) == "product" and len(step.weights) > 1 and len(step.weights[-1].value.shape) == 1
 
 
 def following_bias(run: StepList, step: Step) -> Step | None:
-    """The sum that adds the bias to a product without one, if that is all that is done with the product."""
+    """Return the sum that adds the bias to a product without one, where it is the product's only use."""
     product = family(step.name) == "product" and step.outputs
     users = run.users.get(run.root(step.outputs[0]).number, ()) if product else ()
     users = [user for user in users if not user.transparent]
@@ -73,7 +73,7 @@ def following_bias(run: StepList, step: Step) -> Step | None:
 
 
 def pair_forwards(pairs: Pairs) -> None:
-    """The same operation on paired values gives paired results."""
+    """Pair the same operations on paired values."""
     for step in pairs.b.steps:
         if step.index in pairs.steps or not step.outputs or step.transparent:
             continue
@@ -83,7 +83,7 @@ def pair_forwards(pairs: Pairs) -> None:
 
 
 def following_batch_norm(run: StepList, step: Step) -> Step | None:
-    """The batch norm that is all that is done with a product with weights."""
+    """Return the batch norm of a product with weights, where it is the product's only use."""
     users = run.users.get(run.root(step.outputs[0]).number, ()) if step.weights and step.outputs else ()
     return users[0] if len(users) == 1 and users[0].name == "batch_norm" and users[0].outputs else None
 
@@ -105,12 +105,12 @@ def _counterpart(pairs: Pairs, step: Step) -> Step | None:
 
 
 def result_sizes(step: Step) -> list[int]:
-    """How many elements each result has: a fused projection is not one of its parts."""
+    """Return how many elements each result has, which tells a fused projection from its parts."""
     return [value.numel for value in step.outputs]
 
 
 def _weights_clash(pairs: Pairs, a: Step, b: Step) -> bool:
-    """Do they use weights that belong to something else?"""
+    """Does a step of b use a weight whose partner the step of a does not use?"""
     own = {pairs.a.root(given.value).number for given in a.weights}
     for given in b.weights:
         partner = pairs.value_in_a(given.value)
@@ -120,7 +120,7 @@ def _weights_clash(pairs: Pairs, a: Step, b: Step) -> bool:
 
 
 def pair_backwards(pairs: Pairs) -> None:
-    """What paired operations are given in the same place belongs together."""
+    """Pair the values that paired operations are given in the same place."""
     for step in reversed(pairs.b.steps):
         found = pairs.steps.get(step.index)
         if found is None or step.transparent:
@@ -136,7 +136,7 @@ def pair_backwards(pairs: Pairs) -> None:
 
 
 def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
-    """Are they products of another kind: with weights or of two values, with something added or without?"""
+    """Were they made by products of different kinds: with weights or of two values, adding something or not?"""
     one, other = pairs.a.maker(a.value), pairs.b.maker(b.value)
     return (
         one is not None
@@ -147,7 +147,7 @@ def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
 
 
 def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepInput]]:
-    """The inputs of two steps side by side: data with data, weights with weights, by argument, else in order."""
+    """Return the inputs of two steps side by side: data and weights apart, by pairs, by argument, else in order."""
     found: list[tuple[StepInput, StepInput]] = []
     left_over: list[tuple[list[StepInput], list[StepInput]]] = []
     for one, other in ((multiplied_data(a, b), multiplied_data(b, a)), (list(a.weights), list(b.weights))):
@@ -164,24 +164,24 @@ def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepI
                 found.append((left, right))
                 one.remove(left)
                 other.remove(right)
-        if a.unrecorded or b.unrecorded:  # all that was at hand: what has no partner says nothing
+        if a.unrecorded or b.unrecorded:  # given all that was at hand: an input without a partner says nothing
             continue
         found += zip(one, other)
         left_over.append((one[len(other) :], other[len(one) :]))
     if not left_over:
         return found
-    (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer here may be computed there
+    (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer on one side may be computed on the other
     return [*found, *zip(data_a, weights_b), *zip(weights_a, data_b)]
 
 
 def multiplied_data(step: Step, other: Step) -> list[StepInput]:
-    """The data of a step; of a product that also adds something, beside one that does not, what is multiplied."""
+    """Return the data of a step; of a product that adds something, beside one that does not, only the factors."""
     data = list(step.data)
     return data[1:] if step.name in ADDING and other.name not in ADDING and len(data) == 3 else data
 
 
 def pair_between(pairs: Pairs) -> None:
-    """What is left between two pairs: the same operations in the same order, of the same size."""
+    """Pair the steps that are left between two pairs, where their operations, sizes and order agree."""
     chain = _longest_ordered([(found.a, index) for index, found in sorted(pairs.steps.items())])
     last_a = last_b = -1
     for stop_a, stop_b in [*chain, (len(pairs.a.steps), len(pairs.b.steps))]:
@@ -211,7 +211,7 @@ def _score(a: Step, b: Step) -> float:
 
 
 def _longest_ordered(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest run of pairs that are in the same order on both sides (given in the order of b)."""
+    """Return the longest subsequence of pairs, given in the order of b, that is in order on both sides."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = [-1] * len(pairs)

@@ -1,4 +1,4 @@
-"""Pairing by what values are: weights with equal statistics, then results with equal statistics.
+"""Pair by equal statistics: weights first, then results.
 
 Names and nesting play no part. It works as far as the two sides agree, which is up to the first fault.
 """
@@ -17,12 +17,12 @@ from fxdebug.comparison.tolerance import coarse_key, eps_of, error_between, is_d
 from fxdebug.data.values import Stats, Value, pooled
 from fxdebug.operators.names import PIECES, family
 
-DIFFERENT = 0.1  # what rounding does not make of one value
+DIFFERENT = 0.1  # an error that rounding does not cause
 CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
 
 
 def pair_weights(pairs: Pairs) -> None:
-    """Parameters that hold the same numbers, transposed or not; with the same shape first."""
+    """Pair parameters that hold the same numbers, transposed or not; those of the same shape first."""
     limit = max(COPY_TOLERANCE, _dtype_tolerance(pairs))
     one = [value for value in _weights(pairs.a) if value.number not in pairs.values_of_a]
     other = [value for value in _weights(pairs.b) if value.number not in pairs.values]
@@ -39,7 +39,7 @@ def pair_weights(pairs: Pairs) -> None:
 
 
 def pair_values(pairs: Pairs, meter: Meter) -> None:
-    """Results that hold the same numbers, in execution order; made by the same operation first."""
+    """Pair results that hold the same numbers, in execution order; those of the same operation first."""
     limit = max(CLOSE, _dtype_tolerance(pairs))
     for alike in (True, False):
         free = [value for value in _results(pairs.a) if value.number not in pairs.values_of_a]
@@ -52,7 +52,7 @@ def pair_values(pairs: Pairs, meter: Meter) -> None:
             candidates = [v for v in candidates if v.number not in pairs.values_of_a]
             if limit > CLOSE:
                 candidates = [v for v in candidates if not _is_coincidence(v, value, meter, limit)]
-            fitting = [v for v in candidates if not alike or _alike(pairs.a.makers[v.number], maker)]
+            fitting = [v for v in candidates if not alike or interchangeable(pairs.a.makers[v.number], maker)]
             # the one in the call of the same name, where there are several
             fitting.sort(key=lambda v: pairs.call_in_a(maker.call) is not pairs.a.makers[v.number].call)
             for candidate in fitting:
@@ -61,20 +61,16 @@ def pair_values(pairs: Pairs, meter: Meter) -> None:
 
 
 def _may_be_one_weight(a: Value, b: Value) -> bool:
-    """May two weights of equal statistics be one, in two dtypes?"""
+    """May two weights of equal statistics be one weight in two dtypes?"""
     return (
         a.dtype == b.dtype or a.stats is None or b.stats is None or may_be_copies(a.stats, b.stats, (a.dtype, b.dtype))
     )
 
 
-def _alike(a: Step, b: Step) -> bool:
-    return interchangeable(a, b)
-
-
 def _is_coincidence(a: Value, b: Value, meter: Meter, limit: float) -> bool:
-    """Do the data say that these are other numbers, and statistics no more than that they are of one size?
+    """Do the data say that these are other numbers, and do their statistics agree by chance only?
 
-    Numbers in another order have statistics that agree far better than each number of a narrow dtype does.
+    The same numbers in another order are no coincidence: their statistics agree far better than one rounding.
     """
     measures = meter(a, b)
     unlike = measures.basis == TENSORS and measures.error > DIFFERENT
@@ -82,7 +78,7 @@ def _is_coincidence(a: Value, b: Value, meter: Meter, limit: float) -> bool:
 
 
 def _dtype_tolerance(pairs: Pairs) -> float:
-    """How far apart equal values of these two runs may be: what their narrower dtype rounds to, or not at all."""
+    """Return how far apart equal values of these two runs may be: the rounding of the narrower dtype, or 0.0."""
     kinds = [{value.dtype for value in _weights(run) if value.name} for run in (pairs.a, pairs.b)]
     if kinds[0] == kinds[1]:
         return 0.0
@@ -94,7 +90,7 @@ def _weights(run: StepList) -> Iterable[Value]:
 
 
 def _results(run: StepList) -> list[Value]:
-    """What steps made, one for all views of it, in execution order."""
+    """Return the results of steps in execution order, without views of them."""
     return [
         value
         for step in run.steps
@@ -116,7 +112,7 @@ def _index(values: Iterable[Value], limit: float) -> Index:
 
 
 def _similar_values(index: Index, value: Value, limit: float) -> list[Value]:
-    """Values with these statistics, in execution order."""
+    """Return values with these statistics, in execution order."""
     if not is_distinctive(value) or value.stats is None:
         return []
     (place,) = coarse_key(value.stats, limit)
@@ -128,10 +124,10 @@ def _similar_values(index: Index, value: Value, limit: float) -> list[Value]:
 
 
 def pair_fused_projections(pairs: Pairs) -> None:
-    """Projections that are one on one side and several on the other (queries, keys and values; gate and up).
+    """Pair projections that are one on one side and several on the other (queries, keys and values; gate and up).
 
-    Products of one value with weights that hold the same numbers altogether: what they are given is a pair, and so
-    are the parts, in their order.
+    They are products of one value with weights that hold the same numbers altogether. Their inputs become a pair, and
+    so do their parts, in order.
     """
     one, other = _projections(pairs.a, pairs.values_of_a), _projections(pairs.b, pairs.values)
     taken: set[int] = set()
@@ -156,13 +152,13 @@ def pair_fused_projections(pairs: Pairs) -> None:
 
 
 def _hold_same_weights(a: Stats, b: Stats, one: Step, other: Step) -> bool:
-    """Are these statistics of the same weights, which two steps use in dtypes of their own?"""
+    """Are these statistics of the same weights, in the dtypes in which the two steps use them?"""
     kinds = one.weights[0].value.dtype, other.weights[0].value.dtype
     return may_be_copies(a, b, kinds) if half_step(*kinds) else (error_between(a, b) or 0.0) <= COPY_TOLERANCE
 
 
 def _projections(run: StepList, paired: Container[int]) -> dict[int, list[Step]]:
-    """Products with weights that have no partner, by the value that they are given."""
+    """Return products with weights that have no partner, by the number of the value that they are given."""
     found: dict[int, list[Step]] = defaultdict(list)
     for step in run.steps:
         weights = [given.value for given in step.weights if given.value.stats is not None]
@@ -177,7 +173,7 @@ def _pooled(steps: Iterable[Step]) -> Stats:
 
 
 def _result_parts(run: StepList, step: Step) -> list[Value]:
-    """A result, or what is taken out of it where that is all of it in parts of one size."""
+    """Return the pieces taken out of a step's result where they are all of it; else the result itself."""
     cut = [user for user in run.users.get(step.outputs[0].number, ()) if user.name in PIECES]
     taken = [value for user in cut for value in user.outputs]
     return taken if taken and sum(value.numel for value in taken) == step.outputs[0].numel else list(step.outputs)

@@ -1,7 +1,6 @@
-"""What belongs together on the two sides: values, the steps that made them, and calls.
+"""The pairs of two runs: values, the steps that made them, and calls.
 
-Values are paired by what they are, whatever views and copies of them there are. Each pair knows how it was found
-and how sure that is.
+A value is paired together with all views and copies of it. Each pair has how it was matched and the confidence.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from fxdebug.data.values import Value
 
 
 class Pair(NamedTuple):
-    """The other side of a pair, and how it was found: ``path mapping weights values dataflow order``."""
+    """The side of a in a pair, by what it was matched, and with which confidence (0 to 1)."""
 
     a: int  # a value's number, a step's index or a call's index
     matched_by: MatchedBy
@@ -23,7 +22,7 @@ class Pair(NamedTuple):
 
 
 class Pairs:
-    """All pairs of two runs. Keys are of b, the suspect."""
+    """All pairs of two runs: ``values``, ``steps`` and ``calls`` by b's numbers, ``…_of_a`` the other way round."""
 
     def __init__(self, a: StepList, b: StepList) -> None:
         self.a, self.b = a, b
@@ -44,7 +43,7 @@ class Pairs:
         return True
 
     def add_step(self, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> bool:
-        """Pair two steps and what they made."""
+        """Pair two steps and their results; ``False`` where one of them, or of these, has another partner already."""
         if b.index in self.steps or a.index in self.steps_of_a:
             return False
         if not b.transparent and not a.transparent and not self._results_compatible(a, b):
@@ -57,11 +56,11 @@ class Pairs:
         return True
 
     def _results_compatible(self, a: Step, b: Step) -> bool:
-        """Are their results each other's, or nobody's?"""
+        """Are their results paired with each other, or not at all?"""
         return all(self.both_unpaired(x, y) or self.are_paired(x, y) for x, y in zip(a.outputs, b.outputs))
 
     def add_value_and_makers(self, a: Value, b: Value, matched_by: MatchedBy, confidence: float) -> bool:
-        """Pair two values, and the steps that made them where those do the same."""
+        """Pair two values, and the steps that made them where those do the same; ``False`` as for two values."""
         one, other = self.a.maker(a), self.b.maker(b)
         if not self.add_value(a, b, matched_by, confidence):
             return False
@@ -75,46 +74,46 @@ class Pairs:
         return True
 
     def add_call(self, a: Call, b: Call, matched_by: MatchedBy, confidence: float) -> None:
-        """Pair two calls."""
+        """Pair two calls, unless one of them has a partner already."""
         if b.index not in self.calls and a.index not in self.calls_of_a:
             self.calls[b.index] = Pair(a.index, matched_by, confidence)
             self.calls_of_a[a.index] = b.index
 
     def value_in_a(self, b: Value) -> Value | None:
-        """The value of a that is paired with one of b."""
-        found = self.values.get(self.b.root(b).number)
-        return None if found is None else self.a.values[found.a]
+        """Return the value of a that is paired with one of b."""
+        pair = self.values.get(self.b.root(b).number)
+        return None if pair is None else self.a.values[pair.a]
 
     def value_in_b(self, a: Value) -> Value | None:
-        """The value of b that is paired with one of a."""
-        other = self.values_of_a.get(self.a.root(a).number)
-        return None if other is None else self.b.values[other]
+        """Return the value of b that is paired with one of a."""
+        number = self.values_of_a.get(self.a.root(a).number)
+        return None if number is None else self.b.values[number]
 
     def step_in_a(self, b: Step) -> Step | None:
-        """The step of a that is paired with one of b."""
-        found = self.steps.get(b.index)
-        return None if found is None else self.a.steps[found.a]
+        """Return the step of a that is paired with one of b."""
+        pair = self.steps.get(b.index)
+        return None if pair is None else self.a.steps[pair.a]
 
     def call_in_a(self, b: Call) -> Call | None:
-        """The call of a that is paired with one of b."""
-        found = self.calls.get(b.index)
-        return None if found is None else self.a.trace.calls[found.a]
+        """Return the call of a that is paired with one of b."""
+        pair = self.calls.get(b.index)
+        return None if pair is None else self.a.trace.calls[pair.a]
 
     def are_paired(self, a: Value, b: Value) -> bool:
         """Are these two paired with each other?"""
-        found = self.values.get(self.b.root(b).number)
-        return found is not None and found.a == self.a.root(a).number
+        pair = self.values.get(self.b.root(b).number)
+        return pair is not None and pair.a == self.a.root(a).number
 
     def is_firm(self, b: Value) -> bool:
-        """Has a value of b a partner that was not merely met in the same place?"""
-        found = self.values.get(self.b.root(b).number)
-        return found is not None and found.matched_by != "order"
+        """Has a value of b a partner, and was that matched by more than order?"""
+        pair = self.values.get(self.b.root(b).number)
+        return pair is not None and pair.matched_by != "order"
 
     def is_firm_in_a(self, a: Value) -> bool:
-        """The same of a value of a."""
-        other = self.values_of_a.get(self.a.root(a).number)
-        return other is not None and self.values[other].matched_by != "order"
+        """Has a value of a a partner, and was that matched by more than order?"""
+        number = self.values_of_a.get(self.a.root(a).number)
+        return number is not None and self.values[number].matched_by != "order"
 
     def both_unpaired(self, a: Value, b: Value) -> bool:
-        """Has neither a partner?"""
+        """Has neither of two values a partner?"""
         return self.b.root(b).number not in self.values and self.a.root(a).number not in self.values_of_a

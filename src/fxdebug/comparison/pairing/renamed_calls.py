@@ -1,4 +1,4 @@
-"""Pairing calls of modules that have other names: those that do the same things and return the same belong together."""
+"""Pair calls of modules that have other names: by the paired operations in them, and by what they return."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 
-MOST_LARGER = 4  # times as much may be in one as in the other, where all of the smaller one is
-LEAST_OVERLAP = 0.5  # of the operations in both that must be pairs, or they return the same value
+MOST_LARGER = 4  # times as many operations one call may have, where the other's are all among them
+LEAST_OVERLAP = 0.5  # share of the operations in both that must be pairs, unless they return the same value
 
 
 def pair_renamed_calls(pairs: Pairs) -> None:
-    """Pair calls by the operations in them that are pairs, by what they return, and by name; the surest first."""
-    shared, held_a, held_b = _shared_steps(pairs), _steps_per_call(pairs.a), _steps_per_call(pairs.b)
-    weighed: list[tuple[float, int, int]] = []
+    """Pair calls by the paired operations in them, by what they return, and by name; the best fit first."""
+    shared, counts_a, counts_b = _shared_steps(pairs), _steps_per_call(pairs.a), _steps_per_call(pairs.b)
+    candidates: list[tuple[float, int, int]] = []
     for one, other in {*shared, *_same_results(pairs)}:
         if one in pairs.calls_of_a or other in pairs.calls:
             continue
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
         both = shared[(one, other)]
-        least, most = sorted((held_a[one], held_b[other]))
+        least, most = sorted((counts_a[one], counts_b[other]))
         overlap = 2 * both / max(least + most, 1)
-        if least * MOST_LARGER >= most:  # a small one that is within a large one says little about that
+        if least * MOST_LARGER >= most:  # a far smaller call within a large one is no pair
             overlap = max(overlap, 0.8 * both / max(least, 1))
         same = _returns_the_same(pairs, a, b)
         if overlap >= LEAST_OVERLAP or same:
-            weighed.append((overlap + 0.5 * same + _name_similarity(a, b), one, other))
-    for score, one, other in sorted(weighed, key=lambda found: (-found[0], found[2])):
+            candidates.append((overlap + 0.5 * same + _name_similarity(a, b), one, other))
+    for score, one, other in sorted(candidates, key=lambda candidate: (-candidate[0], candidate[2])):
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
         if _fits_nesting(pairs, a, b):
             pairs.add_call(a, b, _matched_by(pairs, b), round(min(0.95, score / 2), 2))
 
 
 def _steps_with_ancestors(run: StepList) -> Iterator[tuple[Step, Call]]:
-    """Each step with each of the calls that it is in."""
+    """Yield each step with each of the calls that it is in."""
     for step in run.steps:
         call: Call | None = step.call
         while call is not None and step.outputs and not step.transparent:
@@ -51,7 +51,7 @@ def _steps_per_call(run: StepList) -> Counter[int]:
 
 
 def _shared_steps(pairs: Pairs) -> Counter[tuple[int, int]]:
-    """How many pairs of steps each pair of calls has in common."""
+    """Count the pairs of steps that each pair of calls has in common."""
     above: dict[int, list[int]] = {}
     for step, call in _steps_with_ancestors(pairs.a):
         above.setdefault(step.index, []).append(call.index)
@@ -64,7 +64,7 @@ def _shared_steps(pairs: Pairs) -> Counter[tuple[int, int]]:
 
 
 def _counterpart(pairs: Pairs, step: Step) -> Step | None:
-    """The step of a that is paired, or that makes what is paired with what this one makes."""
+    """Return the step of a that is paired with a step of b, or whose result is."""
     partner = pairs.step_in_a(step)
     if partner is None:
         value = next((value for value in map(pairs.value_in_a, step.outputs) if value is not None), None)
@@ -73,7 +73,7 @@ def _counterpart(pairs: Pairs, step: Step) -> Step | None:
 
 
 def _same_results(pairs: Pairs) -> Iterator[tuple[int, int]]:
-    """Calls that return paired values."""
+    """Yield the indices of calls, of a and of b, that return paired values."""
     one: dict[int, list[int]] = {}
     for call in pairs.a.trace.calls:
         value = next(iter(call.outputs or ()), None)
@@ -92,13 +92,13 @@ def _returns_the_same(pairs: Pairs, a: Call, b: Call) -> bool:
 
 
 def _name_similarity(a: Call, b: Call) -> float:
-    """Names and classes, at most 0.5; two leaves are more alike than a leaf and a box."""
+    """Return how similar names and classes are, at most 0.5; two leaves fit better than a leaf and a container."""
     names = SequenceMatcher(None, a.path.rpartition(".")[2].lower(), b.path.rpartition(".")[2].lower()).ratio()
     return 0.2 * (a.type == b.type) + 0.2 * names + 0.1 * (bool(a.children) == bool(b.children))
 
 
 def _fits_nesting(pairs: Pairs, a: Call, b: Call) -> bool:
-    """Do the calls around them agree with the pair: is nothing inside on one side and outside on the other?"""
+    """Do the pairs of the calls around them agree: is neither inside a pair that the other is outside of?"""
     if a.index in pairs.calls_of_a or b.index in pairs.calls:
         return False
     above = b.parent

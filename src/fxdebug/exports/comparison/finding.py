@@ -156,7 +156,7 @@ def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
 def distinguishable(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
     """Numbers as text, with the digits it takes to see that they differ, and no more; few if ``most`` do not show it.
 
-    >>> told_apart([0.12345, 0.12346]), told_apart([1.0, 2.0]), told_apart([0.5, 0.5]), told_apart([0.5, 0.50000001])
+    >>> distinguishable([0.12345, 0.12346]), distinguishable([1.0, 2.0]), distinguishable([0.5, 0.5]), distinguishable([0.5, 0.50000001])
     (['0.12345', '0.12346'], ['1', '2'], ['0.5', '0.5'], ['0.5', '0.5'])
     """
     short = [number(x) for x in numbers]

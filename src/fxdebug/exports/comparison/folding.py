@@ -70,7 +70,7 @@ def _errors(group: Sequence[Row]) -> str:
 def path_range(paths: Sequence[str]) -> str:
     """Paths that differ in numbers only, as one.
 
-    >>> between(["layer.0.norm", "layer.1.norm", "layer.2.norm"]), between(["norm"]), between(["cell", "cell"])
+    >>> path_range(["layer.0.norm", "layer.1.norm", "layer.2.norm"]), path_range(["norm"]), path_range(["cell", "cell"])
     ('layer.0…2.norm ×3', 'norm', 'cell ×2')
     """
     first, last = paths[0], paths[-1]

@@ -90,7 +90,7 @@ def record(comparison: ComparisonData) -> dict[str, Any]:
 def strict_json(item: Any) -> Any:
     """Data without what JSON cannot hold: NaN and infinities, complex numbers, halves of surrogate pairs.
 
-    >>> strict({"error": float("inf"), "shape": (2, 3)})
+    >>> strict_json({"error": float("inf"), "shape": (2, 3)})
     {'error': {'float': 'inf'}, 'shape': [2, 3]}
     """
     if isinstance(item, dict):
