@@ -62,11 +62,11 @@ def compare(
     pairs = pair_traces(a, b, mapping, meter)
     judge = Judge(pairs, meter, tolerance)
     diagnoser = Diagnoser(judge)
-    causes = [found for result in judge.evaluate_all() if (found := diagnoser.diagnose(result)) is not None]
+    causes = [cause for result in judge.evaluate_all() if (cause := diagnoser.diagnose(result)) is not None]
     outputs = OutputDiagnosis(judge, diagnoser.regions)
     causes += outputs.causes()
     rows = Rows(judge, globs)
-    counted: list[Row] = [*rows.inputs(), *rows.raised()]
+    findings: list[Row] = [*rows.inputs(), *rows.raised()]
     absorbed: dict[int, Cause] = {}
     kept: list[Cause] = []
     for cause in causes:
@@ -76,21 +76,20 @@ def compare(
             absorbed[cause.position] = cause
         else:
             kept.append(cause)
-    counted += [rows.finding(cause) for cause in _most_certain(kept)]
-    if not counted:
+    findings += [rows.finding(cause) for cause in _most_certain(kept)]
+    if not findings:
         last = (*outputs.unexplained_causes(), *outputs.number_causes())
-        counted = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
-    counted += handover_findings(judge, counted, globs)
-    counted.sort(key=lambda row: row.position)
-    every = rows.all(counted, absorbed)
+        findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
+    findings += handover_findings(judge, findings, globs)
+    findings.sort(key=lambda row: row.position)
     return ComparisonData(
         a,
         b,
-        tuple(every),
-        tuple(counted),
+        tuple(rows.all(findings, absorbed)),
+        tuple(findings),
         tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
         tuple([call for call in b.calls if call.index not in pairs.calls]),
-        (*rows.notes(), *hidden_by_rounding(judge, {row.position for row in counted}), *_unreadable_notes(meter)),
+        (*rows.notes(), *hidden_by_rounding(judge, {row.position for row in findings}), *_unreadable_notes(meter)),
         tuple(rows.outputs()),
         _settings(judge, tolerance, globs),
     )
@@ -123,11 +122,11 @@ def _most_certain(kept: list[Cause]) -> list[Cause]:
 
     One stays: a step with weights that is missing before all others, which have their error from it.
     """
-    surer = [cause for cause in kept if cause.matched_by != "order"]
-    first = min((cause.position for cause in surer), default=0)
-    lost = [cause for cause in kept if cause.kind == "missing" and cause.a is not None and cause.a.weights]
-    before = [cause for cause in lost if cause.matched_by == "order" and cause.position < first]
-    return [*before[:1], *surer] if surer else kept
+    certain = [cause for cause in kept if cause.matched_by != "order"]
+    first = min((cause.position for cause in certain), default=0)
+    missing = [cause for cause in kept if cause.kind == "missing" and cause.a is not None and cause.a.weights]
+    before = [cause for cause in missing if cause.matched_by == "order" and cause.position < first]
+    return [*before[:1], *certain] if certain else kept
 
 
 def pair_traces(

@@ -1,4 +1,4 @@
-"""From result steps and pairs of calls to the rows that people read."""
+"""Turn the results of steps, pairs of calls and causes into the rows of a comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fxdebug.query import network
 
 
 class Rows:
-    """Makes rows; keeps the order of b's execution, with what only a has where it would have been."""
+    """Makes rows, in b's execution order; what only a has stands where it would have been in b."""
 
     def __init__(self, judge: Judge, globs: Sequence[str]) -> None:
         self._judge, self._pairs, self._globs = judge, judge.pairs, globs
@@ -33,7 +33,7 @@ class Rows:
     # Findings ------------------------------------------------------------------------------------
 
     def inputs(self) -> Iterator[Row]:
-        """Inputs of the runs that differ."""
+        """Yield the inputs of the runs that differ."""
         root = self._b.trace.root
         for slot, value in root.inputs.named():
             partner = self._pairs.value_in_a(value)
@@ -52,7 +52,7 @@ class Rows:
             )  # fmt: skip
 
     def raised(self) -> Iterator[Row]:
-        """The call that raised, where only b did; that of a, where only a did."""
+        """Yield the call that raised, where only one of the runs did."""
         one, other = self._a.trace.error, self._b.trace.error
         if (one is None) == (other is None):
             return
@@ -67,7 +67,7 @@ class Rows:
         )  # fmt: skip
 
     def finding(self, cause: Cause) -> Row:
-        """A finding as a row: in b's names, where b has it."""
+        """Return a cause as a row, in b's names where b has it."""
         b = _step_side(cause.b, cause.value_b)
         a = _step_side(cause.a, cause.value_a)
         return Row(
@@ -89,29 +89,29 @@ class Rows:
         )
 
     def _how(self, step: Step | None) -> MatchedBy:
-        found = None if step is None else self._pairs.steps.get(step.index)
-        return "dataflow" if found is None else found.matched_by
+        pair = None if step is None else self._pairs.steps.get(step.index)
+        return "dataflow" if pair is None else pair.matched_by
 
     # All rows ------------------------------------------------------------------------------------
 
     def all(self, findings: Sequence[Row], absorbed: dict[int, Cause]) -> list[Row]:
-        """Every pair of calls and of operations in b's order, and what has no partner."""
-        guilty: dict[int, Row] = {}
+        """Return every pair of operations and of calls in b's order, with the calls that have no partner."""
+        finding_at: dict[int, Row] = {}
         for row in findings:
-            guilty.setdefault(row.position, row)
-        rows = [self._of_judged(result, guilty, absorbed) for result in self._judge.results.values()]
+            finding_at.setdefault(row.position, row)
+        rows = [self._operation(result, finding_at, absorbed) for result in self._judge.results.values()]
         adding = _with_ancestors(row.b.call for row in findings if row.b is not None)
-        rows += [self._of_call(call, adding) for call in self._b.trace.calls]
+        rows += [self._call(call, adding) for call in self._b.trace.calls]
         rows += [self._only_a(call) for call in self._a.trace.calls if call.index not in self._pairs.calls_of_a]
-        told = {id(row) for row in rows}
-        rows += [row for row in findings if id(row) not in told]
+        included = {id(row) for row in rows}
+        rows += [row for row in findings if id(row) not in included]
         return sorted(rows, key=_return_order)
 
-    def _of_judged(self, result: StepResult, guilty: dict[int, Row], absorbed: dict[int, Cause]) -> Row:
+    def _operation(self, result: StepResult, finding_at: dict[int, Row], absorbed: dict[int, Cause]) -> Row:
         step = result.step
-        found = guilty.get(step.index)
-        if found is not None and (found.path, found.op) == (step.call.path, step.op):
-            return found
+        finding = finding_at.get(step.index)
+        if finding is not None and (finding.path, finding.op) == (step.call.path, step.op):
+            return finding
         verdict: Verdict = "equal"
         if is_ignored(step.call.path, self._globs):
             verdict = "ignored"
@@ -126,17 +126,17 @@ class Rows:
             "values" if pair is None else pair.matched_by, 0.8 if pair is None else pair.confidence, "", step.index,
         )  # fmt: skip
 
-    def _of_call(self, call: Call, adding: set[int]) -> Row:
+    def _call(self, call: Call, adding: set[int]) -> Row:
         position = self._last_in_b[call.index]
         partner = self._pairs.call_in_a(call)
         if partner is None:
             value = next(iter(call.outputs or ()), None)
             side = self._side(self._b, call, value)
             return Row(call.path, None, None, call.source, None, side, "only_b", position=position)
-        found = self._pairs.calls[call.index]
-        named = found.matched_by in ("path", "mapping")
-        error_in, _, _, _ = self._between(partner.inputs, call.inputs, named)
-        error, measures, a, b = self._between(partner.outputs or (), call.outputs or (), named)
+        pair = self._pairs.calls[call.index]
+        named = pair.matched_by in ("path", "mapping")
+        error_in, _, _, _ = self._largest_error(partner.inputs, call.inputs, named)
+        error, measures, a, b = self._largest_error(partner.outputs or (), call.outputs or (), named)
         tolerance = self._judge.clean if a is None or b is None else self._judge.meter.tolerance(a, b)
         verdict: Verdict = "unknown" if measures.what == "unknown" else "equal"
         if is_ignored(call.path, self._globs):
@@ -145,7 +145,7 @@ class Rows:
             verdict = "adds" if call.index in adding else "inherited"
         return Row(
             call.path, None, None, call.source, self._side(self._a, partner, a), self._side(self._b, call, b), verdict,
-            error, error_in, tolerance, measures, found.matched_by, found.confidence, "", position,
+            error, error_in, tolerance, measures, pair.matched_by, pair.confidence, "", position,
         )  # fmt: skip
 
     def _only_a(self, call: Call) -> Row:
@@ -156,14 +156,14 @@ class Rows:
         return Row(call.path, None, None, call.source, side, None, "only_a", position=position)
 
     def _side(self, run: StepList, call: Call, value: Value | None) -> Side:
-        """A call as a side of a row."""
+        """Return a call as a side of a row."""
         id = network.network_of(run.trace).call_id(call)
         return Side(call.path, call, call.type, None, call.source, value, id)
 
-    def _between(
+    def _largest_error(
         self, a: Iterable[Value], b: Iterable[Value], named: bool
     ) -> tuple[float, Measures, Value | None, Value | None]:
-        """The worst of what two calls were given or returned: paired values with each other, the rest in order.
+        """Return the largest error of what two calls were given or returned: of pairs, then of the rest in order.
 
         Calls of one name (``named``) return the same in the same place; others only where the sizes agree.
         """
@@ -178,15 +178,15 @@ class Rows:
         if len(one) == len(other):
             sides += [(x, y) for x, y in zip(one, other) if named or x.numel == y.numel]
         measured = [(self._judge.meter(x, y), x, y) for x, y in sides if comparable(x, y)]
-        measured = [found for found in measured if found[0].what != "unknown"]
+        measured = [measurement for measurement in measured if measurement[0].what != "unknown"]
         if not measured:
-            nothing = not sides and not one and not other
-            return 0.0, EQUAL if nothing else Measures(0.0, what="unknown"), None, None
-        measures, x, y = max(measured, key=lambda found: found[0].error)
+            empty = not sides and not one and not other
+            return 0.0, EQUAL if empty else Measures(0.0, what="unknown"), None, None
+        measures, x, y = max(measured, key=lambda measurement: measurement[0].error)
         return measures.error, measures, x, y
 
     def outputs(self) -> list[Row]:
-        """What the two models returned, slot by slot."""
+        """Return the outputs of the two models, slot by slot."""
         root_a, root_b = self._a.trace.root, self._b.trace.root
         if root_a.outputs is None or root_b.outputs is None:
             return []
@@ -216,15 +216,14 @@ class Rows:
         return rows
 
     def notes(self) -> list[str]:
-        """What could not be compared, and by what the rest was."""
-        found = []
+        """Return notes on what could not be compared."""
         if self._a.trace.explanation is None or self._b.trace.explanation is None:
-            found.append("one of the runs has no graphs (graph=False): calls are compared, operations are not")
-        return found
+            return ["one of the runs has no graphs (graph=False): calls are compared, operations are not"]
+        return []
 
 
 def _source_line(cause: Cause) -> str | None:
-    """The line in the body of the call to cause: of the operation, or where the call with the operation is made."""
+    """Return the line in the body of a cause's call: that of the operation, or of the inner call with it."""
     if cause.b is None:
         return cause.call.source
     call = cause.b.call
@@ -241,7 +240,7 @@ def _step_side(step: Step | None, value: Value | None) -> Side | None:
 
 
 def _last_steps(run: StepList) -> list[int]:
-    """For each call the last step in it: that is where it returned. Of one without steps, that of the one before."""
+    """Return for each call the last step in it, which is where it returned; without steps, that of the call before."""
     calls = run.trace.calls
     last = [run.by_call[call.index][-1].index if run.by_call.get(call.index) else -1 for call in calls]
     for call in reversed(calls):  # children come after their parents
@@ -254,17 +253,17 @@ def _last_steps(run: StepList) -> list[int]:
 
 
 def _with_ancestors(calls: Iterable[Call]) -> set[int]:
-    """The calls and all that they are in."""
-    found: set[int] = set()
+    """Return the indices of calls and of all that they are in."""
+    indices: set[int] = set()
     for call in calls:
         at: Call | None = call
-        while at is not None and at.index not in found:
-            found.add(at.index)
+        while at is not None and at.index not in indices:
+            indices.add(at.index)
             at = at.parent
-    return found
+    return indices
 
 
 def _return_order(row: Row) -> tuple[int, bool, int]:
-    """As they returned: an operation before the call it is in, inner calls before outer ones."""
+    """Sort rows as they returned: an operation before the call it is in, inner calls before outer ones."""
     side = row.b or row.a
     return row.position, row.op is None, 0 if side is None else -side.call.depth

@@ -1,4 +1,4 @@
-"""Does a difference get anywhere? One that everything after it absorbs (how a mask is written) is no fault."""
+"""Tell whether a difference reaches the outputs: one that later steps absorb (how a mask is written) is no fault."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fxdebug.operators.categories import TAKES_OUT
 from fxdebug.operators.dtypes import EPS
 
 FEW_ELEMENTS = 64
-FADED = 0.05  # of an error: what is left of it below tolerance is still that error
+FADED = 0.05  # share of an error: a larger rest, even below tolerance, is still that error
 
 
 def is_absorbed(judge: Judge, cause: Cause) -> bool:
-    """Is all that follows equal again?
+    """Is everything that follows a cause equal again?
 
-    A weight that differs, or an operation with weights of one name on both sides, counts in any case: a bias that
-    softmax takes no notice of is still another bias.
+    A weight that differs, or an operation with weights of one name on both sides, is never absorbed: a bias that
+    softmax cancels is still another bias.
     """
     if cause.kind == "weights" and _norm_is_folded_in(judge, cause):
         return True
@@ -41,7 +41,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
 
 
 def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
-    """Do other weights give, at once, what those of a give after the norm that follows them there?"""
+    """Do the weights of b give at once the result that those of a give after the norm that follows?"""
     if cause.a is None or cause.b is None:
         return False
     ends = [
@@ -55,7 +55,7 @@ def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
 
 
 def _return_the_same(judge: Judge) -> bool:
-    """Do two implementations return the same in each place? Then a step of one has its counterpart, only not found."""
+    """Do two implementations return the same in each slot? Then a step without a counterpart is no error."""
     one, other = judge.pairs.a.trace, judge.pairs.b.trace
     a, b = one.root.outputs, other.root.outputs
     if a is None or b is None or one.model == other.model or other.settings.get("isolated"):
@@ -67,12 +67,12 @@ def _return_the_same(judge: Judge) -> bool:
 
 
 def _is_replaced(call: Call) -> bool:
-    """Was something put in the place of what it was given or returned? Then what its caller returns tells nothing."""
+    """Did a hook replace its inputs or outputs? Then the outputs of its caller prove nothing."""
     return call.parent is not None and (call.given is not None or call.returned is not None)
 
 
 def _deciding_call(judge: Judge, cause: Cause) -> Call:
-    """The call whose outputs tell: the model, or in isolating mode the innermost that has a counterpart."""
+    """Return the call whose outputs decide: the model, or in isolating mode the innermost that has a counterpart."""
     call = cause.call
     while call.parent is not None and not (
         judge.pairs.b.trace.settings.get("isolated") and judge.pairs.call_in_a(call) is not None
@@ -82,7 +82,7 @@ def _deciding_call(judge: Judge, cause: Cause) -> Call:
 
 
 def _outputs_agree(judge: Judge, call: Call) -> bool:
-    """Does it return the same on both sides? Then what differs between two implementations is how they got there."""
+    """Does a call return the same on both sides? Then two implementations differ only in the way to it."""
     partner = judge.pairs.call_in_a(call)
     a, b = None if partner is None else partner.outputs, call.outputs
     if a is None or b is None or not len(b):
@@ -93,11 +93,12 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
 
 
 def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> bool:
-    """Along values that differ or have no partner, to something that the model returned?"""
+    """Does a difference reach the outputs of the model, along values that differ or have no partner?"""
     ends = {run.root(value).number for value in run.trace.root.outputs or ()}
-    ends |= {run.root(old).number for old, _ in replacements(run.trace)}  # it got as far as it could
+    # a replaced value is as far as a difference can get: what stands in its place comes from elsewhere
+    ends |= {run.root(old).number for old, _ in replacements(run.trace)}
     as_numbers = any(True for _ in differing_numbers(judge))
-    pending, seen = list(starts), {step.index for step in starts}
+    pending, visited = list(starts), {step.index for step in starts}
     while pending:
         step = pending.pop()
         if as_numbers and step.op in TAKES_OUT:
@@ -107,9 +108,9 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
             if root in ends:
                 return True
             for user in _affected_users(judge, run, root, error):
-                if user.index in seen:
+                if user.index in visited:
                     continue
-                seen.add(user.index)
+                visited.add(user.index)
                 result = judge.results.get(user.index)
                 if result is None or user.transparent or not _is_clean(judge, result, error):
                     pending.append(user)
@@ -117,17 +118,17 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
 
 
 def _is_clean(judge: Judge, result: StepResult, error: float) -> bool:
-    """Is it as in a? Of a few elements statistics do not tell: they may have changed places."""
+    """Is a result as in a? A few elements with equal statistics may still have changed places."""
     few = result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
     limit = FADED * error
     if judge.narrow is not None and result.measures.basis != "tensors":
-        # large errors look small in statistics, and within what a narrow dtype may be off by that proves nothing
+        # large errors may look small in statistics: within the tolerance of a narrow dtype that proves nothing
         limit = min(limit, 1.5 * eps_of(judge.narrow))
     return not result.exceeds_tolerance and not few and result.error <= limit
 
 
 def _affected_users(judge: Judge, run: StepList, root: int, error: float) -> list[Step]:
-    """Who uses a value. A mask whose first use makes no difference makes none later: something else does."""
+    """Return the users of a value; of a mask none where its first use makes no difference, as later ones make none."""
     users = run.users.get(root, [])
     value = run.values[root]
     if value.dtype in EPS and not is_additive_mask(value.stats):

@@ -1,4 +1,4 @@
-"""A finding before it is a row: what is wrong, in which call of b, at which step of either side."""
+"""The cause of an error, before it is a row: its kind, the call of b, and the step of either side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fxdebug.operators.names import canonical
 
 @dataclass(frozen=True)
 class Cause:
-    """One finding. ``absorbable``: it counts only if something that follows differs, too."""
+    """One cause of error. ``absorbable``: it is a finding only where something that follows differs, too."""
 
     kind: Kind
     call: Call  # of b
@@ -39,7 +39,7 @@ class Cause:
 
     @property
     def proven(self) -> bool:
-        """Are the two steps one and the same for sure: the same place in the same code?"""
+        """Are the two steps certainly each other's: the same place in the same code, or equal but for one thing?"""
         return self.matched_by in ("path", "mapping") or self.kind in ("constant", "weights")
 
 
@@ -63,7 +63,7 @@ def make_cause(
         measures = judge.meter(a, b)
     found = judge.pairs.steps.get(result.step.index)
     if (step or result.step).unrecorded and op == (step or result.step).op:
-        op = None  # a piece of a call's code: which operation nobody knows
+        op = None  # a piece of a call's code: its operation is not known
     return Cause(
         kind, call, op, because, result.position, measures, min(result.error_in, math.inf), result.tolerance,
         partner or result.partner, step or result.step, a or result.a, b or result.b,
@@ -81,11 +81,11 @@ def values_differ(judge: Judge, a: Value, b: Value) -> bool:
 
 
 def listed(names: Iterable[object]) -> str:
-    """The first few of some names."""
-    held = [str(name) for name in names]
-    return ", ".join(held[:4]) + (f" and {len(held) - 4} more" if len(held) > 4 else "")
+    """Return the first few of some names as text."""
+    texts = [str(name) for name in names]
+    return ", ".join(texts[:4]) + (f" and {len(texts) - 4} more" if len(texts) > 4 else "")
 
 
 def differing_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
-    """The constants in which two steps differ, as they are written there."""
+    """Return the constants in which two steps differ, as text: those of a, those of b."""
     return differing_constants(canonical(b.op), a.constants, b.constants)

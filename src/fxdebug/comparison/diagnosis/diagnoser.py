@@ -1,4 +1,4 @@
-"""Who is to blame for a step that differs: itself, the weights it uses, or whoever handed it the wrong value."""
+"""Name the cause of a step that differs: the step itself, its weights, or the step that handed it a wrong value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS,
 
 
 class Diagnoser:
-    """Turns result steps into findings. Asks only about what the first differing value depends on."""
+    """Turns the results of steps into causes, looking only at what the first differing value depends on."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -31,7 +31,7 @@ class Diagnoser:
         self.regions = RegionDiagnosis(judge, self._reported)
 
     def diagnose(self, result: StepResult) -> Cause | None:
-        """The finding behind a step that is beyond tolerance; ``None`` where the error was inherited."""
+        """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
         cast = self._other_dtype(result) if self._judge.same_dtypes else None
         if cast is not None:
             return cast
@@ -47,9 +47,10 @@ class Diagnoser:
         if self._pairs.are_paired(one.value, other.value):
             return self._changed_on_the_way(result, one, other)
         if result.step.name in SUMS and self._judge.meter(one.value, other.value).what == "shape":
-            odd = self.regions.explain_by_siblings(result)  # which of what is added belongs to which is not known
-            if odd is not None:
-                return odd
+            # which operand of b faces which one of a is not known
+            sibling = self.regions.explain_by_siblings(result)
+            if sibling is not None:
+                return sibling
         return self.regions.explain(result, one.value, other.value)
 
     def _limit(self, one: StepInput, other: StepInput) -> float:
@@ -58,7 +59,7 @@ class Diagnoser:
     # Another dtype -------------------------------------------------------------------------------
 
     def _other_dtype(self, result: StepResult) -> Cause | None:
-        """The first to leave the dtype of a, where weights and inputs have the same on both sides."""
+        """Return the first step that leaves the dtype of a, where weights and inputs have the same on both sides."""
         facing = result.inputs or tuple(zip(result.partner.data, result.step.data))
         sides = [side for side in facing if {side[0].value.dtype, side[1].value.dtype} <= EPS.keys()]
         for one, other in sides:
@@ -120,20 +121,21 @@ class Diagnoser:
         )
 
     def _reordered(self, result: StepResult) -> Cause | None:
-        """What put the elements into another order, the surest signs first."""
-        for ask in (inputs_swapped, constants_changed):
-            if result.partner.name == result.step.name and (found := ask(self._judge, result)) is not None:
-                return order_cause(self._judge, result, found)
-        turned = self._rearranged_inputs(result)
-        if turned is not None:
-            return turned
-        for ask in (first_inexact, arranging_step):
-            if result.partner.name == result.step.name and (found := ask(self._judge, result)) is not None:
-                return order_cause(self._judge, result, found)
+        """Return the step that puts the elements into another order, by the surest signs first."""
+        same_operation = result.partner.name == result.step.name
+        for find in (inputs_swapped, constants_changed):
+            if same_operation and (change := find(self._judge, result)) is not None:
+                return order_cause(self._judge, result, change)
+        rearranged = self._rearranged_inputs(result)
+        if rearranged is not None:
+            return rearranged
+        for find in (first_inexact, arranging_step):
+            if same_operation and (change := find(self._judge, result)) is not None:
+                return order_cause(self._judge, result, change)
         return None
 
     def _other_mask(self, result: StepResult) -> Cause | None:
-        """A mask that it is given lets through another share, whatever the two are made of."""
+        """Return the step that makes a mask, where it lets another share through than a's, however they are written."""
         for one, other in result.inputs:
             ours, theirs = visible_share(one.value), visible_share(other.value)
             if ours is None or theirs is None or min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
@@ -147,7 +149,7 @@ class Diagnoser:
         return None
 
     def _unused_input(self, partner: Step, step: Step) -> str:
-        """A weight that only one of the two uses (a bias that was left out)."""
+        """Say which weight or argument a alone has (a bias that was left out); empty where there is none."""
         if len(partner.weights) > len(step.weights):
             spare = [given.value.name or given.argument for given in partner.weights[len(step.weights) :]]
             return f"{listed(spare)} is used in a only"
@@ -156,9 +158,9 @@ class Diagnoser:
         return ""
 
     def _rearranged_inputs(self, result: StepResult) -> Cause | None:
-        """Statistics do not see the order of elements: what arranges them on the way to the step is the cause.
+        """Return the step that arranges elements otherwise on the way to this one, which statistics do not show.
 
-        Only asked where the operation, its constants and its weights are the same and nothing else is left.
+        It is the last explanation, where the operation, its constants and its weights are the same.
         """
         for one, other in result.inputs:
             measures = self._judge.meter(one.value, other.value)
@@ -166,19 +168,19 @@ class Diagnoser:
                 continue
             ways = self._copies_before(self._pairs.a, one.value), self._copies_before(self._pairs.b, other.value)
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
-            found = None
+            cause = None
             copied = any(step.name in COPYING for way in ways for step in way)
             if self._is_paired_by_path(result) or copied or roots[0].shape == roots[1].shape:
-                found = self._other_views(result, *ways)
-            found = found or self._swapped_earlier(result, *roots)
-            if found is not None:
-                return found
+                cause = self._other_views(result, *ways)
+            cause = cause or self._swapped_earlier(result, *roots)
+            if cause is not None:
+                return cause
             if result.step.name in PIECES | PICKING and not result.step.data[1:] and measures.basis != "tensors":
                 return self._reordered_before_pick(result, other.value)
         return None
 
     def _reordered_before_pick(self, result: StepResult, value: Value) -> Cause | None:
-        """Whole, it has the elements of a's; what is picked has others: they are in another order, since when?"""
+        """Return where elements got into another order: all of them are those of a, those that are picked are not."""
         maker = step = self._pairs.b.maker(value)
         while step is not None and not step.weights and len(step.data) == 1:
             step = self._pairs.b.maker(step.data[0].value)
@@ -189,26 +191,26 @@ class Diagnoser:
         return make_cause(self._judge, "values", maker.call, maker.op, because, result, step=maker, b=value)
 
     def _other_views(self, result: StepResult, a: list[Step], b: list[Step]) -> Cause | None:
-        """Views of another kind."""
+        """Return the first view of b on the way that differs from that of a."""
         by_path = self._is_paired_by_path(result)
-        # in another implementation a view and a reshape are one; a transposition more or less is not
+        # between two implementations a view and a reshape are equal, and one transposition more or less is not
         ways = [[step for step in way if by_path or step.name in TURNING] for way in (a, b)]
-        seen = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
-        if seen[0] == seen[1] or not b:
+        keys = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
+        if keys[0] == keys[1] or not b:
             return None
-        place = next((i for i, (x, y) in enumerate(zip(*seen)) if x != y), min(map(len, seen)))
+        place = next((i for i, (x, y) in enumerate(zip(*keys)) if x != y), min(map(len, keys)))
         step = (ways[1] or b)[min(place, len(ways[1] or b) - 1)]
-        told = [" ".join(f"{s.op}({', '.join(s.constants)})" for s in way) or "nothing" for way in (a, b)]
-        because = f"{told[0]} in a, {told[1]} in b"
+        texts = [" ".join(f"{s.op}({', '.join(s.constants)})" for s in way) or "nothing" for way in (a, b)]
+        because = f"{texts[0]} in a, {texts[1]} in b"
         kind: Kind = "constant" if by_path else "values"
         return make_cause(self._judge, kind, step.call, step.op, because, result, step=step)
 
     def _is_paired_by_path(self, result: StepResult) -> bool:
-        found = self._pairs.steps.get(result.step.index)
-        return found is not None and found.matched_by in ("path", "mapping")
+        pair = self._pairs.steps.get(result.step.index)
+        return pair is not None and pair.matched_by in ("path", "mapping")
 
     def _swapped_earlier(self, result: StepResult, a: Value, b: Value, deep: int = 6) -> Cause | None:
-        """What it was given was made of the same two values the other way round, some steps before."""
+        """Return the step, some steps before, that is given the same two values the other way round."""
         one = self._pairs.a.maker(a)
         other = self._pairs.b.maker(b)
         if one is None or other is None or not one.data or not other.data or not deep:
@@ -228,7 +230,7 @@ class Diagnoser:
         return None
 
     def _copies_before(self, run: StepList, value: Value) -> list[Step]:
-        """The views between a value and what computed it, and what only copies (repeat against expand, cat)."""
+        """Return the views and copies (repeat, expand, cat) between a value and the step that computed it."""
         steps = view_chain(run, value)
         for _ in range(4):
             maker = run.maker(value)
@@ -238,25 +240,25 @@ class Diagnoser:
             steps = [*view_chain(run, value), maker, *steps]
         return steps
 
-    # What it was handed --------------------------------------------------------------------------
+    # Its inputs ----------------------------------------------------------------------------------
 
     def _changed_on_the_way(self, result: StepResult, one: StepInput, other: StepInput) -> Cause | None:
-        """Both sides hand on the same value, but not as it was: a cast or a view between changed it."""
+        """Return the cast or view that changed an input on the way, where both sides begin with the same value."""
         root_a, root_b = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
         if values_differ(self._judge, root_a, root_b):
             return None
         for step in view_chain(self._pairs.b, other.value):
-            made = step.outputs[0]
-            if self._pairs.step_in_a(step) is not None or not comparable(root_a, made):
+            output = step.outputs[0]
+            if self._pairs.step_in_a(step) is not None or not comparable(root_a, output):
                 continue
-            error = error_between(root_a.stats, made.stats)
+            error = error_between(root_a.stats, output.stats)
             if error is None or error <= self._judge.meter.tolerance(root_a, root_b):
                 continue
-            changed = made.dtype != root_b.dtype
-            because = f"{root_b.dtype} becomes {made.dtype}" if changed else "the elements are not what they were"
+            cast = output.dtype != root_b.dtype
+            because = f"{root_b.dtype} becomes {output.dtype}" if cast else "the elements are not what they were"
             return make_cause(
-                self._judge, "dtype" if changed else "values", step.call, step.op, because, result, step=step
+                self._judge, "dtype" if cast else "values", step.call, step.op, because, result, step=step
             )
-        # in two dtypes statistics tell too little
-        moved = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
-        return self._rearranged_inputs(result) if moved else None
+        # for two dtypes statistics alone do not prove another order
+        reordered = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
+        return self._rearranged_inputs(result) if reordered else None

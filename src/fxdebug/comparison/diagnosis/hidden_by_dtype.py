@@ -1,4 +1,4 @@
-"""What is known to be different although a narrower dtype hides what it makes: constants, and weights."""
+"""Note constants and weights that differ although the rounding of a narrow dtype hides their effect."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from fxdebug.comparison.diagnosis.region import written_fractions
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.names import FACTORIES
 
-HUGE = 1e4  # how masks are written: every dtype has a number of its own for that
-FILLING = frozenset(["masked_fill", "where"])  # they write masks
-MOST_NOTES = 12  # reported one by one
-VARIANT_ARGUMENT = re.compile(r"\w+='(?!none')[^']*'")  # of a function: how a GELU is approximated
+HUGE = 1e4  # numbers that masks are written with, another one for each dtype
+FILLING = frozenset(["masked_fill", "where"])  # operations that write masks
+MOST_NOTES = 12  # beyond which the rest is only counted
+VARIANT_ARGUMENT = re.compile(r"\w+='(?!none')[^']*'")  # such as a GELU's `approximate='tanh'`
 
 
 def hidden_by_rounding(judge: Judge, reported: Collection[int]) -> Iterator[str]:
-    """Notes on steps of runs in two dtypes that are no finding, yet surely not the same; ``reported``: those that are."""
+    """Yield notes on steps that differ although rounding hides it, for runs in two dtypes.
+
+    ``reported`` has the positions of steps that are findings already.
+    """
     if judge.narrow is None:
         return
-    found = [(result, text) for result in judge.results.values() if (text := _difference(judge, result))]
-    hidden = [f"{_where(result.step)}: {text}" for result, text in found if result.step.index not in reported]
+    differing = [(result, text) for result in judge.results.values() if (text := _difference(judge, result))]
+    hidden = [f"{_where(result.step)}: {text}" for result, text in differing if result.step.index not in reported]
     why = f"nothing of it is seen beyond what {judge.narrow} rounds"
     yield from [f"{text}; {why}" for text in hidden[:MOST_NOTES]]
     if len(hidden) > MOST_NOTES:
@@ -30,7 +33,7 @@ def hidden_by_rounding(judge: Judge, reported: Collection[int]) -> Iterator[str]
 
 
 def _difference(judge: Judge, result: StepResult) -> str:
-    """What a step surely does otherwise than its counterpart."""
+    """Say in which weights or constants a step certainly differs from its counterpart; empty where it does not."""
     pair = judge.pairs.steps.get(result.step.index)
     if pair is None or pair.matched_by == "order":
         return ""

@@ -1,4 +1,4 @@
-"""Which steps add error: what comes out is further apart than what went in and rounding explain."""
+"""Judge which steps add error: their results are further apart than their inputs and rounding explain."""
 
 from __future__ import annotations
 
@@ -27,23 +27,21 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.query import network
 
-# How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with
-# outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.
+# How much one operation may enlarge an error of its inputs before it is suspected: in healthy models, normalisation of
+# rows with outliers and softmax of large scores enlarge rounding errors 10 to 20 times.
 GROWTH = 30.0
-DEEPEST = 8  # steps that are looked back for data
-MOST_UPSTREAM = 24  # values that are looked back for how large errors are
-EXACT_INPUT_EPS = (
-    16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
-)
+DEEPEST = 8  # steps looked back for values with data
+MOST_UPSTREAM = 24  # values looked back for the largest error
+EXACT_INPUT_EPS = 16  # steps of rounding that one operation may be off on bit-equal inputs: kernels and threads differ
 INTEGER_SHARE, NARROW_INTEGER_SHARE = (
     0.02,
     0.1,
-)  # share of integers that may differ where the scores behind them do not agree exactly
+)  # of integers may differ where the scores behind them do
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step of b beside its counterpart: what came out, what went in, and what that makes it."""
+    """A step of b beside its counterpart: their results, their inputs, and whether the step adds error."""
 
     step: Step
     partner: Step
@@ -53,38 +51,41 @@ class StepResult:
     error_in: float
     tolerance: float
     adds: bool
-    worst_input: tuple[StepInput, StepInput] | None = None  # the inputs that are furthest apart
+    worst_input: tuple[StepInput, StepInput] | None = None  # the inputs with the largest error
     differing_weights: tuple[StepInput, StepInput] | None = None  # the weights that differ
-    inputs: tuple[tuple[StepInput, StepInput], ...] = ()  # what went in, side by side
-    at: int | None = None  # where in b's order, if not at its step
+    inputs: tuple[tuple[StepInput, StepInput], ...] = ()  # side by side
+    at: int | None = None  # the position, if it is not that of the step
 
     @property
     def position(self) -> int:
-        """Where in the execution order of b it shows."""
+        """The position in the execution order of b at which it shows."""
         return self.step.index if self.at is None else self.at
 
     @property
     def error(self) -> float:
-        """How far apart what came out is."""
+        """The error of what came out."""
         return self.measures.error
 
     @property
     def exceeds_tolerance(self) -> bool:
-        """Is it beyond tolerance?"""
+        """Is the error beyond tolerance, or did the step add it?"""
         return self.error > self.tolerance or self.adds
 
 
 class Judge:
-    """Judges the steps of b against those of a."""
+    """Judges the steps of b against those of a.
+
+    ``clean`` is the error that inputs may have, ``narrow`` the coarser dtype where the runs have different ones.
+    """
 
     def __init__(self, pairs: Pairs, meter: Meter, tolerance: float | None = None) -> None:
         self.pairs, self.meter = pairs, meter
         self._user_tolerance = tolerance
         kinds = [_dtypes_of(run) for run in (pairs.a, pairs.b)]
         self.same_dtypes = kinds[0] == kinds[1]
-        self.narrow = narrower_dtype(*kinds)  # what one run has in place of the other's dtype
+        self.narrow = narrower_dtype(*kinds)
         widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
-        self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")  # what inputs may be off by
+        self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")
         narrow = eps_of(*widest) > EPS["float32"]
         self.integer_share = NARROW_INTEGER_SHARE if narrow else INTEGER_SHARE
         if tolerance is not None:
@@ -92,7 +93,7 @@ class Judge:
         self.results: dict[int, StepResult] = {}
 
     def evaluate_all(self) -> Iterator[StepResult]:
-        """Every step of b that has a counterpart, in execution order."""
+        """Yield the result of every step of b that has a counterpart, in execution order, and keep it."""
         for step in self.pairs.b.steps:
             result = self.evaluate(step)
             if result is not None:
@@ -100,7 +101,7 @@ class Judge:
                 yield result
 
     def evaluate(self, step: Step) -> StepResult | None:
-        """One step; ``None`` where there is nothing to hold it against."""
+        """Return the result of one step; ``None`` where there is nothing to compare it with."""
         if step.name in UNINITIALISED:
             return None
         partner = self.pairs.step_in_a(step)
@@ -108,7 +109,7 @@ class Judge:
             results = [(partner, *both) for both in _facing_results(partner, step)]
         elif step.transparent:
             return None
-        else:  # another operation makes what is paired with what this one makes
+        else:  # another operation made the partner of its result
             found = [(self.pairs.value_in_a(value), value) for value in step.outputs]
             makers = [(self.pairs.a.makers.get(a.number), a, b) for a, b in found if a is not None]
             results = [(maker, a, b) for maker, a, b in makers if maker is not None]
@@ -120,7 +121,7 @@ class Judge:
         return self._result(step, maker, measures, a, b)
 
     def adds_error(self, index: int | None) -> bool:
-        """Is a step of b already known to add error, held against its own counterpart?"""
+        """Is a step of b already known to add error, compared with its own counterpart?"""
         result = None if index is None else self.results.get(index)
         return result is not None and result.adds and self.pairs.step_in_a(result.step) is result.partner
 
@@ -138,11 +139,11 @@ class Judge:
                 error_in, worst = error, (one, other)
             exact = exact and error == 0.0
         if measures.basis != "tensors" and is_masked(a.stats) and is_masked(b.stats) and error_in < math.inf:
-            # of masked scores statistics tell the largest alone: they are no better than what they were made of
+            # statistics of masked scores show the largest alone: such scores are no better than their inputs
             measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
         if not exact and self._user_tolerance is None:
-            tolerance = max(tolerance, self.clean)  # float32 in a bfloat16 model carries what bfloat16 rounded
+            tolerance = max(tolerance, self.clean)  # float32 in a bfloat16 model carries bfloat16's rounding
         if sides and exact and self._user_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._exact_input_tolerance(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
@@ -150,7 +151,7 @@ class Judge:
                 0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else self.integer_share
             )
         carried = error_in
-        if measures.basis == "tensors":  # what is known of the inputs by statistics alone may be far less than it is
+        if measures.basis == "tensors":  # an input's error by statistics alone may be far too small
             carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.weight)])
         handed_on = self._inherited_limit(step, partner, sides, a, carried, measures.basis)
         if self._only_copies_weights(step, partner):
@@ -164,7 +165,7 @@ class Judge:
         return StepResult(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
 
     def _weights_differ(self, a: Value, b: Value, error: float) -> bool:
-        """Do two weights hold other numbers? In another dtype they are as far apart as one rounding drives them."""
+        """Do two weights hold other numbers? In two dtypes one rounding may be between them."""
         if self._user_tolerance is not None or not half_step(a.dtype, b.dtype) or not is_distinctive(a):
             return error > self.meter.tolerance(a, b)
         kinds = a.dtype, b.dtype
@@ -173,9 +174,9 @@ class Judge:
         return self.meter(a, b).basis == "tensors" and error > rounding_limits(kinds)[0]
 
     def _weight_error_before_runs(self, step: Step, partner: Step, a: Value, b: Value) -> float | None:
-        """The error of two weights as they were before the runs, where the steps write into them; else ``None``.
+        """Return the error of two weights before the runs, where the steps write into them; else ``None``.
 
-        A norm does so in training: what is seen of its statistics is as it left them.
+        A norm in training writes its running statistics: the trace has them as it left them.
         """
         sides = (self.pairs.a.trace, partner, a), (self.pairs.b.trace, step, b)
         if not any(side.node.id in network.network_of(trace).writers for trace, side, _ in sides):
@@ -187,7 +188,7 @@ class Judge:
         return error_between(one, other) or 0.0
 
     def _only_copies_weights(self, step: Step, partner: Step) -> bool:
-        """Is what came out, on both sides, some of the numbers of weights, which nothing was done to but rounding?"""
+        """Do both sides only copy numbers out of weights, so that nothing but rounding is between them?"""
         if self.narrow is None or self._user_tolerance is not None:
             return False
         floats = [given for side in (partner, step) for given in side.inputs if given.value.dtype in EPS]
@@ -197,36 +198,36 @@ class Judge:
     def _inherited_limit(
         self, step: Step, partner: Step, sides: list[tuple[StepInput, StepInput]], a: Value, carried: float, basis: str
     ) -> float:
-        """What a step may make of the errors that it was given."""
+        """Return the error that a step may have by the errors of its inputs."""
         usual = GROWTH * carried * self._norm_growth(step, sides)
         if self.narrow is None or family(partner.name) != family(step.name):
             return usual
-        most = growth_limit(step, sides, a)  # in a narrower dtype errors are large: one must know better
+        most = growth_limit(step, sides, a)  # in a narrow dtype errors are large: a closer limit is needed
         if most is None:
             return usual
         before = [self._largest_error_upstream(other.value) for _, other in sides if not other.weight]
-        unsure = 1.0 if basis == "tensors" else 2.0  # of one element, the largest, not of all
+        unsure = 1.0 if basis == "tensors" else 2.0  # the error may be that of the largest element alone
         return min(usual, unsure * most * max([carried, eps_of(self.narrow) / 4, *before]))
 
     def _largest_error_upstream(self, value: Value) -> float:
-        """The largest error seen on the way to a value: what one looks like in statistics may be small by chance."""
-        pending, seen, found = [value], set[int](), 0.0
-        while pending and len(seen) < MOST_UPSTREAM:
+        """Return the largest error on the way to a value: by statistics, its own may look small by chance."""
+        pending, visited, largest = [value], set[int](), 0.0
+        while pending and len(visited) < MOST_UPSTREAM:
             at = pending.pop(0)
             root = self.pairs.b.root(at)
-            if root.number in seen:
+            if root.number in visited:
                 continue
-            seen.add(root.number)
+            visited.add(root.number)
             partner = self.pairs.value_in_a(at)
             if partner is not None and self.pairs.is_firm(at) and comparable(partner, at) and at.dtype in EPS:
                 error = self.meter(partner, at).error
-                found = max(found, error if math.isfinite(error) else 0.0)
+                largest = max(largest, error if math.isfinite(error) else 0.0)
             maker = self.pairs.b.makers.get(root.number)
             pending += [] if maker is None else [given.value for given in maker.data]
-        return found
+        return largest
 
     def _known_error(self, value: Value, depth: int) -> float:
-        """The error that a value of b surely has: its own, or that of what it was made of, where data tells more."""
+        """Return the error that a value of b has by data: its own, else the largest of what it was made of."""
         partner = self.pairs.value_in_a(value)
         if partner is not None and comparable(partner, value):
             measures = self.meter(partner, value)
@@ -238,44 +239,44 @@ class Judge:
         return max([0.0, *(self._known_error(given.value, depth + 1) for given in maker.data)])
 
     def _norm_growth(self, step: Step, sides: list[tuple[StepInput, StepInput]]) -> float:
-        """How much more a norm enlarges errors: what it subtracts is larger than what it leaves."""
+        """Return how much more a norm enlarges errors than other steps: by RMS over deviation of its input."""
         if step.name not in NORMS or not sides or sides[0][0].value.stats is None:
             return 1.0
         stats = sides[0][0].value.stats
         return max(1.0, rms_of(stats) / population_std(stats)) if population_std(stats) else 1.0
 
     def input_error(self, one: StepInput, other: StepInput) -> float:
-        """The error of an input; 0.0 where the two cannot be compared (a mask of booleans and one of numbers)."""
+        """Return the error of an input; 0.0 where the two cannot be compared."""
         if not comparable(one.value, other.value):
             return 0.0
         measures = self.meter(one.value, other.value)
         return 0.0 if measures.what == "unknown" else measures.error
 
     def _exact_input_tolerance(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
-        """On bit-equal inputs a visible cause needs no large effect: another constant, other weights."""
+        """Return the tolerance on bit-equal inputs, which is strict: another constant may have a small effect."""
         if settings(step.constants) != settings(partner.constants):
             return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
         return min(tolerance, EXACT_INPUT_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 
     def _cancellation(self, sides: list[tuple[StepInput, StepInput]], a: Value) -> tuple[float, float]:
-        """What a sum may be off by: sums of large numbers may be small, and the errors of large ones large there.
+        """Return the error of a sum by rounding its operands, and by their own errors, relative to the sum.
 
-        The error that rounding the operands makes, and the one that their own errors make, relative to the sum.
+        Both are large where large numbers cancel to a small sum.
         """
         size = 0.0 if a.stats is None else rms_of(a.stats)
-        rounding = handed = 0.0
+        rounding = inherited = 0.0
         for one, other in sides:
             operand = 0.0 if one.value.stats is None else rms_of(one.value.stats)
             error = self.input_error(one, other)
             rounding += operand * max(EPS.get(one.value.dtype, 0.0), EPS.get(other.value.dtype, 0.0))
-            handed += operand * error if math.isfinite(error) else 0.0
+            inherited += operand * error if math.isfinite(error) else 0.0
         if not size:
-            return (math.inf if rounding else 0.0), handed
-        return 4 * rounding / size, 4 * handed / size
+            return (math.inf if rounding else 0.0), inherited
+        return 4 * rounding / size, 4 * inherited / size
 
 
 def _facing_results(a: Step, b: Step) -> list[tuple[Value, Value]]:
-    """What came out, side by side; of two calls by the places in what they return."""
+    """Return the results of two steps side by side; of two calls by the slots in what they return."""
     if a.unrecorded and b.unrecorded and a.call.outputs is not None and b.call.outputs is not None:
         slots = {value.number: slot for slot, value in a.call.outputs.named()}
         other = dict(b.call.outputs.named())
@@ -287,17 +288,17 @@ def _facing_results(a: Step, b: Step) -> list[tuple[Value, Value]]:
 
 
 def comparable(a: Value, b: Value) -> bool:
-    """Can two values be held against each other? A mask of booleans and one of numbers cannot."""
+    """Can two values be compared? A mask of booleans and one of numbers cannot."""
     return (a.dtype in EPS) == (b.dtype in EPS)
 
 
 def _dtypes_of(run: StepList) -> frozenset[str]:
-    """The dtypes of a run's weights and inputs."""
+    """Return the dtypes of a run's weights and inputs."""
     weights = {value.dtype for value in run.values.values() if value.name is not None}
     weights |= {parameter.dtype for parameter in run.trace.parameters}
     return frozenset(weights | {value.dtype for value in run.trace.root.inputs})
 
 
 def draws_random(step: Step) -> bool:
-    """Does it draw random numbers? Dropout does in training, where its result is not what it was given."""
+    """Does it draw random numbers? Dropout in training does; otherwise it makes no new value."""
     return step.name in RANDOM and bool(step.outputs)

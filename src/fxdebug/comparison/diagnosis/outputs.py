@@ -1,4 +1,4 @@
-"""What two models return, place by place, and what is wrong with it although no step is."""
+"""Compare what two models return, slot by slot, and name the causes that no step shows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Outputs, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
 
-UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers as much by rounding
-MOVED = 4  # times the error of what a view was made of: elements stand in other places
+UNEXPLAINED = 30  # times the clean error: rounding adds up to less in healthy models
+MOVED = 4  # times the error of the value that it views: its elements stand in other places
 
 
 class OutputDiagnosis:
-    """Looks at the outputs of the two roots."""
+    """Diagnoses the outputs of the two roots."""
 
     def __init__(self, judge: Judge, regions: RegionDiagnosis) -> None:
         self._judge = judge
@@ -35,17 +35,17 @@ class OutputDiagnosis:
         self._is_one_model = is_one_model and _plain_inputs(one) == _plain_inputs(other)
 
     def causes(self) -> Iterator[Cause]:
-        """What is wrong with what is returned: another value, another shape, one less, one more."""
+        """Yield the causes in the outputs: another value or shape, a missing or an extra output."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
         yield from self._not_returned()
         for one, other in facing_outputs(self._a, self._b):
-            found = self._cause(one, other)
-            if found is not None:
-                yield replace(found, absorbable=False)
+            cause = self._cause(one, other)
+            if cause is not None:
+                yield replace(cause, absorbable=False)
 
     def _not_returned(self) -> Iterator[Cause]:
-        """Outputs of one side that the other has not: one model returns what it returned, another one something."""
+        """Yield the outputs that only one side has; another implementation need only return something."""
         assert self._a is not None and self._b is not None
         a, b = dict(self._a.named()), dict(self._b.named())
         if not self._is_one_model and (b or not a):
@@ -75,7 +75,7 @@ class OutputDiagnosis:
             if measures.error <= MOVED * before.error or (
                 before.exceeds_tolerance and before.measures.basis == STATISTICS
             ):
-                return None  # statistics are a lower bound: what was made may be as far apart
+                return None  # statistics are a lower bound: the viewed value may differ as much
             return self._root_cause(
                 "values", "its elements stand in other places than they do in a", one, other, measures
             )
@@ -87,7 +87,7 @@ class OutputDiagnosis:
         return self._regions.explain(self._root_result(one, other, measures), one, other)
 
     def _maker(self, value: Value) -> Step:
-        """The step of b that made what a value lies in; the last one, where none did."""
+        """Return the step of b that made a value, behind all views; the last one where none did."""
         return self._pairs.b.maker(value) or self._pairs.b.steps[-1]
 
     def _root_result(self, one: Value, other: Value, measures: Measures) -> StepResult:
@@ -97,13 +97,13 @@ class OutputDiagnosis:
         return StepResult(step, partner, one, other, measures, 0.0, tolerance, True, at=len(steps))
 
     def _root_cause(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Cause:
-        """A finding about what the root returns, and about no operation."""
+        """Return a cause that is an output of the root, and no operation."""
         result = self._root_result(one, other, measures)
-        found = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, result, absorbable=False)
-        return replace(found, measures=measures, a=None, b=None)
+        cause = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, result, absorbable=False)
+        return replace(cause, measures=measures, a=None, b=None)
 
     def number_causes(self) -> Iterator[Cause]:
-        """Numbers and texts that are returned beside tensors, and are others: the first of them."""
+        """Yield the first number or text, returned beside tensors, that differs."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
         for slot, one, other in differing_numbers(self._judge):
@@ -115,7 +115,7 @@ class OutputDiagnosis:
             return
 
     def unexplained_causes(self) -> Iterator[Cause]:
-        """The models return other values, and no pair of steps says why: the first that is far from its partner."""
+        """Yield the first step far from its partner, where the outputs differ and no pair of steps says why."""
         a, b = self._a, self._b
         narrow = self._judge.narrow
         limit = UNEXPLAINED * (self._judge.clean if narrow is None else min(self._judge.clean, eps_of(narrow)))
@@ -123,17 +123,17 @@ class OutputDiagnosis:
         far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
-        limit = limit if narrow is None else limit / 2  # what is returned tells that it is more than rounding
-        apart = [result for result in self._judge.results.values() if result.error > limit]
-        begun = [result for result in apart if result.error_in < math.inf] if narrow is not None else []
-        for first in (begun or apart)[:1]:
+        limit = limit if narrow is None else limit / 2  # the outputs show that it is more than rounding
+        differing = [result for result in self._judge.results.values() if result.error > limit]
+        measured = [result for result in differing if result.error_in < math.inf] if narrow is not None else []
+        for first in (measured or differing)[:1]:
             because = "what it was given differs already, and nothing that could be paired says since when"
-            found = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
-            yield replace(found, confidence=0.3)
+            cause = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
+            yield replace(cause, confidence=0.3)
 
 
 def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
-    """Numbers and texts that both models return in one place, and that are others than rounding explains."""
+    """Yield numbers and texts that both models return in one slot and that differ by more than rounding."""
     a, b = (run.trace.root.outputs for run in (judge.pairs.a, judge.pairs.b))
     if a is None or b is None:
         return
@@ -145,7 +145,7 @@ def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | 
 
 
 def _relative_difference(one: float | str, other: float | str) -> float:
-    """How far apart two numbers are, of the larger one's size: infinitely, where they are no fractions."""
+    """Return the difference of two fractions relative to the larger one; infinity for anything else that differs."""
     if one == other or (one != one and other != other):
         return 0.0
     if type(one) is not float or type(other) is not float or not math.isfinite(one - other):
@@ -159,16 +159,16 @@ def _modules(trace: TraceData) -> object:
 
 
 def _plain_inputs(trace: TraceData) -> dict[str, float | str]:
-    """The numbers and texts that a model was given: ``use_cache=False`` asks it for less."""
+    """Return the numbers and texts that a model was given: ``use_cache=False`` asks it for less."""
     given = trace.root.inputs
     named = Group("mapping", "dict", tuple(given.kwargs.values()), tuple(given.kwargs))
     return numbers(Group("sequence", "tuple", (*given.args, named)))
 
 
 def facing_outputs(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
-    """What two models return, place by place; in order where they call the places otherwise.
+    """Return the outputs of two models side by side: by slot, or in order where the slots have other names.
 
-    One that returns a tuple may leave out what stands further back (a cache): the first of its size is meant.
+    A model that returns a tuple may leave out later outputs (a cache): then the next one of equal size is taken.
     """
     named = dict(a.named())
     if len(named) == 1 and len(b) == 1:
@@ -176,10 +176,10 @@ def facing_outputs(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
     sides = [(named[slot], value) for slot, value in b.named() if slot in named]
     if sides or len(named) == len(b):
         return sides or list(zip(named.values(), b))
-    left, found = list(named.values()), []
+    remaining, facing = list(named.values()), []
     for value in b:
-        partner = next((one for one in left if one.numel == value.numel and comparable(one, value)), None)
+        partner = next((one for one in remaining if one.numel == value.numel and comparable(one, value)), None)
         if partner is not None:
-            left = left[left.index(partner) + 1 :]
-            found.append((partner, value))
-    return found
+            remaining = remaining[remaining.index(partner) + 1 :]
+            facing.append((partner, value))
+    return facing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
@@ -187,7 +187,7 @@ def _other_weights(divergence: Divergence) -> Cause | None:
     return divergence.cause("weights", step, f"{names[1]} holds other numbers than {names[0]}", absorbable=False)
 
 
-def _unpaired_weights(steps: Iterable[Step], paired: Iterable[int]) -> dict[int, Value]:
+def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int, Value]:
     weights = [given.value for step in steps for given in step.weights]
     return {value.number: value for value in weights if is_unpaired(value, paired)}
 

@@ -1,4 +1,4 @@
-"""One finding in detail: what is wrong, in which line, the numbers of both sides under each other."""
+"""One finding in detail: its kind, its line, and the numbers of both sides under each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_OF_FLOAT64 = 12
 
 
 def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
-    """The facts about a finding, one line each, and the table of both sides."""
+    """Yield the facts about a finding, one line each, and the table of both sides."""
     because = row.because or ("" if row.kind is None else KINDS[row.kind])
     yield _fact(str(row.kind), printable(because), "bold red")
     yield from _places(comparison, row, width)
@@ -38,7 +38,7 @@ def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterato
 
 
 def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
-    """A name and what it is, wrapped below itself."""
+    """Return a name and its text, which wraps below itself."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=0)
     grid.add_column(width=max(_LABEL, len(name)), no_wrap=True)
@@ -48,7 +48,7 @@ def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
 
 
 def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
-    """Where it is: the module, the line with its text, and a's where that is another."""
+    """Yield where it is: the module, the line with its text, and a's place where that is another."""
     side = row.b or row.a
     if side is not None and row.path == side.path:
         yield _fact(
@@ -65,7 +65,7 @@ def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[Render
 
 
 def short(source: str) -> str:
-    """A source line without its folders.
+    """Return a source line without its folders.
 
     >>> short("/home/me/model.py:12")
     'model.py:12'
@@ -74,7 +74,7 @@ def short(source: str) -> str:
 
 
 def _line_with_text(source: str, width: int) -> Text:
-    """The line's place, and what stands there where the file can be read."""
+    """Return the line's place, and its code where the file can be read."""
     file, _, line = source.rpartition(":")
     linecache.checkcache(file)  # it may have been edited since it was read
     text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
@@ -88,7 +88,7 @@ def _line_with_text(source: str, width: int) -> Text:
 
 
 def error_of(row: Row) -> str:
-    """An error as a short word.
+    """Return an error as a short word.
 
     >>> error_of(Row("", error=0.0123456)), error_of(Row("", measures=Measures(math.inf, what="shape")))
     ('0.0123', 'other shape')
@@ -99,7 +99,7 @@ def error_of(row: Row) -> str:
 
 
 def _error_text(row: Row) -> str:
-    """The error against what rounding explains, and what went in."""
+    """Return the error as text, with the tolerance and the error of the inputs."""
     if row.measures.what in ("shape", "dtype") and row.error == math.inf:
         return f"cannot be measured: the {row.measures.what}s differ"
     parts = [f"{error_of(row)} of the reference's size" if row.error < math.inf else "without bound"]
@@ -125,7 +125,7 @@ def _match_text(row: Row) -> str:
 
 
 def _table(row: Row, width: int) -> Table | None:
-    """A line for each side: shape, dtype and statistics, with as many digits as tell them apart."""
+    """Return a table with a line for each side: shape, dtype and statistics, with as many digits as they differ in."""
     values = [(name, side.value) for name, side in (("a", row.a), ("b", row.b)) if side is not None]
     known = [(name, value) for name, value in values if value is not None]
     if not known:
@@ -136,8 +136,8 @@ def _table(row: Row, width: int) -> Table | None:
     for title, _ in columns:
         table.add_column(title, justify="left" if title in ("shape", "dtype", "not finite") else "right", no_wrap=True)
     for place, (name, _) in enumerate(known):
-        told = [Text(cells[place], "red" if len(set(cells)) > 1 else "") for _, cells in columns]
-        table.add_row(f"  {name}", *told)
+        row_cells = [Text(cells[place], "red" if len(set(cells)) > 1 else "") for _, cells in columns]
+        table.add_row(f"  {name}", *row_cells)
     return table
 
 
@@ -154,10 +154,12 @@ def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
 
 
 def distinguishable(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
-    """Numbers as text, with the digits it takes to see that they differ, and no more; few if ``most`` do not show it.
+    """Return numbers as text with the fewest digits that show a difference; few where ``most`` do not show one.
 
-    >>> distinguishable([0.12345, 0.12346]), distinguishable([1.0, 2.0]), distinguishable([0.5, 0.5]), distinguishable([0.5, 0.50000001])
-    (['0.12345', '0.12346'], ['1', '2'], ['0.5', '0.5'], ['0.5', '0.5'])
+    >>> distinguishable([0.12345, 0.12346]), distinguishable([1.0, 2.0])
+    (['0.12345', '0.12346'], ['1', '2'])
+    >>> distinguishable([0.5, 0.5]), distinguishable([0.5, 0.50000001])
+    (['0.5', '0.5'], ['0.5', '0.5'])
     """
     short = [number(x) for x in numbers]
     real = [x for x in numbers if isinstance(x, float)]
@@ -171,7 +173,7 @@ def distinguishable(numbers: list[float | int | complex | None], most: int = _MO
 
 
 def _element_measures(measures: Measures) -> Iterator[RenderableType]:
-    """What is known element by element, or that it is not."""
+    """Yield the measures by elements, or a note that there are none."""
     parts = [
         f"{name} {number(found) if name != 'cosine' else f'{found:.6g}'}{unit}"
         for name, found, unit in (
