@@ -16,7 +16,7 @@ STATISTICS: Final = "statistics"
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How far ``b`` is from ``a``. A measure is ``None`` where it cannot be known without the elements.
+    """The distance of ``b`` from ``a``. A measure is ``None`` where it cannot be known without the elements.
 
     ``error`` decides verdicts: the larger of the root mean square of the differences, relative to that of ``a``, and
     of the largest difference, relative to the largest element. For integers and booleans it is the share of elements

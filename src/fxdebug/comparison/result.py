@@ -41,7 +41,7 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a row: where it happened and what came out. ``node`` is its id in the trace's graph."""
+    """One side of a row: its call or operation, and the result. ``node`` is the id in the trace's graph."""
 
     path: str
     call: Call

@@ -1,4 +1,4 @@
-"""How far rounding to a narrower dtype drives numbers apart, where two runs have different dtypes.
+"""Limits of rounding between two dtypes: of single numbers, of sums, of the statistics of copies.
 
 A number that is rounded once is off by half a rounding step at most, up or down. So among many numbers that were only
 copied, the extremes may be off by that much, but sums by far less: their error grows as the root of the count.

@@ -55,7 +55,7 @@ class Step:
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """What came out, whichever step made it."""
+        """The results, whichever step made them."""
         return self.outputs or self.passed_through
 
     @property

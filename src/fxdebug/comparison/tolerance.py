@@ -110,8 +110,8 @@ def error_between(a: Stats | None, b: Stats | None) -> float | None:
         and not (a.nan or b.nan or a.posinf or b.posinf)
     ):
         assert isinstance(a.max, (int, float)) and isinstance(b.max, (int, float))
-        apart = abs(a.max - b.max) / max(abs(a.max), 1e-3)
-        return apart if abs(_hidden_share(a) - _hidden_share(b)) < 1e-3 else max(1.0, apart)
+        error = abs(a.max - b.max) / max(abs(a.max), 1e-3)
+        return error if abs(_hidden_share(a) - _hidden_share(b)) < 1e-3 else max(1.0, error)
     if (_share(a.nan, a), _share(a.posinf, a), _share(a.neginf, a)) != (
         _share(b.nan, b),
         _share(b.posinf, b),

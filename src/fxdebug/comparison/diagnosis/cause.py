@@ -61,18 +61,18 @@ def make_cause(
     measures = result.measures
     if a is not None and b is not None and comparable(a, b):
         measures = judge.meter(a, b)
-    found = judge.pairs.steps.get(result.step.index)
+    pair = judge.pairs.steps.get(result.step.index)
     if (step or result.step).unrecorded and op == (step or result.step).op:
         op = None  # a piece of a call's code: its operation is not known
     return Cause(
         kind, call, op, because, result.position, measures, min(result.error_in, math.inf), result.tolerance,
         partner or result.partner, step or result.step, a or result.a, b or result.b,
-        0.8 if found is None else found.confidence, absorbable, "values" if found is None else found.matched_by,
+        0.8 if pair is None else pair.confidence, absorbable, "values" if pair is None else pair.matched_by,
     )  # fmt: skip
 
 
 def values_differ(judge: Judge, a: Value, b: Value) -> bool:
-    """Are two values further apart than what counts as clean?"""
+    """Do two values differ by more than inputs may?"""
     if not comparable(a, b):
         return False
     measures = judge.meter(a, b)

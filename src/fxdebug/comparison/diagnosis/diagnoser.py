@@ -103,8 +103,8 @@ class Diagnoser:
             kind, because = "random", "random numbers were drawn: seed both runs alike"
         elif (masked := self._other_mask(result)) is not None:
             return masked
-        elif not self._is_paired_by_path(result) and (found := inputs_swapped(self._judge, result)) is not None:
-            return order_cause(self._judge, result, found)
+        elif not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None:
+            return order_cause(self._judge, result, change)
         elif (gone or new) and canonical(step.op) in (canonical(partner.op), partner.name):
             kind = "constant"
             because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"

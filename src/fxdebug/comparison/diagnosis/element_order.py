@@ -77,12 +77,14 @@ def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
     return None
 
 
-def order_cause(judge: Judge, result: StepResult, found: ElementOrder) -> Cause:
+def order_cause(judge: Judge, result: StepResult, change: ElementOrder) -> Cause:
     """Return the cause that a change of order is."""
-    step = found.step
+    step = change.step
     value = step.results[0] if step.results else None
     partner = judge.pairs.step_in_a(step)
-    return make_cause(judge, found.kind, step.call, step.op, found.because, result, step=step, partner=partner, b=value)
+    return make_cause(
+        judge, change.kind, step.call, step.op, change.because, result, step=step, partner=partner, b=value
+    )
 
 
 def _maker(judge: Judge, number: int) -> Step | None:

@@ -1,4 +1,4 @@
-"""How much an operation may enlarge the rounding errors that it is given in a narrow dtype."""
+"""Limits of error growth: how much an operation may enlarge the rounding errors of its inputs in a narrow dtype."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
     run = judge.pairs.b
     if not run.trace.settings.get("isolated"):
         return
-    guilty = {row.b.node for row in findings if row.b is not None}
+    explained = {row.b.node for row in findings if row.b is not None}
     for call in run.trace.calls:
         partner = None if call.parent is None else judge.pairs.call_in_a(call)
         if partner is None or call.parent is None:
@@ -45,7 +45,7 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
             if before is None or after is None or is_ignored(whose.path, globs):
                 continue
             for slot, wrong, measures, limit in _wrongly_replaced(judge, before, after, hooked):
-                if not guilty & _upstream_nodes(run, wrong):
+                if not explained & _upstream_nodes(run, wrong):
                     yield make_row(judge, call, slot, wrong, measures, limit)
                     break
 

@@ -110,22 +110,22 @@ class Judge:
         elif step.transparent:
             return None
         else:  # another operation made the partner of its result
-            found = [(self.pairs.value_in_a(value), value) for value in step.outputs]
-            makers = [(self.pairs.a.makers.get(a.number), a, b) for a, b in found if a is not None]
+            sides = [(self.pairs.value_in_a(value), value) for value in step.outputs]
+            makers = [(self.pairs.a.makers.get(a.number), a, b) for a, b in sides if a is not None]
             results = [(maker, a, b) for maker, a, b in makers if maker is not None]
         measured = [(self.meter(a, b), maker, a, b) for maker, a, b in results if comparable(a, b)]
-        measured = [found for found in measured if found[0].what != "unknown"]
+        measured = [measurement for measurement in measured if measurement[0].what != "unknown"]
         if not measured:
             return None
-        measures, maker, a, b = max(measured, key=lambda found: found[0].error)
-        return self._result(step, maker, measures, a, b)
+        measures, maker, a, b = max(measured, key=lambda measurement: measurement[0].error)
+        return self._step_result(step, maker, measures, a, b)
 
     def adds_error(self, index: int | None) -> bool:
         """Is a step of b already known to add error, compared with its own counterpart?"""
         result = None if index is None else self.results.get(index)
         return result is not None and result.adds and self.pairs.step_in_a(result.step) is result.partner
 
-    def _result(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> StepResult:
+    def _step_result(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> StepResult:
         sides = facing_inputs(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
         error_in, worst, weights, exact = 0.0, None, None, True
         for one, other in sides:
@@ -153,13 +153,13 @@ class Judge:
         carried = error_in
         if measures.basis == "tensors":  # an input's error by statistics alone may be far too small
             carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.weight)])
-        handed_on = self._inherited_limit(step, partner, sides, a, carried, measures.basis)
+        limit = self._inherited_limit(step, partner, sides, a, carried, measures.basis)
         if self._only_copies_weights(step, partner):
             tolerance = min(tolerance, 2 * half_step(a.dtype, b.dtype))
         if step.name in SUMS:
-            rounding, handed = self._cancellation(sides, a)
-            tolerance, handed_on = max(tolerance, rounding), max(handed_on, handed)
-        adds = measures.error > max(tolerance, handed_on)
+            rounding, inherited = self._cancellation(sides, a)
+            tolerance, limit = max(tolerance, rounding), max(limit, inherited)
+        adds = measures.error > max(tolerance, limit)
         if not weights and error_in > max(self.clean, tolerance):
             adds = False
         return StepResult(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
@@ -181,10 +181,10 @@ class Judge:
         sides = (self.pairs.a.trace, partner, a), (self.pairs.b.trace, step, b)
         if not any(side.node.id in network.network_of(trace).writers for trace, side, _ in sides):
             return None
-        found = [next((p for p in trace.parameters if value.name in p.names), None) for trace, _, value in sides]
-        if not any(parameter is not None and parameter.changed for parameter in found):
+        parameters = [next((p for p in trace.parameters if value.name in p.names), None) for trace, _, value in sides]
+        if not any(parameter is not None and parameter.changed for parameter in parameters):
             return None
-        one, other = (None if parameter is None else parameter.before for parameter in found)
+        one, other = (None if parameter is None else parameter.before for parameter in parameters)
         return error_between(one, other) or 0.0
 
     def _only_copies_weights(self, step: Step, partner: Step) -> bool:

@@ -154,7 +154,7 @@ def _relative_difference(one: float | str, other: float | str) -> float:
 
 
 def _modules(trace: TraceData) -> object:
-    """What a model is made of: its modules, or, where they were not noted, those that were called."""
+    """Return the modules of a model; those that were called, where the trace has no list of modules."""
     return trace.modules or {call.path for call in trace.calls}
 
 

@@ -98,25 +98,25 @@ def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, t
 
     ``through``: the value itself is looked behind even if it has a partner.
     """
-    found: dict[int, Step] = {}
+    by_index: dict[int, Step] = {}
     paired_inputs: dict[int, Value] = {}
     masks: dict[int, Value] = {}
     pending: list[tuple[Value, bool]] = [(value, through)]
-    while pending and len(found) < MOST_STEPS:
+    while pending and len(by_index) < MOST_STEPS:
         at, anyway = pending.pop()
         if not anyway and paired(at):
             paired_inputs[at.number] = at
             continue
-        if found and (visible_share(at) is not None or at.dtype == "bool"):
+        if by_index and (visible_share(at) is not None or at.dtype == "bool"):
             masks[at.number] = at
             continue
         maker = run.makers.get(at.number)
-        if maker is None or maker.index in found:
+        if maker is None or maker.index in by_index:
             continue
-        found[maker.index] = maker
+        by_index[maker.index] = maker
         # where a view is looked behind, so is what it views
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
-    steps = tuple([found[index] for index in sorted(found)])
+    steps = tuple([by_index[index] for index in sorted(by_index)])
     return Region(steps, tuple(paired_inputs.values()), tuple(masks.values()), _repeated_steps(run, steps))
 
 
@@ -161,15 +161,15 @@ def _elementary_names(step: Step) -> tuple[str, ...]:
 
 def written_fractions(step: Step) -> list[float]:
     """Return the numbers written in a step that are no sizes, dimensions or counts."""
-    found = []
+    numbers = []
     for text in settings(step.constants):
         try:
             number = float(text)
         except ValueError:
             continue
         if number != int(number) if math.isfinite(number) else False:
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def multiplied_pairs(step: Step) -> list[tuple[Value, ...]]:
@@ -195,12 +195,12 @@ def unrepeated(run: StepList, value: Value) -> Value:
 
 def pieces_of(run: StepList, step: Step) -> list[Value]:
     """Return a step's results and all pieces taken out of them, as of a fused projection."""
-    found = list(step.outputs)
+    pieces = list(step.outputs)
     for value in step.outputs:
         for user in run.users.get(run.root(value).number, ()):
             if user.name in PIECES:
-                found += user.outputs
-    return found
+                pieces += user.outputs
+    return pieces
 
 
 def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
@@ -218,13 +218,13 @@ def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[
 def _without_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
     """Drop parts of fused steps that the other side has as steps that changed nothing (adding a tiny epsilon)."""
     idle = Counter(role(s.name) for s in other.steps if s.transparent and s.name not in TRANSPARENT)
-    found = []
+    active = []
     for name, step in parts:
         if name != step.name and idle[role(name)]:
             idle[role(name)] -= 1
         else:
-            found.append((name, step))
-    return found
+            active.append((name, step))
+    return active
 
 
 def _similarity(a: tuple[str, Step], b: tuple[str, Step]) -> float:
@@ -234,13 +234,13 @@ def _similarity(a: tuple[str, Step], b: tuple[str, Step]) -> float:
 def _rejoin_fused(parts: list[tuple[str, Step]]) -> list[tuple[str, Step]]:
     """Name a fused operation as one again where all its parts are there."""
     counts = Counter(step.index for _, step in parts)
-    found: dict[int, tuple[str, Step]] = {}
+    whole: dict[int, tuple[str, Step]] = {}
     for place, (name, step) in enumerate(parts):
         if counts[step.index] == len(_elementary_names(step)):
-            found.setdefault(-1 - step.index, (step.op, step))
+            whole.setdefault(-1 - step.index, (step.op, step))
         else:
-            found[place] = (name, step)
-    return list(found.values())
+            whole[place] = (name, step)
+    return list(whole.values())
 
 
 def view_chain(run: StepList, value: Value) -> list[Step]:

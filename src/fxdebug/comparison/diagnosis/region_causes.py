@@ -274,7 +274,7 @@ def _repeated_in_turn(divergence: Divergence) -> Cause | None:
 
 
 def _rewired(divergence: Divergence) -> Cause | None:
-    """No step lies between: another value is handed on, or the right one was written to."""
+    """The cause where no step lies between: another value is passed on, or the right one was written to."""
     judge, result, a, b = divergence.judge, divergence.result, divergence.a, divergence.b
     pairs = judge.pairs
     maker = pairs.b.makers.get(b.number)

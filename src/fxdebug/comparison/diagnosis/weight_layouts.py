@@ -24,9 +24,9 @@ def counterpart_makers(
             yield maker
 
 
-def norms_or_scales(found: Region) -> bool:
+def norms_or_scales(region: Region) -> bool:
     """Has a region a batch norm, or does it scale by weights? Where only one does, the other may have it folded in."""
-    return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in found.computing)
+    return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in region.computing)
 
 
 def hold_different_numbers(a: Iterable[Value], b: Iterable[Value], meter: Meter) -> bool:

@@ -37,16 +37,16 @@ def _best_alignment(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], floa
         line, below, mine = best[i], best[i + 1], scores[i]
         for j in range(columns - 1, -1, -1):
             line[j] = max(below[j], line[j + 1], below[j + 1] + mine[j] if mine[j] > 0 else 0.0)
-    found, i, j = [], 0, 0
+    aligned, i, j = [], 0, 0
     while i < rows and j < columns:
         if scores[i][j] > 0 and best[i][j] == best[i + 1][j + 1] + scores[i][j]:
-            found.append((a[i], b[j]))
+            aligned.append((a[i], b[j]))
             i, j = i + 1, j + 1
         elif best[i][j] == best[i + 1][j]:
             i += 1
         else:
             j += 1
-    return found
+    return aligned
 
 
 def _aligned_runs(a: Sequence[A], b: Sequence[B], key: Callable[[A | B], Hashable]) -> list[tuple[A, B]]:

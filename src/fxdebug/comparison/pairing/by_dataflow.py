@@ -32,10 +32,10 @@ def pair_by_dataflow(pairs: Pairs) -> None:
 
 def pair_uses(pairs: Pairs) -> None:
     """Pair operations on paired weights: the first use with the first."""
-    for number, found in list(pairs.values.items()):
+    for number, pair in list(pairs.values.items()):
         if pairs.b.values[number].name is None:
             continue
-        one = [s for s in pairs.a.users.get(found.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
+        one = [s for s in pairs.a.users.get(pair.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
         other = [s for s in pairs.b.users.get(number, ()) if s.index not in pairs.steps and not s.transparent]
         for left, right in zip(one, other):
             if interchangeable(left, right) and result_sizes(left) == result_sizes(right):
@@ -122,17 +122,17 @@ def _weights_clash(pairs: Pairs, a: Step, b: Step) -> bool:
 def pair_backwards(pairs: Pairs) -> None:
     """Pair the values that paired operations are given in the same place."""
     for step in reversed(pairs.b.steps):
-        found = pairs.steps.get(step.index)
-        if found is None or step.transparent:
+        pair = pairs.steps.get(step.index)
+        if pair is None or step.transparent:
             continue
-        partner = pairs.a.steps[found.a]
+        partner = pairs.a.steps[pair.a]
         for one, other in facing_inputs(pairs, partner, step):
             if (
                 pairs.both_unpaired(one.value, other.value)
                 and one.value.numel == other.value.numel
                 and not _made_by_other_kinds(pairs, one, other)
             ):
-                pairs.add_value_and_makers(one.value, other.value, "dataflow", min(found.confidence, 0.8))
+                pairs.add_value_and_makers(one.value, other.value, "dataflow", min(pair.confidence, 0.8))
 
 
 def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
@@ -148,30 +148,30 @@ def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
 
 def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepInput]]:
     """Return the inputs of two steps side by side: data and weights apart, by pairs, by argument, else in order."""
-    found: list[tuple[StepInput, StepInput]] = []
-    left_over: list[tuple[list[StepInput], list[StepInput]]] = []
+    facing: list[tuple[StepInput, StepInput]] = []
+    remaining: list[tuple[list[StepInput], list[StepInput]]] = []
     for one, other in ((multiplied_data(a, b), multiplied_data(b, a)), (list(a.weights), list(b.weights))):
         for right in list(other):
             left = next((left for left in one if pairs.are_paired(left.value, right.value)), None)
             swappable = b.name in COMMUTATIVE or right.weight or (left is not None and left.argument == right.argument)
             if left is not None and (swappable or a.name != b.name):
-                found.append((left, right))
+                facing.append((left, right))
                 one.remove(left)
                 other.remove(right)
         for right in list(other):
             left = next((left for left in one if left.argument == right.argument and left.memory == right.memory), None)
             if left is not None and a.name == b.name:
-                found.append((left, right))
+                facing.append((left, right))
                 one.remove(left)
                 other.remove(right)
         if a.unrecorded or b.unrecorded:  # given all that was at hand: an input without a partner says nothing
             continue
-        found += zip(one, other)
-        left_over.append((one[len(other) :], other[len(one) :]))
-    if not left_over:
-        return found
-    (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer on one side may be computed on the other
-    return [*found, *zip(data_a, weights_b), *zip(weights_a, data_b)]
+        facing += zip(one, other)
+        remaining.append((one[len(other) :], other[len(one) :]))
+    if not remaining:
+        return facing
+    (data_a, data_b), (weights_a, weights_b) = remaining  # a buffer on one side may be computed on the other
+    return [*facing, *zip(data_a, weights_b), *zip(weights_a, data_b)]
 
 
 def multiplied_data(step: Step, other: Step) -> list[StepInput]:
@@ -182,7 +182,7 @@ def multiplied_data(step: Step, other: Step) -> list[StepInput]:
 
 def pair_between(pairs: Pairs) -> None:
     """Pair the steps that are left between two pairs, where their operations, sizes and order agree."""
-    chain = _longest_ordered([(found.a, index) for index, found in sorted(pairs.steps.items())])
+    chain = _longest_ordered([(pair.a, index) for index, pair in sorted(pairs.steps.items())])
     last_a = last_b = -1
     for stop_a, stop_b in [*chain, (len(pairs.a.steps), len(pairs.b.steps))]:
         one = _unpaired_steps(pairs.a, last_a, stop_a, pairs.steps_of_a)

@@ -159,13 +159,13 @@ def _hold_same_weights(a: Stats, b: Stats, one: Step, other: Step) -> bool:
 
 def _projections(run: StepList, paired: Container[int]) -> dict[int, list[Step]]:
     """Return products with weights that have no partner, by the number of the value that they are given."""
-    found: dict[int, list[Step]] = defaultdict(list)
+    products: dict[int, list[Step]] = defaultdict(list)
     for step in run.steps:
         weights = [given.value for given in step.weights if given.value.stats is not None]
         free = all(value.number not in paired for value in weights if len(value.shape) > 1)
         if family(step.name) == "product" and len(step.data) == 1 and weights and free:
-            found[run.root(step.data[0].value).number].append(step)
-    return found
+            products[run.root(step.data[0].value).number].append(step)
+    return products
 
 
 def _pooled(steps: Iterable[Step]) -> Stats:

@@ -55,12 +55,12 @@ def _shared_steps(pairs: Pairs) -> Counter[tuple[int, int]]:
     above: dict[int, list[int]] = {}
     for step, call in _steps_with_ancestors(pairs.a):
         above.setdefault(step.index, []).append(call.index)
-    found: Counter[tuple[int, int]] = Counter()
+    shared: Counter[tuple[int, int]] = Counter()
     for step, call in _steps_with_ancestors(pairs.b):
         partner = None if call.index in pairs.calls else _counterpart(pairs, step)
         for other in () if partner is None else above.get(partner.index, ()):
-            found[(other, call.index)] += 1
-    return found
+            shared[(other, call.index)] += 1
+    return shared
 
 
 def _counterpart(pairs: Pairs, step: Step) -> Step | None:
@@ -115,5 +115,5 @@ def _fits_nesting(pairs: Pairs, a: Call, b: Call) -> bool:
 
 def _matched_by(pairs: Pairs, b: Call) -> MatchedBy:
     value = next(iter(b.outputs or ()), None)
-    found = None if value is None else pairs.values.get(pairs.b.root(value).number)
-    return "dataflow" if found is None else found.matched_by
+    pair = None if value is None else pairs.values.get(pairs.b.root(value).number)
+    return "dataflow" if pair is None else pair.matched_by

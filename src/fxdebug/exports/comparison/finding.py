@@ -78,13 +78,13 @@ def _line_with_text(source: str, width: int) -> Text:
     file, _, line = source.rpartition(":")
     linecache.checkcache(file)  # it may have been edited since it was read
     text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
-    found = Text(short(source))
+    line_text = Text(short(source))
     if text:
-        room = width - _LABEL - 8 - len(found)
+        room = width - _LABEL - 8 - len(line_text)
         shown = Text(printable(text), "bold")
         shown.truncate(max(room, 24), overflow="ellipsis")
-        found.append("  ").append_text(shown)
-    return found
+        line_text.append("  ").append_text(shown)
+    return line_text
 
 
 def error_of(row: Row) -> str:
@@ -142,15 +142,15 @@ def _table(row: Row, width: int) -> Table | None:
 
 
 def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
-    found = [("shape", [shape_text(v.shape) for v in values]), ("dtype", [v.dtype for v in values])]
+    columns = [("shape", [shape_text(v.shape) for v in values]), ("dtype", [v.dtype for v in values])]
     stats = [value.stats for value in values]
     most = _MOST_OF_FLOAT64 if {value.dtype for value in values} <= {"float64", "complex128"} else _MOST
     for name in ("mean", "std", "min", "max"):
         cells = distinguishable([None if s is None else getattr(s, name) for s in stats], most)
         if any(cells):
-            found.append((name, cells))
-    odd = ["" if s is None else not_finite(s) for s in stats]
-    return [*found, ("not finite", odd)] if any(odd) else found
+            columns.append((name, cells))
+    not_finite_cells = ["" if s is None else not_finite(s) for s in stats]
+    return [*columns, ("not finite", not_finite_cells)] if any(not_finite_cells) else columns
 
 
 def distinguishable(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
@@ -175,8 +175,8 @@ def distinguishable(numbers: list[float | int | complex | None], most: int = _MO
 def _element_measures(measures: Measures) -> Iterator[RenderableType]:
     """Yield the measures by elements, or a note that there are none."""
     parts = [
-        f"{name} {number(found) if name != 'cosine' else f'{found:.6g}'}{unit}"
-        for name, found, unit in (
+        f"{name} {number(measure) if name != 'cosine' else f'{measure:.6g}'}{unit}"
+        for name, measure, unit in (
             ("max |a−b|", measures.max_abs, ""),
             ("mean", measures.mean_abs, ""),
             ("relative", measures.relative, ""),
@@ -185,7 +185,7 @@ def _element_measures(measures: Measures) -> Iterator[RenderableType]:
             ("beyond tolerance", None if measures.beyond is None else measures.beyond * 100, " %"),
             ("ulp", measures.ulp, ""),
         )
-        if found is not None
+        if measure is not None
     ]
     if parts:
         yield Text("\n  " + " · ".join(parts))

@@ -76,7 +76,7 @@ def path_range(paths: Sequence[str]) -> str:
     first, last = paths[0], paths[-1]
     times = f" ×{len(paths)}" if len(paths) > 1 else ""
     numbers = iter(_NUMBER.findall(last))
-    joined = _NUMBER.sub(lambda found: found[0] if found[0] == (end := next(numbers)) else f"{found[0]}…{end}", first)
+    joined = _NUMBER.sub(lambda match: match[0] if match[0] == (end := next(numbers)) else f"{match[0]}…{end}", first)
     return joined + times
 
 
