@@ -18,14 +18,14 @@ Slots: TypeAlias = dict[str, Value]  # slot → the value of a that goes there
 
 
 @dataclass(frozen=True, slots=True)
-class InputPlan:
+class ReplayPlan:
     """The values of a that an isolated run of b is given, by call of b; a call without any has an empty table."""
 
     inputs: Mapping[CallKey, Slots]
     outputs: Mapping[CallKey, Slots]
 
 
-def plan_inputs(pairs: Pairs) -> InputPlan:
+def replay_plan(pairs: Pairs) -> ReplayPlan:
     """Plan which values of a replace those of b, in every call that has a partner.
 
     The tensors of a must have been kept. The root is left alone, and so is a call that raised. Memory that a call
@@ -47,7 +47,7 @@ def plan_inputs(pairs: Pairs) -> InputPlan:
         returned = partner.returned or partner.outputs
         if call.outputs is not None and returned is not None:
             outputs[key] = _facing_values(pairs, call.outputs.named(), dict(returned.named()), call)
-    return InputPlan(inputs, outputs)
+    return ReplayPlan(inputs, outputs)
 
 
 def _facing_values(
