@@ -136,7 +136,7 @@ def test_a_fault_that_is_larger_than_rounding_is_blamed_where_it_was_planted(nam
         "port-vit/class-token-last",
     ],
 )
-def test_with_tensors_a_fault_is_blamed_that_statistics_of_a_narrow_dtype_do_not_tell(name):
+def test_with_tensors_a_fault_is_blamed_that_statistics_of_a_narrow_dtype_do_not_show(name):
     fault = FAULTS[name]
     first = _of(name, "bfloat16", "tensors").first
     assert first is not None
@@ -152,7 +152,7 @@ def test_with_tensors_a_fault_is_blamed_that_statistics_of_a_narrow_dtype_do_not
         ("port-bert/tanh-gelu", "trunk.block_2.network.1, gelu: nothing in a, approximate='tanh' in b; "),
     ],
 )
-def test_a_constant_whose_effect_rounding_hides_is_told_and_nothing_is_blamed(name, note, dtype, mode):
+def test_a_note_names_a_constant_whose_effect_rounding_hides_and_nothing_is_blamed(name, note, dtype, mode):
     found = _of(name, dtype, mode)
     assert found.findings == ()
     assert found.notes == (f"{note}nothing of it is seen beyond what {dtype} rounds",)
@@ -182,7 +182,7 @@ def test_two_runs_in_one_dtype_are_still_called_equal():
     assert found.narrow is None and str(found).startswith("equal within tolerance")
 
 
-# What is knowable of copied numbers ------------------------------------------------------------------
+# Statistics of copied numbers ---------------------------------------------------------------------
 
 
 def _stats(x: torch.Tensor) -> Stats:

@@ -31,7 +31,7 @@ _SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # the order of th
 
 
 class Constant(NamedTuple):
-    """One argument: its name (empty where it is unknown), its value, and both as the trace has them."""
+    """An argument: its name (empty where it is unknown), its value, and both as the trace has them."""
 
     name: str
     value: str

@@ -41,7 +41,7 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a row: its call or operation, and the result. ``node`` is the id in the trace's graph."""
+    """A side of a row: its call or operation, and the result. ``node`` is the id in the trace's graph."""
 
     path: str
     call: Call

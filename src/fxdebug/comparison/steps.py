@@ -27,7 +27,7 @@ class StepInput(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """One operation of a run, or a piece of a call's code whose operations were not recorded.
+    """An operation of a run, or a piece of a call's code whose operations were not recorded.
 
     ``transparent`` steps pass on all elements as they are: views, copies, casts. An ``unrecorded`` step is given
     all that the code had at hand there, so an input without a partner says nothing.
@@ -80,7 +80,7 @@ def interchangeable(a: Step, b: Step) -> bool:
 
 @dataclass(eq=False)
 class StepList:
-    """One side of a comparison: a trace with its steps in execution order, their makers and users."""
+    """A side of a comparison: a trace with its steps in execution order, their makers and users."""
 
     trace: TraceData
     graphs: bool = True  # are its operations looked at, or its calls alone?

@@ -19,7 +19,7 @@ from fxdebug.operators.names import canonical
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause of error. ``absorbable``: it is a finding only where something that follows differs, too."""
+    """A cause of error. ``absorbable``: it is a finding only where something that follows differs, too."""
 
     kind: Kind
     call: Call  # of b

@@ -1,4 +1,4 @@
-"""One finding in detail: its kind, its line, and the numbers of both sides under each other."""
+"""Details of a finding: its kind, its line, and the numbers of both sides under each other."""
 
 from __future__ import annotations
 
