@@ -38,10 +38,9 @@ class Meter:
         self._tolerance = tolerance
         self._measures: dict[tuple[int, int], Measures] = {}
         self.unreadable: Counter[str] = Counter()  # how many pairs' data could not be read, by the error raised
+        # numbers that were read from print have few digits: smaller errors are not known
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
-        self._printed = (
-            10.0 ** (1 - min(digits)) if digits else 0.0
-        )  # what printing may hide of numbers that were read from print
+        self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0
 
     def tolerance(self, a: Value, b: Value) -> float:
         """Return the error that counts as rounding between these two."""

@@ -46,10 +46,20 @@ class Rows:
             if measures.what == "shape":
                 because += f", {shape_text(partner.shape)} in a and {shape_text(value.shape)} in b"
             yield Row(
-                root.path, None, "input", root.source, self._side(self._a, self._a.trace.root, partner),
-                self._side(self._b, root, value), "adds", measures.error, 0.0,
-                self._judge.meter.tolerance(partner, value), measures, "path", 1.0, because, -1,
-            )  # fmt: skip
+                path=root.path,
+                kind="input",
+                source=root.source,
+                a=self._side(self._a, self._a.trace.root, partner),
+                b=self._side(self._b, root, value),
+                verdict="adds",
+                error=measures.error,
+                tolerance=self._judge.meter.tolerance(partner, value),
+                measures=measures,
+                how="path",
+                sure=1.0,
+                because=because,
+                position=-1,
+            )
 
     def raised(self) -> Iterator[Row]:
         """Yield the call that raised, where only one of the runs did."""
@@ -62,30 +72,37 @@ class Rows:
         because = f"{call.error} (only {'b' if one is None else 'a'} raised)"
         position = len(self._b.steps)
         yield Row(
-            call.path, None, "raised", call.source, side if one is not None else None,
-            side if one is None else None, "adds", math.inf, because=because, position=position,
-        )  # fmt: skip
+            path=call.path,
+            kind="raised",
+            source=call.source,
+            a=side if one is not None else None,
+            b=side if one is None else None,
+            verdict="adds",
+            error=math.inf,
+            because=because,
+            position=position,
+        )
 
     def finding(self, cause: Cause) -> Row:
         """Return a cause as a row, in b's names where b has it."""
         b = _step_side(cause.b, cause.value_b)
         a = _step_side(cause.a, cause.value_a)
         return Row(
-            cause.call.path,
-            cause.op,
-            cause.kind,
-            _source_line(cause),
-            a,
-            b or self._side(self._b, cause.call, cause.value_b),
-            "adds",
-            cause.measures.error,
-            cause.error_in,
-            cause.tolerance,
-            cause.measures,
-            self._how(cause.b),
-            cause.confidence,
-            cause.because,
-            cause.position,
+            path=cause.call.path,
+            op=cause.op,
+            kind=cause.kind,
+            source=_source_line(cause),
+            a=a,
+            b=b or self._side(self._b, cause.call, cause.value_b),
+            verdict="adds",
+            error=cause.measures.error,
+            error_in=cause.error_in,
+            tolerance=cause.tolerance,
+            measures=cause.measures,
+            how=self._how(cause.b),
+            sure=cause.confidence,
+            because=cause.because,
+            position=cause.position,
         )
 
     def _how(self, step: Step | None) -> MatchedBy:
@@ -121,10 +138,20 @@ class Rows:
             verdict = "inherited"
         pair = self._pairs.steps.get(step.index)
         return Row(
-            step.call.path, step.op, None, step.node.source, _step_side(result.partner, result.a),
-            _step_side(step, result.b), verdict, result.error, result.error_in, result.tolerance, result.measures,
-            "values" if pair is None else pair.matched_by, 0.8 if pair is None else pair.confidence, "", step.index,
-        )  # fmt: skip
+            path=step.call.path,
+            op=step.op,
+            source=step.node.source,
+            a=_step_side(result.partner, result.a),
+            b=_step_side(step, result.b),
+            verdict=verdict,
+            error=result.error,
+            error_in=result.error_in,
+            tolerance=result.tolerance,
+            measures=result.measures,
+            how="values" if pair is None else pair.matched_by,
+            sure=0.8 if pair is None else pair.confidence,
+            position=step.index,
+        )
 
     def _call(self, call: Call, adding: set[int]) -> Row:
         position = self._last_in_b[call.index]
@@ -132,7 +159,13 @@ class Rows:
         if partner is None:
             value = next(iter(call.outputs or ()), None)
             side = self._side(self._b, call, value)
-            return Row(call.path, None, None, call.source, None, side, "only_b", position=position)
+            return Row(
+                path=call.path,
+                source=call.source,
+                b=side,
+                verdict="only_b",
+                position=position,
+            )
         pair = self._pairs.calls[call.index]
         named = pair.matched_by in ("path", "mapping")
         error_in, _, _, _ = self._largest_error(partner.inputs, call.inputs, named)
@@ -144,16 +177,32 @@ class Rows:
         elif error > tolerance:
             verdict = "adds" if call.index in adding else "inherited"
         return Row(
-            call.path, None, None, call.source, self._side(self._a, partner, a), self._side(self._b, call, b), verdict,
-            error, error_in, tolerance, measures, pair.matched_by, pair.confidence, "", position,
-        )  # fmt: skip
+            path=call.path,
+            source=call.source,
+            a=self._side(self._a, partner, a),
+            b=self._side(self._b, call, b),
+            verdict=verdict,
+            error=error,
+            error_in=error_in,
+            tolerance=tolerance,
+            measures=measures,
+            how=pair.matched_by,
+            sure=pair.confidence,
+            position=position,
+        )
 
     def _only_a(self, call: Call) -> Row:
         value = next(iter(call.outputs or ()), None)
         last = self._last_in_a[call.index]
         position = self._upto[last] if self._upto else 0
         side = self._side(self._a, call, value)
-        return Row(call.path, None, None, call.source, side, None, "only_a", position=position)
+        return Row(
+            path=call.path,
+            source=call.source,
+            a=side,
+            verdict="only_a",
+            position=position,
+        )
 
     def _side(self, run: StepList, call: Call, value: Value | None) -> Side:
         """Return a call as a side of a row."""
@@ -200,17 +249,14 @@ class Rows:
             tolerance = self._judge.meter.tolerance(partner, value)
             rows.append(
                 Row(
-                    root_b.path,
-                    slot or None,
-                    None,
-                    None,
-                    self._side(self._a, root_a, partner),
-                    self._side(self._b, root_b, value),
-                    "equal" if measures.error <= tolerance else "inherited",
-                    measures.error,
-                    0.0,
-                    tolerance,
-                    measures,
+                    path=root_b.path,
+                    op=slot or None,
+                    a=self._side(self._a, root_a, partner),
+                    b=self._side(self._b, root_b, value),
+                    verdict="equal" if measures.error <= tolerance else "inherited",
+                    error=measures.error,
+                    tolerance=tolerance,
+                    measures=measures,
                 )
             )
         return rows

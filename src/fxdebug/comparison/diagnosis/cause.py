@@ -57,7 +57,10 @@ def make_cause(
     b: Value | None = None,
     absorbable: bool = True,
 ) -> Cause:
-    """A finding about a result step, or about another one on its way."""
+    """Return the cause of a step's result: the step itself, or another ``step`` on the way to it.
+
+    ``call`` and ``op`` say where it is; ``partner``, ``a`` and ``b`` default to those of ``result``.
+    """
     measures = result.measures
     if a is not None and b is not None and comparable(a, b):
         measures = judge.meter(a, b)
@@ -65,10 +68,22 @@ def make_cause(
     if (step or result.step).unrecorded and op == (step or result.step).op:
         op = None  # a piece of a call's code: its operation is not known
     return Cause(
-        kind, call, op, because, result.position, measures, min(result.error_in, math.inf), result.tolerance,
-        partner or result.partner, step or result.step, a or result.a, b or result.b,
-        0.8 if pair is None else pair.confidence, absorbable, "values" if pair is None else pair.matched_by,
-    )  # fmt: skip
+        kind=kind,
+        call=call,
+        op=op,
+        because=because,
+        position=result.position,
+        measures=measures,
+        error_in=min(result.error_in, math.inf),
+        tolerance=result.tolerance,
+        a=partner or result.partner,
+        b=step or result.step,
+        value_a=a or result.a,
+        value_b=b or result.b,
+        confidence=0.8 if pair is None else pair.confidence,
+        absorbable=absorbable,
+        matched_by="values" if pair is None else pair.matched_by,
+    )
 
 
 def values_differ(judge: Judge, a: Value, b: Value) -> bool:

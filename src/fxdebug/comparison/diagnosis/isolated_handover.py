@@ -129,9 +129,21 @@ def _finding_row(
     confidence = 1.0 if pair is None else pair.confidence
     indices = [step.index for inner in call.walk() for step in judge.pairs.b.by_call.get(inner.index, ())]
     return Row(
-        place.path, op, kind, source, *sides, "adds", measures.error, 0.0, limit, measures, matched_by, confidence,
-        because, max(indices, default=0),
-    )  # fmt: skip
+        path=place.path,
+        op=op,
+        kind=kind,
+        source=source,
+        a=sides[0],
+        b=sides[1],
+        verdict="adds",
+        error=measures.error,
+        tolerance=limit,
+        measures=measures,
+        how=matched_by,
+        sure=confidence,
+        because=because,
+        position=max(indices, default=0),
+    )
 
 
 def _source_of(run: StepList, value: Value) -> str:

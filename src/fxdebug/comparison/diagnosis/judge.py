@@ -33,10 +33,8 @@ GROWTH = 30.0
 DEEPEST = 8  # steps looked back for values with data
 MOST_UPSTREAM = 24  # values looked back for the largest error
 EXACT_INPUT_EPS = 16  # steps of rounding that one operation may be off on bit-equal inputs: kernels and threads differ
-INTEGER_SHARE, NARROW_INTEGER_SHARE = (
-    0.02,
-    0.1,
-)  # of integers may differ where the scores behind them do
+INTEGER_SHARE = 0.02  # of integers may differ where the scores behind them do
+NARROW_INTEGER_SHARE = 0.1  # where one of the runs has a dtype narrower than float32
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,7 @@ class Judge:
         self.narrow = narrower_dtype(*kinds)
         widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
         self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")
-        narrow = eps_of(*widest) > EPS["float32"]
-        self.integer_share = NARROW_INTEGER_SHARE if narrow else INTEGER_SHARE
+        self.integer_share = NARROW_INTEGER_SHARE if eps_of(*widest) > EPS["float32"] else INTEGER_SHARE
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.results: dict[int, StepResult] = {}
@@ -147,9 +144,8 @@ class Judge:
         if sides and exact and self._user_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._exact_input_tolerance(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
-            tolerance = (
-                0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else self.integer_share
-            )
+            from_floats = any(given.value.dtype in EPS for given in step.inputs)
+            tolerance = self.integer_share if from_floats and not exact else 0.0
         carried = error_in
         if measures.basis == "tensors":  # an input's error by statistics alone may be far too small
             carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.weight)])

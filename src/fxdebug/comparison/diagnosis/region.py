@@ -88,9 +88,18 @@ class Divergence:
     ) -> Cause:
         """Return the cause that an operation in a call of b is; ``step`` shows it, ``partner`` is its side in a."""
         return make_cause(
-            self.judge, kind, call, op, because, self.result, step=step, partner=partner, a=self.a, b=self.b,
+            self.judge,
+            kind,
+            call,
+            op,
+            because,
+            self.result,
+            step=step,
+            partner=partner,
+            a=self.a,
+            b=self.b,
             absorbable=absorbable,
-        )  # fmt: skip
+        )
 
 
 def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, through: bool = False) -> Region:

@@ -141,8 +141,8 @@ def pair_fused_projections(pairs: Pairs) -> None:
                 continue
             taken.add(candidate)
             pairs.add_value_and_makers(pairs.a.values[candidate], pairs.b.values[given], "weights", 0.9)
-            left, right = ([part for step in side for part in _result_parts(run, step)] for run, side in
-                           ((pairs.a, makers), (pairs.b, steps)))  # fmt: skip
+            left = [piece for step in makers for piece in _result_parts(pairs.a, step)]
+            right = [piece for step in steps for piece in _result_parts(pairs.b, step)]
             if [value.numel for value in left] == [value.numel for value in right]:
                 for x, y in zip(left, right):
                     if not pairs.both_unpaired(x, y):
