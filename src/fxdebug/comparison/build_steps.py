@@ -74,8 +74,8 @@ def _operations(run: StepList, net: Network) -> list[tuple[float, Step]]:
 
 def _is_pointwise_convolution(op: str, inputs: tuple[StepInput, ...]) -> bool:
     """Is it a convolution whose kernel sees one place? That is a product with weights, wherever channels stand."""
-    kernels = [given.value.shape for given in inputs if given.weight and len(given.value.shape) > 2]
-    data = [given.value.shape for given in inputs if not given.weight]
+    kernels = [given.value.shape for given in inputs if given.is_weight and len(given.value.shape) > 2]
+    data = [given.value.shape for given in inputs if not given.is_weight]
     if canonical(op) not in CONVOLUTIONS or len(kernels) != 1 or len(data) != 1:
         return False
     return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # not in groups
@@ -83,7 +83,7 @@ def _is_pointwise_convolution(op: str, inputs: tuple[StepInput, ...]) -> bool:
 
 def _keeps_positions(inputs: tuple[StepInput, ...], made: tuple[Value, ...]) -> bool:
     """Has the result as many places as the input: did strides and margins change nothing?"""
-    data = next(given.value for given in inputs if not given.weight)
+    data = next(given.value for given in inputs if not given.is_weight)
     return len(made) == 1 and made[0].shape[2:] == data.shape[2:]
 
 

@@ -20,7 +20,7 @@ class StepInput(NamedTuple):
     memory: bool = False
 
     @property
-    def weight(self) -> bool:
+    def is_weight(self) -> bool:
         """Is it a parameter or buffer of the model?"""
         return self.value.name is not None
 
@@ -61,12 +61,12 @@ class Step:
     @property
     def data(self) -> tuple[StepInput, ...]:
         """Its inputs without weights."""
-        return tuple([given for given in self.inputs if not given.weight])
+        return tuple([given for given in self.inputs if not given.is_weight])
 
     @property
     def weights(self) -> tuple[StepInput, ...]:
         """The parameters and buffers it is given."""
-        return tuple([given for given in self.inputs if given.weight])
+        return tuple([given for given in self.inputs if given.is_weight])
 
     def __repr__(self) -> str:
         return f"<step {self.index} {self.node.id} {self.name}>"

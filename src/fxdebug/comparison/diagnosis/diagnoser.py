@@ -164,7 +164,7 @@ class Diagnoser:
         """
         for one, other in result.inputs:
             measures = self._judge.meter(one.value, other.value)
-            if other.weight or (measures.basis == "tensors" and measures.error <= self._judge.clean):
+            if other.is_weight or (measures.basis == "tensors" and measures.error <= self._judge.clean):
                 continue
             ways = self._copies_before(self._pairs.a, one.value), self._copies_before(self._pairs.b, other.value)
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)

@@ -70,7 +70,7 @@ def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
     """Return the step that arranged the input of this step, where in a another operation made that."""
     for one, other in result.inputs:
         sides = judge.pairs.a.maker(one.value), _maker(judge, other.value.number)
-        if sides[0] is None or sides[1] is None or other.weight:
+        if sides[0] is None or sides[1] is None or other.is_weight:
             continue
         if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or result.step.transparent):
             return ElementOrder("values", sides[1], "it has the elements of a's in another order")

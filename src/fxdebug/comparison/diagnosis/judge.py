@@ -127,10 +127,10 @@ class Judge:
         error_in, worst, weights, exact = 0.0, None, None, True
         for one, other in sides:
             error = self.input_error(one, other)
-            if one.weight and other.weight:
+            if one.is_weight and other.is_weight:
                 before = self._weight_error_before_runs(step, partner, one.value, other.value)
                 error = error if before is None else before
-            if one.weight and other.weight and self._weights_differ(one.value, other.value, error):
+            if one.is_weight and other.is_weight and self._weights_differ(one.value, other.value, error):
                 weights = weights or (one, other)
             elif error > error_in:
                 error_in, worst = error, (one, other)
@@ -148,7 +148,7 @@ class Judge:
             tolerance = self.integer_share if from_floats and not exact else 0.0
         carried = error_in
         if measures.basis == "tensors":  # an input's error by statistics alone may be far too small
-            carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.weight)])
+            carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.is_weight)])
         limit = self._inherited_limit(step, partner, sides, a, carried, measures.basis)
         if self._only_copies_weights(step, partner):
             tolerance = min(tolerance, 2 * half_step(a.dtype, b.dtype))
@@ -189,7 +189,7 @@ class Judge:
             return False
         floats = [given for side in (partner, step) for given in side.inputs if given.value.dtype in EPS]
         alike = all(side.name in LOOKUPS | PIECES for side in (partner, step))
-        return alike and bool(floats) and all(given.weight for given in floats)
+        return alike and bool(floats) and all(given.is_weight for given in floats)
 
     def _inherited_limit(
         self, step: Step, partner: Step, sides: list[tuple[StepInput, StepInput]], a: Value, carried: float, basis: str
@@ -201,7 +201,7 @@ class Judge:
         most = growth_limit(step, sides, a)  # in a narrow dtype errors are large: a closer limit is needed
         if most is None:
             return usual
-        before = [self._largest_error_upstream(other.value) for _, other in sides if not other.weight]
+        before = [self._largest_error_upstream(other.value) for _, other in sides if not other.is_weight]
         unsure = 1.0 if basis == "tensors" else 2.0  # the error may be that of the largest element alone
         return min(usual, unsure * most * max([carried, eps_of(self.narrow) / 4, *before]))
 

@@ -124,7 +124,7 @@ def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, t
             continue
         by_index[maker.index] = maker
         # where a view is looked behind, so is what it views
-        pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
+        pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.is_weight]
     steps = tuple([by_index[index] for index in sorted(by_index)])
     return Region(steps, tuple(paired_inputs.values()), tuple(masks.values()), _repeated_steps(run, steps))
 

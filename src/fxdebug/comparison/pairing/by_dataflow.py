@@ -153,7 +153,9 @@ def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepI
     for one, other in ((multiplied_data(a, b), multiplied_data(b, a)), (list(a.weights), list(b.weights))):
         for right in list(other):
             left = next((left for left in one if pairs.are_paired(left.value, right.value)), None)
-            swappable = b.name in COMMUTATIVE or right.weight or (left is not None and left.argument == right.argument)
+            swappable = (
+                b.name in COMMUTATIVE or right.is_weight or (left is not None and left.argument == right.argument)
+            )
             if left is not None and (swappable or a.name != b.name):
                 facing.append((left, right))
                 one.remove(left)
