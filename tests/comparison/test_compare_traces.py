@@ -1,4 +1,4 @@
-"""Comparing two runs: what is paired and how, what the measures are, what every kind of finding looks like."""
+"""Comparisons of two runs: the findings, the tolerance, the notes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fxdebug.errors import UsageError
 from support.blocks import Model, X, changed, model, run
 
 
-def test_what_is_not_a_trace_says_so():
+def test_anything_but_a_trace_is_refused():
     with pytest.raises(UsageError, match="two traces"):
         fxdebug.compare(run(model()), 3)  # type: ignore[arg-type]
 
 
-# What is found -----------------------------------------------------------------------------------
+# Findings ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("values", ["stats", "tensors", "samples"])
@@ -74,7 +74,7 @@ def test_a_run_that_raised_differs_where_it_raised():
     assert "no more" in comparison.first.because
 
 
-def test_a_tolerance_that_is_given_counts_everywhere():
+def test_a_given_tolerance_counts_everywhere():
     comparison = changed(lambda other: other.blocks[0].up.weight.mul_(1.001), "tensors")
     assert not comparison.equal
     assert fxdebug.compare(comparison.a, comparison.b, tolerance=0.1).equal
@@ -89,7 +89,7 @@ def test_every_kind_of_finding_is_explained():
     assert all(len(text) > 10 and not text.endswith(".") for text in KINDS.values())
 
 
-def test_float32_against_bfloat16_is_judged_by_what_bfloat16_can_tell():
+def test_float32_against_bfloat16_is_judged_with_the_tolerance_of_bfloat16():
     one, other = model(), model().bfloat16()
     comparison = fxdebug.compare(run(one), run(other, X.bfloat16()))
     assert comparison.equal
@@ -103,7 +103,7 @@ def test_a_tolerance_that_is_no_relative_error_is_refused(tolerance: Any) -> Non
         compare(trace, trace, tolerance=tolerance)
 
 
-def test_data_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
+def test_a_note_says_that_data_could_not_be_read(tmp_path: Path) -> None:
     model, x = nn.Identity(), torch.arange(200.0)
     fx_debug(model, x, values="tensors", save=tmp_path / "a")
     fx_debug(model, x.flip(0), values="tensors", save=tmp_path / "b")

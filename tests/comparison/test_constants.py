@@ -1,4 +1,4 @@
-"""What an operation is given besides tensors: what is told of it where two runs part ways there."""
+"""Findings where the constants of an operation differ: its arguments besides tensors."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ PICKS: dict[str, tuple[Forward, Forward, str]] = {
 @pytest.mark.parametrize("values", ["stats", "tensors"])
 @pytest.mark.parametrize("named", ["alike", "otherwise"])
 @pytest.mark.parametrize("op", PICKS)
-def test_what_picks_otherwise_is_named_and_no_projection_beside_it(op, named, values):
+def test_a_step_that_picks_other_elements_is_named_and_no_projection_beside_it(op, named, values):
     right, wrong, because = PICKS[op]
     torch.manual_seed(0)
     a = Picking(right)
@@ -132,7 +132,7 @@ def test_what_picks_otherwise_is_named_and_no_projection_beside_it(op, named, va
 
 
 @pytest.mark.parametrize("op", ["topk", "sort"])
-def test_a_projection_before_what_picks_otherwise_is_not_named(op):
+def test_a_projection_before_a_step_that_picks_other_elements_is_not_named(op):
     torch.manual_seed(0)
     linear = nn.Linear(8, 8)
     a, b = (nn.Sequential(linear, Only(lambda y, pick=pick: pick(y)[:, :3])) for pick in PICKS[op][:2])
@@ -149,7 +149,7 @@ def normed() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("values", ["stats", "tensors"])
-def test_a_norm_left_in_training_is_named_for_that_and_not_for_the_statistics_it_wrote(values):
+def test_a_norm_left_in_training_is_named_for_that_and_not_for_its_written_statistics(values):
     a, b = normed(), normed()
     b[1].train()
     found = first(a, b, table(), values)

@@ -18,7 +18,7 @@ from faults.case import plant, port
 from faults.judge import plain, traced
 from faults.originals import inputs_of, reference
 from fxdebug.api.comparison import Comparison
-from fxdebug.comparison.rounding import copied
+from fxdebug.comparison.rounding import may_be_copies
 from fxdebug.data.values import Stats
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -136,7 +136,7 @@ def test_a_fault_that_is_larger_than_rounding_is_blamed_where_it_was_planted(nam
         "port-vit/class-token-last",
     ],
 )
-def test_with_tensors_a_fault_is_blamed_that_statistics_of_a_narrow_dtype_do_not_tell(name):
+def test_with_tensors_a_fault_is_blamed_that_statistics_of_a_narrow_dtype_do_not_show(name):
     fault = FAULTS[name]
     first = _of(name, "bfloat16", "tensors").first
     assert first is not None
@@ -152,7 +152,7 @@ def test_with_tensors_a_fault_is_blamed_that_statistics_of_a_narrow_dtype_do_not
         ("port-bert/tanh-gelu", "trunk.block_2.network.1, gelu: nothing in a, approximate='tanh' in b; "),
     ],
 )
-def test_a_constant_whose_effect_rounding_hides_is_told_and_nothing_is_blamed(name, note, dtype, mode):
+def test_a_note_names_a_constant_whose_effect_rounding_hides_and_nothing_is_blamed(name, note, dtype, mode):
     found = _of(name, dtype, mode)
     assert found.findings == ()
     assert found.notes == (f"{note}nothing of it is seen beyond what {dtype} rounds",)
@@ -182,7 +182,7 @@ def test_two_runs_in_one_dtype_are_still_called_equal():
     assert found.narrow is None and str(found).startswith("equal within tolerance")
 
 
-# What is knowable of copied numbers ------------------------------------------------------------------
+# Statistics of copied numbers ---------------------------------------------------------------------
 
 
 def _stats(x: torch.Tensor) -> Stats:
@@ -210,8 +210,8 @@ def test_rounded_numbers_may_be_copies_and_others_of_their_kind_are_not(make, dt
     for _ in range(20):
         x = make()
         one = _stats(x)
-        assert copied(one, _stats(x.to(DTYPES[dtype])), ("float32", dtype))
-        assert not copied(one, _stats(x.to(DTYPES[dtype])), ("float32", "float32"))
+        assert may_be_copies(one, _stats(x.to(DTYPES[dtype])), ("float32", dtype))
+        assert not may_be_copies(one, _stats(x.to(DTYPES[dtype])), ("float32", "float32"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -219,4 +219,4 @@ def test_the_weights_of_another_layer_of_the_same_kind_are_told_apart_by_their_s
     torch.manual_seed(0)
     for _ in range(100):
         x, other = torch.randn(2, 128, 128) * 0.02
-        assert not copied(_stats(x), _stats(other.to(DTYPES[dtype])), ("float32", dtype))
+        assert not may_be_copies(_stats(x), _stats(other.to(DTYPES[dtype])), ("float32", dtype))

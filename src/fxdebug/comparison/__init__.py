@@ -1,1 +1,1 @@
-"""Two traces: the steps of either side, distances, the verdict."""
+"""Comparison of two traces: the steps of either side, their distances, the verdict."""

@@ -1,6 +1,6 @@
-"""What two operations of one kind are given besides tensors, held against each other argument by argument.
+"""Compare the constants of two operations of one kind (their arguments besides tensors), one by one.
 
-Arguments may be given by position on one side and by name on the other, and defaults be given or left out.
+One side may pass an argument by position and the other by name; defaults may be passed or left out.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from fxdebug.operators.names import CONVOLUTIONS
 
-# What is left out is so: what decides what comes out, where switches stand in the order of their arguments.
+# Defaults of arguments that change the result. Switches stand in the order in which they are passed by position.
 _POOLED = {"ceil_mode": "False", "count_include_pad": "True"}
-LEFT_OUT: dict[str, dict[str, str]] = {
+DEFAULTS: dict[str, dict[str, str]] = {
     "topk": {"largest": "True"}, "sort": {"descending": "False"}, "argsort": {"descending": "False"},
     "batch_norm": {"training": "False"}, "instance_norm": {"use_input_stats": "True"},
     "dropout": {"training": "True"}, "interpolate": {"align_corners": "False"},
@@ -22,113 +22,114 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "poisson_nll_loss": {"log_input": "True", "full": "False"}, "kl_div": {"log_target": "False"},
 }  # fmt: skip
 
-_SWITCH = ("True", "False")
+_BOOLEANS = ("True", "False")
 _SYNONYMS = {"axis": "dim", "keepdims": "keepdim"}
-_HOW = frozenset(["inplace", "non_blocking", "memory_format", "sorted", "stable"])  # not what comes out
-_EITHER_WAY = frozenset(["transpose", "swapaxes", "swapdims"])  # of two dimensions, whichever comes first
+# Arguments without an effect on the elements of the result.
+_NO_EFFECT = frozenset(["inplace", "non_blocking", "memory_format", "sorted", "stable"])
+_SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # the order of their two dimensions does not matter
 
 
 class Constant(NamedTuple):
-    """One argument: its name where it is known, its value, and both as they are told."""
+    """An argument: its name (empty where it is unknown), its value, and both as the trace has them."""
 
     name: str
     value: str
     text: str
 
     @property
-    def nothing(self) -> bool:
-        """Does it say nothing that matters: left out on purpose, or where and how the result is kept?"""
+    def is_void(self) -> bool:
+        """Does it leave the elements alone: ``None``, or a dtype, device or layout of the result?"""
         return self.value == "None" or "torch." in self.value
 
     @property
-    def usual(self) -> bool:
-        """May it be a default, which is left out elsewhere?"""
-        return self.nothing or self.value in (*_SWITCH, "0.0")
+    def may_be_default(self) -> bool:
+        """May it be a default that the other side leaves out?"""
+        return self.is_void or self.value in (*_BOOLEANS, "0.0")
 
 
-def other_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The constants in which two operations differ, as they are told.
+def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the constants in which two operations differ, as text: those of a, those of b.
 
-    What only one of them is given may be the default: it counts where nothing else differs.
+    An argument that only one of them is given may be a default: it counts only where nothing else differs.
 
-    >>> other_constants("softmax", ["0.0"], ["dim=-1.0", "dtype=None"])
+    >>> differing_constants("softmax", ["0.0"], ["dim=-1.0", "dtype=None"])
     (['0.0'], ['dim=-1.0'])
-    >>> other_constants("topk", ["8.0"], ["8.0", "-1.0", "False"])
+    >>> differing_constants("topk", ["8.0"], ["8.0", "-1.0", "False"])
     (['largest=True'], ['largest=False'])
     """
-    one, other = _told(op, a), _told(op, b)
-    if op in _EITHER_WAY:
+    one, other = _parsed(op, a), _parsed(op, b)
+    if op in _SYMMETRIC:
         one, other = sorted(one, key=lambda x: x.value), sorted(other, key=lambda x: x.value)
     if op == "permute" and one != other:
         return [x.text for x in one], [x.text for x in other]
-    apart = _named(op, one, other) + _placed(one, other)
-    _drop_equal(one, other)
-    _drop_equal(other, one)
-    apart = apart or _opposite(one, other)
-    if apart and op not in CONVOLUTIONS:  # of these, what is usual is not there
+    different = _differing_by_name(op, one, other) + _differing_by_position(one, other)
+    _remove_equal(one, other)
+    _remove_equal(other, one)
+    different = different or _number_by_position_and_name(one, other)
+    if different and op not in CONVOLUTIONS:  # their constants are without defaults already
         one = other = []
-    gone, new = ([x.text for x in side if not x.usual] for side in (one, other))
-    return [x.text for x, _ in apart] + gone, [y.text for _, y in apart] + new
+    gone, new = ([x.text for x in side if not x.may_be_default] for side in (one, other))
+    return [x.text for x, _ in different] + gone, [y.text for _, y in different] + new
 
 
-def zero_below(constants: Iterable[str]) -> bool:
-    """Does a clamp keep what is above zero, all of it, and nothing else: is it a ReLU?
+def is_relu_clamp(constants: Iterable[str]) -> bool:
+    """Is a clamp with these constants a ReLU: does it have the lower bound zero and no upper one?
 
-    >>> [zero_below(x) for x in (["min=0.0"], ["0.0", "None"], ["max=0.0"], ["None", "0.0"], [])]
+    >>> [is_relu_clamp(x) for x in (["min=0.0"], ["0.0", "None"], ["max=0.0"], ["None", "0.0"], [])]
     [True, True, False, False, False]
     """
-    said = _told("clamp", constants)
-    given = [x for x in said if not x.nothing]
-    return len(given) == 1 and given[0].value == "0.0" and given[0] is said[0] and given[0].name in ("", "min")
+    arguments = _parsed("clamp", constants)
+    bounds = [x for x in arguments if not x.is_void]
+    return len(bounds) == 1 and bounds[0].value == "0.0" and bounds[0] is arguments[0] and bounds[0].name in ("", "min")
 
 
-def _told(op: str, constants: Iterable[str]) -> list[Constant]:
-    found: list[Constant] = []
-    free = [name for name, value in LEFT_OUT.get(op, {}).items() if value in _SWITCH]
+def _parsed(op: str, constants: Iterable[str]) -> list[Constant]:
+    parsed: list[Constant] = []
+    free = [name for name, value in DEFAULTS.get(op, {}).items() if value in _BOOLEANS]
     for text in constants:
-        name, given, value = text.partition("=")
-        if not given or not name.isidentifier():
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
             name, value = "", text
-        if not name and value in _SWITCH and free:
+        if not name and value in _BOOLEANS and free:
             name = free[0]
             text = f"{name}={value}"
         free = [switch for switch in free if switch != name]
-        found.append(Constant(_SYNONYMS.get(name, name), value, text))
-    return [x for x in found if not x.name or not (x.nothing or x.name in _HOW or x.name.startswith("_"))]
+        parsed.append(Constant(_SYNONYMS.get(name, name), value, text))
+    return [x for x in parsed if not x.name or not (x.is_void or x.name in _NO_EFFECT or x.name.startswith("_"))]
 
 
-Pairs = list[tuple[Constant, Constant]]
+ConstantPairs = list[tuple[Constant, Constant]]
 
 
-def _named(op: str, one: list[Constant], other: list[Constant]) -> Pairs:
-    """What both sides name, or have by default, and have otherwise; it is taken out of the two."""
+def _differing_by_name(op: str, one: list[Constant], other: list[Constant]) -> ConstantPairs:
+    """Remove from both sides what both name or have by default; return the pairs that differ."""
     left, right = ({x.name: x for x in side if x.name} for side in (one, other))
-    for name, usual in LEFT_OUT.get(op, {}).items():
-        for mine, its in ((left, right), (right, left)):
-            if name in its:
-                mine.setdefault(name, Constant(name, usual, f"{name}={usual}"))
+    for name, default in DEFAULTS.get(op, {}).items():
+        for side, opposite in ((left, right), (right, left)):
+            if name in opposite:
+                side.setdefault(name, Constant(name, default, f"{name}={default}"))
     both = [(left[name], right[name]) for name in left if name in right]
     for x, y in both:
         if x in one:
             one.remove(x)
         if y in other:
             other.remove(y)
-    return [(x, y) for x, y in both if _differ(x, y)]
+    return [(x, y) for x, y in both if _differs(x, y)]
 
 
-def _placed(one: list[Constant], other: list[Constant]) -> Pairs:
-    """What stands in the same place on both sides and is not the same; it is taken out of the two."""
+def _differing_by_position(one: list[Constant], other: list[Constant]) -> ConstantPairs:
+    """Remove from both sides what is passed by position, where they have equally many; return the pairs that differ."""
     left, right = ([x for x in side if not x.name] for side in (one, other))
     if len(left) != len(right):
-        left, right = ([x for x in side if not x.nothing] for side in (left, right))
+        left, right = ([x for x in side if not x.is_void] for side in (left, right))
     if len(left) != len(right):
         return []
     one[:], other[:] = ([x for x in side if x.name] for side in (one, other))
-    return [(x, y) for x, y in zip(left, right) if _differ(x, y)]
+    return [(x, y) for x, y in zip(left, right) if _differs(x, y)]
 
 
-def _drop_equal(one: list[Constant], other: list[Constant]) -> None:
-    """Takes out what one side has by position and the other anywhere."""
+def _remove_equal(one: list[Constant], other: list[Constant]) -> None:
+    """Remove from both what one side has by position and the other has anywhere."""
     for x in [x for x in one if not x.name]:
         same = next((y for y in other if y.value == x.value), None)
         if same is not None:
@@ -136,9 +137,9 @@ def _drop_equal(one: list[Constant], other: list[Constant]) -> None:
             other.remove(same)
 
 
-def _opposite(one: list[Constant], other: list[Constant]) -> Pairs:
-    """A zero that one side has by position or by name, where the other has another number the other way."""
-    left, right = ([x for x in side if _number(x.value)] for side in (one, other))
+def _number_by_position_and_name(one: list[Constant], other: list[Constant]) -> ConstantPairs:
+    """Remove and return the only number of either side, where one is passed by position and the other by name."""
+    left, right = ([x for x in side if _is_number(x.value)] for side in (one, other))
     if len(left) != 1 or len(right) != 1 or bool(left[0].name) == bool(right[0].name):
         return []
     one.remove(left[0])
@@ -146,12 +147,12 @@ def _opposite(one: list[Constant], other: list[Constant]) -> Pairs:
     return [(left[0], right[0])]
 
 
-def _differ(a: Constant, b: Constant) -> bool:
-    told = a.value != b.value and not (a.nothing and b.nothing)
-    return told and not (a.usual and b.usual and (a.nothing or b.nothing))
+def _differs(a: Constant, b: Constant) -> bool:
+    differs = a.value != b.value and not (a.is_void and b.is_void)
+    return differs and not (a.may_be_default and b.may_be_default and (a.is_void or b.is_void))
 
 
-def _number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

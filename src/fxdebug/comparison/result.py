@@ -1,4 +1,4 @@
-"""What a comparison found: rows of pairs, findings among them, and the verdict. Plain data."""
+"""The result of a comparison as plain data: rows of pairs, the findings among them, and the verdict."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Kind: TypeAlias = Literal[
     "random", "raised", "values",
 ]  # fmt: skip
 Verdict: TypeAlias = Literal["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"]
-How: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # a pair was found
+MatchedBy: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # how a pair was found
 
 
-# What a finding can be. Each is something that the pair itself brings in, not what it was given.
+# The kinds of findings. Each is something that the pair itself brings in, not something it was given.
 KINDS: dict[Kind, str] = {
     "input": "the runs were given different inputs",
     "weights": "the parameters differ",
@@ -41,7 +41,7 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a row: where it happened and what came out. ``node`` is its id in the trace's graph."""
+    """A side of a row: its call or operation, and the result. ``node`` is the id in the trace's graph."""
 
     path: str
     call: Call
@@ -56,11 +56,12 @@ class Side:
 class Row:
     """A pair of calls or operations (or one without a partner), and how it was judged.
 
-    ``path``, ``op`` and ``source`` are those of b, where b has none those of a. ``verdict`` is ``equal`` (within
+    ``path``, ``op`` and ``source`` are those of b, or of a where b has none. ``verdict`` is ``equal`` (within
     tolerance), ``inherited`` (it was given the error), ``adds`` (it is a finding), ``absorbed`` (it differs, and
     nothing that follows does), ``ignored``, ``unknown`` (no numbers to compare), ``only_a`` or ``only_b``. ``kind``
-    is one of :data:`KINDS` for a finding. ``error`` and ``error_in`` are relative: of what came out and of what
-    went in. ``how`` and ``sure`` tell how the pair was found; ``because`` is a sentence.
+    is one of :data:`KINDS` for a finding. ``error`` and ``error_in`` are the relative errors of the outputs and of
+    the inputs. ``how`` and ``sure`` say by what the pair was matched and with which confidence (0 to 1); ``because``
+    is a sentence.
     """
 
     path: str
@@ -74,14 +75,14 @@ class Row:
     error_in: float = 0.0
     tolerance: float = 0.0
     measures: Measures = EQUAL
-    how: How = ""
+    how: MatchedBy = ""
     sure: float = 1.0
     because: str = ""
     position: int = 0  # in the execution order of b
 
     @property
     def basis(self) -> Basis:
-        """What it was judged by: ``tensors``, ``sample`` or ``statistics``."""
+        """The data it was judged by: ``tensors``, ``sample`` or ``statistics``."""
         return self.measures.basis
 
     @property
@@ -93,7 +94,7 @@ class Row:
 
     @property
     def measured(self) -> bool:
-        """Are there two sides, and numbers to hold against each other?"""
+        """Are there two sides, and numbers to compare?"""
         return (
             self.a is not None and self.b is not None and self.verdict != "unknown" and self.measures.what != "unknown"
         )
@@ -108,8 +109,8 @@ class ComparisonData:
     """Two runs side by side.
 
     ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
-    within tolerance; ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
-    a partner. ``notes`` say what could not be compared. True in a condition when the runs are *equal*.
+    within tolerance. ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
+    a partner; ``notes`` say what could not be compared. A comparison is true in a condition when the runs are *equal*.
     """
 
     a: TraceData
@@ -119,7 +120,7 @@ class ComparisonData:
     only_a: tuple[Call, ...] = ()
     only_b: tuple[Call, ...] = ()
     notes: tuple[str, ...] = ()
-    outputs: tuple[Row, ...] = ()  # what the models returned, side by side
+    outputs: tuple[Row, ...] = ()  # the returned values of the models, side by side
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -129,40 +130,40 @@ class ComparisonData:
 
     @property
     def equal(self) -> bool:
-        """Are the runs equal within tolerance? In two dtypes (``narrow``) that tells less than their being equal."""
+        """Are the runs equal within tolerance? For runs in two dtypes (``narrow``) that says less."""
         return not self.findings
 
     @property
     def narrow(self) -> str | None:
-        """The dtype that one run has in place of the other's: nothing below what it rounds can be told."""
-        known = self.settings.get("narrow")
-        return None if known is None else str(known)
+        """The coarser dtype where the runs have different ones: its rounding hides smaller differences."""
+        narrow = self.settings.get("narrow")
+        return None if narrow is None else str(narrow)
 
     def __bool__(self) -> bool:
         return self.equal
 
     @property
     def basis(self) -> Basis:
-        """The weakest that anything was judged by: ``statistics``, ``sample`` or ``tensors``."""
-        known = {row.basis for row in self.rows if row.measured}
-        return next((basis for basis in BASES if basis in known), STATISTICS)
+        """The weakest data that any pair was judged by: ``statistics``, ``sample`` or ``tensors``."""
+        bases = {row.basis for row in self.rows if row.measured}
+        return next((basis for basis in BASES if basis in bases), STATISTICS)
 
     @property
     def compared(self) -> int:
-        """How many pairs there were numbers for; with 0 of them, ``equal`` says nothing."""
+        """The number of pairs with numbers to compare; where it is 0, ``equal`` says nothing."""
         return sum(row.measured for row in self.rows)
 
     @property
     def worst(self) -> Row | None:
-        """The pair that is furthest apart, of those that are no finding: the largest rounding of equal runs."""
-        known = [row for row in self.rows if row.measured and row.kind is None and row.verdict != "ignored"]
-        known = [row for row in known if math.isfinite(row.error)]  # other shapes: that is no distance
-        return max(known, key=lambda row: row.error, default=None)
+        """The pair with the largest error among those that are no finding: of equal runs, the largest rounding."""
+        rows = [row for row in self.rows if row.measured and row.kind is None and row.verdict != "ignored"]
+        finite = [row for row in rows if math.isfinite(row.error)]  # between different shapes there is no distance
+        return max(finite, key=lambda row: row.error, default=None)
 
     def chain(self, finding: Row | None = None) -> tuple[Row, ...]:
-        """The calls that the error of a finding (the first) went through, in the order they returned.
+        """Return the calls that the error of a finding (the first) went through, in the order they returned.
 
-        Those around the finding, and what they called later that depends on it; not what is inside those.
+        These are the calls around the finding, and the later calls in them that depend on it, without inner calls.
         """
         start = finding or self.first
         if start is None or start.b is None:
@@ -172,7 +173,7 @@ class ComparisonData:
             above.add(call.index)
             call = call.parent
         above.add(call.index)
-        reached = _reached(self.b, start.b.node)
+        reached = _downstream(self.b, start.b.node)
         return tuple(
             row
             for row in self.rows
@@ -187,14 +188,14 @@ class ComparisonData:
         return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
 
 
-def _reached(trace: TraceData, start: str | None) -> set[str]:
-    """The ids of the nodes that depend on a node."""
+def _downstream(trace: TraceData, start: str | None) -> set[str]:
+    """Return the ids of a node and of all nodes that depend on it."""
     net = network_of(trace)
     pending = [] if start is None else [start]
-    found = set(pending)
+    reached = set(pending)
     while pending:
         for edge in net.out_of.get(pending.pop(), ()):
-            if edge.target not in found:
-                found.add(edge.target)
+            if edge.target not in reached:
+                reached.add(edge.target)
                 pending.append(edge.target)
-    return found
+    return reached

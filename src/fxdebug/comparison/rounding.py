@@ -1,7 +1,7 @@
-"""What rounding to a narrower dtype explains where two runs have different ones.
+"""Limits of rounding between two dtypes: of single numbers, of sums, of the statistics of copies.
 
-A number that is rounded once is off by half a rounding step at most, now up and now down. So of many numbers that were
-only copied, the extremes are off by that much, and sums far less: as the root of their number grows.
+A number that is rounded once is off by half a rounding step at most, up or down. So among many numbers that were only
+copied, the extremes may be off by that much, but sums by far less: their error grows as the root of the count.
 """
 
 from __future__ import annotations
@@ -9,23 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fxdebug.comparison.steps import Step, StepInput
-from fxdebug.comparison.tolerance import masked, size_of, spread
-from fxdebug.data.values import Stats, Value
+from fxdebug.comparison.tolerance import population_std, rms_of
+from fxdebug.data.values import Stats
 from fxdebug.operators.dtypes import EPS, FLOATS
-from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, PIECES
 
-EXACT = 1e-6  # weights are copied
+COPY_TOLERANCE = 1e-6  # weights are copied
 SIGMAS = 6.0  # standard deviations that a sum of roundings may be off by
-SLACK = 4.0  # times what an operation makes of errors that have nothing to do with one another
-PLAIN_PRODUCTS = frozenset(["linear", "addmm", "matmul", "baddbmm", "einsum"])
-ABOVE = 5.0  # times their size: the largest of some scores
 
 
-def narrower(a: Iterable[str], b: Iterable[str]) -> str | None:
-    """The coarsest floating dtype of two runs, where the coarsest of one is not that of the other.
+def narrower_dtype(a: Iterable[str], b: Iterable[str]) -> str | None:
+    """Return the coarser one of the coarsest floating dtypes of two runs; ``None`` where they are equally coarse.
 
-    >>> narrower(["float32", "int64"], ["bfloat16"]), narrower(["float32"], ["float32"])
+    >>> narrower_dtype(["float32", "int64"], ["bfloat16"]), narrower_dtype(["float32"], ["float32"])
     ('bfloat16', None)
     """
     sides = [max((x for x in side if x in EPS), key=lambda x: EPS[x], default="") for side in (a, b)]
@@ -35,116 +30,64 @@ def narrower(a: Iterable[str], b: Iterable[str]) -> str | None:
 
 
 def half_step(a: str, b: str) -> float:
-    """How far apart a number may be in two dtypes, relative to it: nothing in one and the same."""
+    """Return how far apart one number may be in two dtypes, relative to it; 0.0 for equal dtypes."""
     return 0.0 if a == b else (EPS.get(a, 0.0) + EPS.get(b, 0.0)) / 2
 
 
-def rounded(kinds: tuple[str, str]) -> tuple[float, float]:
-    """How far one number may be off in two dtypes: relative to it, and where it is too small for that.
+def rounding_limits(kinds: tuple[str, str]) -> tuple[float, float]:
+    """Return how far one number may be off in two dtypes: relative to it, and absolutely where it is tiny.
 
-    Twice half a step: it may have been rounded on its way, too.
+    This is a whole step each, not half: the number may have been rounded on its way, too.
     """
-    return 2 * half_step(*kinds), 2 * max(map(_least, kinds))
+    return 2 * half_step(*kinds), 2 * max(map(_half_smallest, kinds))
 
 
-def copied(a: Stats, b: Stats, kinds: tuple[str, str]) -> bool:
+def may_be_copies(a: Stats, b: Stats, kinds: tuple[str, str]) -> bool:
     """May these be the statistics of the same numbers in two dtypes, in whatever order?
 
     >>> one = Stats(10000, 0.001, 0.02, -0.08, 0.08, 0.08)
-    >>> copied(one, Stats(10000, 0.001, 0.02, -0.0801, 0.0802, 0.0802), ("float32", "bfloat16"))
+    >>> may_be_copies(one, Stats(10000, 0.001, 0.02, -0.0801, 0.0802, 0.0802), ("float32", "bfloat16"))
     True
-    >>> copied(one, Stats(10000, 0.001, 0.0201, -0.08, 0.08, 0.08), ("float32", "bfloat16"))
+    >>> may_be_copies(one, Stats(10000, 0.001, 0.0201, -0.08, 0.08, 0.08), ("float32", "bfloat16"))
     False
     """
     if a.count != b.count or a.mean is None or b.mean is None:
         return a.count == b.count and a.mean is b.mean
-    size, top = size_of(a), float(a.absmax or 0.0)
+    size, top = rms_of(a), float(a.absmax or 0.0)
     if not size:
-        return size_of(b) <= max(map(_least, kinds))
-    off = _off(a, kinds)
+        return rms_of(b) <= max(map(_half_smallest, kinds))
+    off = _element_rounding(a, kinds)
     for name in ("min", "max", "absmax"):
         one, other = getattr(a, name), getattr(b, name)
-        if one is not None and other is not None and abs(one - other) > max(EXACT, off) * top:
+        if one is not None and other is not None and abs(one - other) > max(COPY_TOLERANCE, off) * top:
             return False
-    sums, squares = summed(a, kinds)
-    if abs(a.mean - b.mean) > max(EXACT, sums) * size:
+    sums, squares = sum_rounding(a, kinds)
+    if abs(a.mean - b.mean) > max(COPY_TOLERANCE, sums) * size:
         return False
-    return abs(size_of(b) ** 2 - size**2) <= max(EXACT, squares) * size**2
+    return abs(rms_of(b) ** 2 - size**2) <= max(COPY_TOLERANCE, squares) * size**2
 
 
-def summed(stats: Stats, kinds: tuple[str, str]) -> tuple[float, float]:
-    """How far the mean may be off, relative to the size of the numbers, and the sum of squares, relative to itself.
+def sum_rounding(stats: Stats, kinds: tuple[str, str]) -> tuple[float, float]:
+    """Return how far the mean may be off, relative to the numbers' RMS, and the sum of squares, relative to itself.
 
-    Where they lie so close to one another that all may be rounded to the same side, nothing evens out.
+    Rounding evens out, unless the numbers lie so close to one another that all may be rounded to the same side.
     """
-    off, size, count = _off(stats, kinds), size_of(stats), max(stats.finite, 1)
+    off, size, count = _element_rounding(stats, kinds), rms_of(stats), max(stats.finite, 1)
     if not off or not size:
         return 0.0, 0.0
-    alike = spread(stats) < 2 * off * size
+    if population_std(stats) < 2 * off * size:  # all may be rounded to the same side
+        return off, 2 * off + off * off
     evened = off * SIGMAS / math.sqrt(3 * count)
-    few = float(stats.absmax or 0.0) / size  # a few large ones make up most of the squares
-    return (off, 2 * off + off * off) if alike else (min(off, evened), min(2 * off, 2 * evened * few) + off * off)
+    peak = float(stats.absmax or 0.0) / size  # where it is large, a few numbers make up most of the squares
+    return min(off, evened), min(2 * off, 2 * evened * peak) + off * off
 
 
-def _off(stats: Stats, kinds: tuple[str, str]) -> float:
-    """How far one number may be off, relative to the size of all."""
-    size = size_of(stats)
-    return half_step(*kinds) + (max(map(_least, kinds)) / size if size and kinds[0] != kinds[1] else 0.0)
+def _element_rounding(stats: Stats, kinds: tuple[str, str]) -> float:
+    """Return how far one number may be off, relative to the RMS of all."""
+    size = rms_of(stats)
+    return half_step(*kinds) + (max(map(_half_smallest, kinds)) / size if size and kinds[0] != kinds[1] else 0.0)
 
 
-def _least(dtype: str) -> float:
-    """Half of the smallest number: so far off are numbers that are too small to be rounded like others."""
+def _half_smallest(dtype: str) -> float:
+    """Return half of the smallest number of a dtype, the error of numbers too small for its relative rounding."""
     return FLOATS[dtype].least / 2 if dtype in FLOATS else 0.0
-
-
-# What operations make of errors --------------------------------------------------------------------
-
-
-def enlarged(step: Step, sides: Iterable[tuple[StepInput, StepInput]], a: Value) -> float | None:
-    """How many times larger errors may come out of a step than they went in; ``None`` where that is not known.
-
-    Errors that rounding made point nowhere: a product makes of them what it makes of numbers of their size that
-    have nothing to do with its weights. What comes out may be smaller than that, and the error is not.
-    """
-    given = [one.value for one, _ in sides if one.value.dtype in EPS]
-    if a.stats is None or not given or any(value.stats is None for value in given):
-        return None
-    known = [value.stats for value in given if value.stats is not None]
-    size, top = size_of(a.stats), float(a.stats.absmax or 0.0)
-    if not size or not top:
-        return None
-    largest = max([size_of(stats) for stats in known])
-    if step.name in ("softmax", "log_softmax"):
-        return SLACK * max(1.0, _largest(known[0]))
-    if step.name == "scaled_dot_product_attention" and len(known) >= 3:
-        return SLACK * (1.0 + _scores(given)) * max(1.0, size_of(known[2]) / size)
-    if step.name in PLAIN_PRODUCTS or step.name in CONVOLUTIONS:
-        length = _length(given)
-        sizes = [size_of(stats) for stats in known]
-        return None if length is None else SLACK * max(1.0, math.sqrt(length) * sizes[0] * sizes[1] / size)
-    if step.name == "mul" and len(known) == 2:
-        return SLACK * max(1.0, size_of(known[0]) * size_of(known[1]) / size)
-    if step.name in ACTIVATIONS | PIECES or step.name == "embedding":
-        return SLACK * max(1.0, largest / size, max(float(stats.absmax or 0.0) for stats in known) / top)
-    return None
-
-
-def _largest(stats: Stats) -> float:
-    """The largest of some scores, without those that a mask hides."""
-    return abs(float(stats.max or 0.0)) if masked(stats) else float(stats.absmax or 0.0)
-
-
-def _scores(given: list[Value]) -> float:
-    """About the largest score of queries and keys, where the scale is the usual one."""
-    q, k = (size_of(value.stats) if value.stats is not None else 0.0 for value in given[:2])
-    return ABOVE * q * k
-
-
-def _length(given: list[Value]) -> int | None:
-    """How many products each number is a sum of."""
-    if len(given) < 2 or len(given[0].shape) < 2 or len(given[1].shape) < 2:
-        return None
-    data, weights = given[:2]
-    if len(weights.shape) > 2 and len(data.shape) == len(weights.shape):
-        return max(data.shape[-1], math.prod(weights.shape[1:]))  # a convolution, or matrices
-    return data.shape[-1]

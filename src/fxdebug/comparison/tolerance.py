@@ -1,7 +1,7 @@
-"""How far two values are apart by their statistics alone, and how far rounding may drive them apart.
+"""Tolerances of dtypes, and the error between two values by their statistics alone.
 
-An error is one number everywhere: relative to the size of the reference's elements. With statistics only it
-is a lower bound: tensors with equal statistics may still be arranged differently.
+An error is one number everywhere: relative to the size of the reference's elements. From statistics it is a lower
+bound: tensors with equal statistics may still be arranged differently.
 """
 
 from __future__ import annotations
@@ -12,79 +12,86 @@ from typing import Any
 from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS
 
-# How many rounding steps may add up in one operation. In float32 the sums are in float32, too: their rounding
-# grows with the number of elements. Narrower dtypes are summed up in float32 and rounded once.
-STEPS = {"float64": 512, "complex128": 512, "float32": 84, "complex64": 84}
-NARROW_STEPS = 4
-LEAST_MASK = -1e4  # additive masks hold zeros and this or less
+# How many rounding steps may add up in one operation. Sums of float32 are kept in float32, so their rounding grows with
+# the number of elements. Sums of narrower dtypes are kept in float32 and rounded once.
+ROUNDING_STEPS = {"float64": 512, "complex128": 512, "float32": 84, "complex64": 84}
+NARROW_ROUNDING_STEPS = 4
+MASK_THRESHOLD = -1e4  # additive masks hold zeros and this or less
 
 
 def eps_of(*dtypes: str) -> float:
-    """The coarsest rounding step among some dtypes; 0.0 where none of them is floating."""
+    """Return the coarsest rounding step among some dtypes; 0.0 where none of them is floating."""
     return max((EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
 
 
 def tolerance_of(*dtypes: str) -> float:
-    """The error that rounding alone may cause in one operation on the coarsest of these dtypes.
+    """Return the error that rounding alone may cause in one operation on the coarsest of these dtypes.
 
     >>> tolerance_of("float32", "float32") < 1.1e-5, tolerance_of("float32", "bfloat16")
     (True, 0.03125)
     """
     coarsest = max(dtypes, key=lambda dtype: EPS.get(dtype, 0.0))
-    return EPS.get(coarsest, 0.0) * STEPS.get(coarsest, NARROW_STEPS)
+    return EPS.get(coarsest, 0.0) * ROUNDING_STEPS.get(coarsest, NARROW_ROUNDING_STEPS)
 
 
-def size_of(stats: Stats) -> float:
-    """The root of the mean square of the finite elements."""
+def rms_of(stats: Stats) -> float:
+    """Return the root mean square of the finite elements."""
     if stats.mean is None or stats.std is None:
         return 0.0
-    return math.hypot(abs(stats.mean), spread(stats))
+    return math.hypot(abs(stats.mean), population_std(stats))
 
 
-def spread(stats: Stats) -> float:
-    """The standard deviation dividing by n, which is the same for a value that is repeated."""
+def population_std(stats: Stats) -> float:
+    """Return the standard deviation with divisor n, which repeating a value does not change."""
     return (stats.std or 0.0) * math.sqrt((stats.finite - 1) / stats.finite) if stats.finite > 1 else 0.0
 
 
-def like_a_mask(stats: Stats | None) -> bool:
-    """Nothing but zeros and one hugely negative number: an additive attention mask."""
+def is_additive_mask(stats: Stats | None) -> bool:
+    """Is it an additive attention mask: nothing but zeros and one hugely negative number?"""
     if stats is None or stats.nan or stats.posinf:
         return False
     if stats.neginf:
         return stats.zeros + stats.neginf == stats.count
     low = stats.min
     return bool(
-        isinstance(low, (int, float)) and low <= LEAST_MASK and stats.max is not None and stats.max <= 0 and stats.zeros
+        isinstance(low, (int, float))
+        and low <= MASK_THRESHOLD
+        and stats.max is not None
+        and stats.max <= 0
+        and stats.zeros
     )
 
 
-def visible(value: Value) -> float | None:
-    """The share of places that a mask lets through (or, of booleans, perhaps hides); ``None`` for anything else."""
+def visible_share(value: Value) -> float | None:
+    """Return the share of positions that a mask lets through; ``None`` for anything but a mask.
+
+    Of booleans it is the share of ``True``, which may be hidden or visible ones.
+    """
     stats = value.stats
     if stats is None or not stats.count:
         return None
     if value.dtype == "bool":
         return float(stats.mean) if isinstance(stats.mean, (int, float)) else None
-    return stats.zeros / stats.count if like_a_mask(stats) else None
+    return stats.zeros / stats.count if is_additive_mask(stats) else None
 
 
-def masked(stats: Stats | None) -> bool:
-    """Scores to which an additive mask was added: most is hugely negative, which says nothing about the rest."""
+def is_masked(stats: Stats | None) -> bool:
+    """Was an additive mask added to it? Then its hugely negative elements say nothing about the rest."""
     if stats is None or not isinstance(stats.min, (int, float)) or not isinstance(stats.max, (int, float)):
         return False
-    return stats.neginf > 0 or (stats.min <= LEAST_MASK and abs(stats.max) <= -stats.min / 100)
+    return stats.neginf > 0 or (stats.min <= MASK_THRESHOLD and abs(stats.max) <= -stats.min / 100)
 
 
-def _hidden(stats: Stats) -> float:
-    """The share of masked scores that the mask hides: the mean is as much smaller than the least one."""
+def _hidden_share(stats: Stats) -> float:
+    """Return the share of masked scores that are hidden, estimated as mean over minimum."""
     finite = 0.0
-    if isinstance(stats.mean, float) and isinstance(stats.min, (int, float)) and stats.min <= LEAST_MASK:
+    if isinstance(stats.mean, float) and isinstance(stats.min, (int, float)) and stats.min <= MASK_THRESHOLD:
         finite = stats.mean / stats.min * stats.finite
     return (stats.neginf + finite) / max(stats.count, 1)
 
 
 def error_between(a: Stats | None, b: Stats | None) -> float | None:
-    """The error that statistics show: of mean, deviation, minimum and maximum; ``None`` where they are not known.
+    """Return the error that mean, deviation, minimum and maximum show; ``None`` where there are no statistics.
 
     >>> one, other = Stats(4, 0.0, 1.0, -1.0, 1.0, 1.0), Stats(4, 0.0, 1.0, -1.0, 1.5, 1.5)
     >>> error_between(one, one), error_between(one, other)
@@ -94,12 +101,17 @@ def error_between(a: Stats | None, b: Stats | None) -> float | None:
         return None
     if a == b:
         return 0.0
-    if like_a_mask(a) and like_a_mask(b):
+    if is_additive_mask(a) and is_additive_mask(b):
         return _mask_error(a, b)
-    if masked(a) and masked(b) and (not a.neginf or not b.neginf) and not (a.nan or b.nan or a.posinf or b.posinf):
+    if (
+        is_masked(a)
+        and is_masked(b)
+        and (not a.neginf or not b.neginf)
+        and not (a.nan or b.nan or a.posinf or b.posinf)
+    ):
         assert isinstance(a.max, (int, float)) and isinstance(b.max, (int, float))
-        apart = abs(a.max - b.max) / max(abs(a.max), 1e-3)
-        return apart if abs(_hidden(a) - _hidden(b)) < 1e-3 else max(1.0, apart)
+        error = abs(a.max - b.max) / max(abs(a.max), 1e-3)
+        return error if abs(_hidden_share(a) - _hidden_share(b)) < 1e-3 else max(1.0, error)
     if (_share(a.nan, a), _share(a.posinf, a), _share(a.neginf, a)) != (
         _share(b.nan, b),
         _share(b.posinf, b),
@@ -108,10 +120,10 @@ def error_between(a: Stats | None, b: Stats | None) -> float | None:
         return math.inf
     if a.mean is None or b.mean is None:
         return 0.0 if a.mean is b.mean else math.inf
-    size, top = size_of(a), float(a.absmax or 0.0)
+    size, top = rms_of(a), float(a.absmax or 0.0)
     if size == 0.0:
-        return 0.0 if size_of(b) == 0.0 else math.inf
-    parts = [abs(a.mean - b.mean) / size, abs(spread(a) - spread(b)) / size]
+        return 0.0 if rms_of(b) == 0.0 else math.inf
+    parts = [abs(a.mean - b.mean) / size, abs(population_std(a) - population_std(b)) / size]
     for name in ("min", "max", "absmax"):
         one, other = getattr(a, name), getattr(b, name)
         if one is not None and other is not None and top:
@@ -124,30 +136,30 @@ def _share(count: int, stats: Stats) -> float:
 
 
 def _mask_error(a: Stats, b: Stats) -> float:
-    """Masks are one another's equal where they hide equally many places: how negative they are says nothing."""
+    """Return 0.0 for masks that hide equally many positions, however negative their numbers are; else 1.0."""
     return 0.0 if _share(a.zeros, a) == _share(b.zeros, b) else 1.0
 
 
 def same_numbers(a: Stats | None, b: Stats | None) -> bool:
-    """Do statistics say that these are the same elements, measured perhaps in another order?"""
+    """Do statistics say that these are the same elements, perhaps summed in another order?"""
     if a is None or b is None or a.mean is None or b.mean is None:
         return False
     exact = ("count", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
     if any(getattr(a, name) != getattr(b, name) for name in exact):
         return False
-    size = size_of(a)
-    return abs(a.mean - b.mean) <= 1e-7 * size and abs(spread(a) - spread(b)) <= 1e-7 * size
+    size = rms_of(a)
+    return abs(a.mean - b.mean) <= 1e-7 * size and abs(population_std(a) - population_std(b)) <= 1e-7 * size
 
 
-def distinctive(value: Value) -> bool:
-    """Can its statistics tell it from other values? Constants, masks and small integers cannot."""
+def is_distinctive(value: Value) -> bool:
+    """Can its statistics tell a value from others? Those of constants, masks and integers cannot."""
     stats = value.stats
     if stats is None or stats.mean is None or value.numel < 4 or value.dtype not in EPS:
         return False
-    return bool(stats.std) and not like_a_mask(stats) and not masked(stats) and stats.finite == stats.count
+    return bool(stats.std) and not is_additive_mask(stats) and not is_masked(stats) and stats.finite == stats.count
 
 
-def key_of(stats: Stats, digits: float) -> tuple[Any, ...]:
-    """A coarse key of statistics: values whose errors are below ``digits`` have this key or one of its neighbours."""
-    size = size_of(stats)
+def coarse_key(stats: Stats, digits: float) -> tuple[Any, ...]:
+    """Return a coarse key of statistics: values whose error is below ``digits`` have equal or neighbouring keys."""
+    size = rms_of(stats)
     return (round(math.log(size) / math.log1p(digits)) if size else None,)

@@ -1,4 +1,4 @@
-"""Runs of one model are held against each other in what they return, too: how much, in which shape and order."""
+"""Outputs of runs are compared, too: their number, shapes and order."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_another_result_is_a_finding_about_the_model(name: str, values: str, tmp
 
 @pytest.mark.parametrize("values", ["stats", "samples", "tensors"])
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_same_result_is_none(name: str, values: str) -> None:
+def test_an_equal_result_is_no_finding(name: str, values: str) -> None:
     for end in OTHERS[name][:2]:
         assert fxdebug.compare(returned(end, values), returned(end, values)).equal
 
 
-def test_a_number_that_is_computed_is_a_finding_about_who_computed_it() -> None:
+def test_a_computed_number_is_a_finding_about_the_step_that_computed_it() -> None:
     for end, other, op in (
         (lambda y: y.mean().item(), lambda y: y.sum().item(), "sum"),
         (lambda y: y.mean(-1).tolist(), lambda y: y.amax(-1).tolist(), "amax"),
@@ -98,7 +98,7 @@ def test_a_module_that_one_run_calls_and_the_other_does_not_leaves_them_runs_of_
     assert [finding.kind for finding in fxdebug.compare(both, one).findings] == ["missing"]
 
 
-def test_what_rounding_makes_of_a_number_is_no_difference() -> None:
+def test_a_number_within_rounding_is_no_difference() -> None:
     a = returned(lambda y: (y, y.double().mean().item()), "stats")
     b = returned(lambda y: (y, y.float().mean().item()), "stats")
     assert fxdebug.compare(a, b).equal

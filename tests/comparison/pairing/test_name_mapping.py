@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.comparison.compare_traces import paired
+from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.errors import LoadError, UsageError
 from support.blocks import changed, model, run
 
@@ -15,8 +15,8 @@ from support.blocks import changed, model, run
 def test_a_mapping_names_what_belongs_together():
     one, other = model(), nn.Sequential()
     other.core = model()
-    pairs = paired(run(one), run(other), {"blocks.*": "core.blocks.*", "head": "core.head"})
-    how = {pairs.b.trace.calls[index].path: found.how for index, found in pairs.calls.items()}
+    pairs = pair_traces(run(one), run(other), {"blocks.*": "core.blocks.*", "head": "core.head"})
+    how = {pairs.b.trace.calls[index].path: found.matched_by for index, found in pairs.calls.items()}
     assert how["core.blocks.1.up"] == "mapping" and how["core.head"] == "mapping" and how[""] == "path"
 
 

@@ -13,7 +13,7 @@ from fxdebug.exports.graphviz.drawing import drawing
 from support.planted import net, x
 
 
-def test_the_graph_opens_what_is_guilty_and_folds_the_rest(different, tmp_path):
+def test_the_graph_opens_calls_with_findings_and_folds_the_rest(different, tmp_path):
     text = different.export(tmp_path / "x.dot").read_text(encoding="utf-8")
     assert "constant, error 0.0" in text and "weights, error 0." in text
     assert "blocks.0" in text and "blocks.2" in text  # equal, inherited

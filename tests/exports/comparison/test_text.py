@@ -1,4 +1,4 @@
-"""What people see of a comparison: the screen, and every form it can be exported to."""
+"""The screen of a comparison, and every form it can be exported to."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def test_printing_shows_the_screen(different):
     assert re.sub(r"(?<=\.py:)\d+", "‹line›", str(different)) + "\n" == shown(different)
 
 
-def test_a_run_that_raised_is_told_without_numbers_it_does_not_have():
+def test_a_run_that_raised_is_shown_without_numbers():
     text = shown(odd("raised"))
     assert "  raised     RuntimeError: mat1 and mat2 shapes cannot be multiplied" in text
     assert "error  " not in text and "statistics only" not in text
 
 
-def test_other_inputs_are_told_before_anything_else():
+def test_other_inputs_are_shown_before_anything_else():
     text = shown(odd("without graphs"))
     assert text.splitlines()[4].endswith("the runs were given different inputs: args[0]")
     assert "  error      1 of the reference's size, allowed 1e-05\n" in text and "matched" not in text
@@ -102,7 +102,7 @@ def test_nothing_is_folded_on_demand(different):
     assert names == ["blocks.1.up", "blocks.1.down", *[f"blocks.{i}" for i in range(1, 6)], "blocks.4.up/linear"]
 
 
-def test_runs_of_which_nothing_is_known_are_not_called_equal():
+def test_runs_without_any_numbers_are_not_called_equal():
     with torch.device("meta"):
         runs = [fx_debug(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2)) for _ in range(2)]
     found = compare(*runs)

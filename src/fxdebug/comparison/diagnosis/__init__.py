@@ -1,1 +1,1 @@
-"""Which step adds the error, and why."""
+"""Diagnosis: the steps that add error, and the causes."""

@@ -1,110 +1,115 @@
-"""Where elements came to stand in another order, which statistics do not see: asked when a step shows it later."""
+"""Find the step that puts elements into another order, which statistics do not show until a later step does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fxdebug.comparison.diagnosis.finding import Cause, blame, listed, other_settings
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, REORDERING, TRANSPARENT, TURNING
 
-FARTHEST = 300  # steps that are looked at
+MOST_STEPS = 300  # steps that are looked at
 ARRANGING = COPYING | REORDERING | PIECES
 
 
 class ElementOrder(NamedTuple):
-    """The step that is to blame, and for what."""
+    """The step that changes the order, the kind of finding, and the reason."""
 
     kind: Kind
     step: Step
     because: str
 
 
-def crossed(judge: Judge, judged: StepResult) -> ElementOrder | None:
-    """A step on the way to this one that is given the same values in another order."""
-    for step, partner, _ in _before(judge, judged):
+def inputs_swapped(judge: Judge, result: StepResult) -> ElementOrder | None:
+    """Return a step on the way to this one that is given the same values in another order."""
+    for step, partner, _ in _steps_before(judge, result):
         if step.name != partner.name or step.name in COMMUTATIVE or step.transparent:
             continue
         one, other = ([judge.pairs.a.root(g.value).number for g in partner.data], [g.value for g in step.data])
-        found = [judge.pairs.of_value(value) for value in other]
-        numbers = [None if value is None else value.number for value in found]
+        partners = [judge.pairs.value_in_a(value) for value in other]
+        numbers = [None if value is None else value.number for value in partners]
         if len(set(one)) > 1 and numbers != one and sorted(map(str, numbers)) == sorted(map(str, one)):
             return ElementOrder("wiring", step, f"{step.op} is given the same values in another order")
     return None
 
 
-def resettled(judge: Judge, judged: StepResult) -> ElementOrder | None:
-    """A step on the way to this one that has other constants: in the same place of the same code, or one that picks."""
-    for step, partner, how in _before(judge, judged):
-        same = step.name == partner.name and (how in ("path", "mapping") or step.name in PICKING)
+def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
+    """Return a step on the way to this one with other constants, which is paired by path or picks elements."""
+    for step, partner, matched_by in _steps_before(judge, result):
+        same = step.name == partner.name and (matched_by in ("path", "mapping") or step.name in PICKING)
         if not same or (step.name in TRANSPARENT and step.name not in TURNING):
             continue
-        gone, new = other_settings(partner, step)
+        gone, new = differing_settings(partner, step)
         if gone and new:
             return ElementOrder("constant", step, f"{listed(gone)} in a, {listed(new)} in b")
     return None
 
 
-def first_inexact(judge: Judge, judged: StepResult) -> ElementOrder | None:
-    """The first step that does not give exactly what it gives in a although all that it is given is exactly that.
+def first_inexact(judge: Judge, result: StepResult) -> ElementOrder | None:
+    """Return the first step whose inputs equal those in a exactly, and whose result does not.
 
-    Sums of the same elements in another order are rounded otherwise: statistics of copies that run the same code
-    are equal to the last digit until then.
+    Sums of the same elements in another order are rounded otherwise. Until then, statistics of copies that run the
+    same code are equal to the last digit.
     """
-    found: ElementOrder | None = None
-    for step, partner, how in _before(judge, judged):
-        if how not in ("path", "mapping") or step.name != partner.name or step.transparent:
+    first: ElementOrder | None = None
+    for step, partner, matched_by in _steps_before(judge, result):
+        if matched_by not in ("path", "mapping") or step.name != partner.name or step.transparent:
             continue
         made = [(x, y) for x, y in zip(partner.results, step.results) if x.dtype in EPS]
-        exact = all(judge.between(x, y) == 0.0 for x, y in zip(partner.inputs, step.inputs))
+        exact = all(judge.input_error(x, y) == 0.0 for x, y in zip(partner.inputs, step.inputs))
         if exact and made and any(judge.meter(x, y).error > 0.0 for x, y in made):
-            found = ElementOrder("values", step, "it has the elements of a's in another order")
-    return found
+            first = ElementOrder("values", step, "it has the elements of a's in another order")
+    return first
 
 
-def arranger(judge: Judge, judged: StepResult) -> ElementOrder | None:
-    """What put together the value that this step is given, where in a another operation made it."""
-    for one, other in judged.sides:
-        sides = judge.pairs.a.made.get(judge.pairs.a.root(one.value).number), _maker(judge, other.value.number)
-        if sides[0] is None or sides[1] is None or other.weight:
+def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
+    """Return the step that arranged the input of this step, where in a another operation made that."""
+    for one, other in result.inputs:
+        sides = judge.pairs.a.maker(one.value), _maker(judge, other.value.number)
+        if sides[0] is None or sides[1] is None or other.is_weight:
             continue
-        if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or judged.step.transparent):
+        if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or result.step.transparent):
             return ElementOrder("values", sides[1], "it has the elements of a's in another order")
     return None
 
 
-def accused(judge: Judge, judged: StepResult, found: ElementOrder) -> Cause:
-    """The finding."""
-    step = found.step
+def order_cause(judge: Judge, result: StepResult, change: ElementOrder) -> Cause:
+    """Return the cause that a change of order is."""
+    step = change.step
     value = step.results[0] if step.results else None
-    partner = judge.pairs.of_step(step)
-    return blame(judge, found.kind, step.call, step.op, found.because, judged, step=step, partner=partner, b=value)
+    partner = judge.pairs.step_in_a(step)
+    return make_cause(
+        judge, change.kind, step.call, step.op, change.because, result, step=step, partner=partner, b=value
+    )
 
 
 def _maker(judge: Judge, number: int) -> Step | None:
     run = judge.pairs.b
-    return run.made.get(run.root(run.values[number]).number)
+    return run.maker(run.values[number])
 
 
-def _before(judge: Judge, judged: StepResult) -> Iterator[tuple[Step, Step, str]]:
-    """The steps that a step depends on, latest first, with their counterparts, back to what is surely equal."""
+def _steps_before(judge: Judge, result: StepResult) -> Iterator[tuple[Step, Step, str]]:
+    """Yield the steps that a step depends on, latest first, back to values that are equal by data.
+
+    Each comes with its counterpart and what the two were matched by.
+    """
     run, pairs = judge.pairs.b, judge.pairs
-    pending, seen = {judged.step.index}, {judged.step.index}
-    while pending and len(seen) < FARTHEST:
+    pending, visited = {result.step.index}, {result.step.index}
+    while pending and len(visited) < MOST_STEPS:
         step = run.steps[max(pending)]
         pending.discard(step.index)
-        found = pairs.steps.get(step.index)
-        if found is not None and step is not judged.step:
-            yield step, pairs.a.steps[found.a], found.how
+        pair = pairs.steps.get(step.index)
+        if pair is not None and step is not result.step:
+            yield step, pairs.a.steps[pair.a], pair.matched_by
         for given in step.inputs:
-            partner = pairs.of_value(given.value)
+            partner = pairs.value_in_a(given.value)
             measures = None if partner is None else judge.meter(partner, given.value)
             known = measures is not None and measures.basis == "tensors" and measures.error <= judge.clean
-            maker = run.made.get(given.value.number)
-            if not known and maker is not None and maker.index not in seen:
-                seen.add(maker.index)
+            maker = run.makers.get(given.value.number)
+            if not known and maker is not None and maker.index not in visited:
+                visited.add(maker.index)
                 pending.add(maker.index)

@@ -1,7 +1,7 @@
-"""In isolating mode, what shows where values are replaced: callers that hand on, and calls that return, other values.
+"""Findings of isolating mode where values are replaced: callers that hand on, and calls that return, other values.
 
-A call is given what a's was given, so nothing in it shows that its caller meant to give it another value. And its
-caller gets what a's returned, so nothing later shows that it returned another.
+A call is given the inputs of its partner in a, so nothing in it shows that its caller handed it another value. And its
+caller gets the outputs of the partner, so nothing later shows that the call returned another value.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from fxdebug.comparison.diagnosis.judge import Judge, comparable
-from fxdebug.comparison.measures import Measures, Meter
-from fxdebug.comparison.pairing.name_mapping import ignored
-from fxdebug.comparison.pairing.patched_values import is_other
-from fxdebug.comparison.result import Kind, Row, Side
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.pairing.name_mapping import is_ignored
+from fxdebug.comparison.pairing.patched_values import is_another_tensor
+from fxdebug.comparison.result import Kind, MatchedBy, Row, Side
 from fxdebug.comparison.steps import StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
@@ -24,35 +25,38 @@ Slots: TypeAlias = Inputs | Outputs
 
 
 def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str]) -> Iterator[Row]:
-    """Findings for a run in isolating mode that nothing else explains; none for other runs.
+    """Yield the findings of a run in isolating mode that no other finding explains; none for other runs.
 
-    What was computed wrongly on the way is a finding already, and not told again.
+    A value that another finding leads to is not reported again.
     """
     run = judge.pairs.b
     if not run.trace.settings.get("isolated"):
         return
-    guilty = {row.b.node for row in findings if row.b is not None}
+    explained = {row.b.node for row in findings if row.b is not None}
     for call in run.trace.calls:
-        found = None if call.parent is None else judge.pairs.of_call(call)
-        if found is None or call.parent is None:
+        partner = None if call.parent is None else judge.pairs.call_in_a(call)
+        if partner is None or call.parent is None:
             continue
         ways = (
-            (call.given, call.inputs, found.given, call.parent, _given),
-            (call.outputs, call.returned, None if found.returned is None else found.outputs, call, _returned),
+            (call.given, call.inputs, partner.given, call.parent, _input_row),
+            (call.outputs, call.returned, None if partner.returned is None else partner.outputs, call, _output_row),
         )
-        for before, after, hooked, whose, tell in ways:
-            if before is None or after is None or ignored(whose.path, globs):
+        for before, after, hooked, whose, make_row in ways:
+            if before is None or after is None or is_ignored(whose.path, globs):
                 continue
-            for slot, wrong, measures, limit in _unlike(judge, before, after, hooked):
-                if not guilty & _makers(run, wrong):
-                    yield tell(judge, call, slot, wrong, measures, limit)
+            for slot, wrong, measures, limit in _wrongly_replaced(judge, before, after, hooked):
+                if not explained & _upstream_nodes(run, wrong):
+                    yield make_row(judge, call, slot, wrong, measures, limit)
                     break
 
 
-def _unlike(
+def _wrongly_replaced(
     judge: Judge, before: Slots, after: Slots, hooked: Slots | None
 ) -> Iterator[tuple[str, Value, Measures, float]]:
-    """What was replaced by something else. Where a hook of the user's own replaced it in a, too, what that found."""
+    """Yield the values of b that were replaced by different ones, by slot, with their measures and tolerance.
+
+    ``hooked`` are the original values in a, where a hook of the user's own replaced them there, too.
+    """
     run = judge.pairs.b
     wrong = dict(before.named())
     known = None if hooked is None else dict(hooked.named())
@@ -60,7 +64,7 @@ def _unlike(
     for slot, put in after.named():
         other = wrong.get(slot)
         right, meter = (put, within) if known is None else (known.get(slot), judge.meter)
-        if other is None or right is None or not is_other(other, put) or not comparable(right, other):
+        if other is None or right is None or not is_another_tensor(other, put) or not comparable(right, other):
             continue
         measures = meter(right, other)
         limit = max(judge.clean, meter.tolerance(right, other))
@@ -68,36 +72,36 @@ def _unlike(
             yield slot, other, measures, limit
 
 
-def _makers(run: StepList, value: Value) -> set[str]:
-    """The nodes that a value comes from, back to what was put in place of something."""
-    found: set[str] = set()
+def _upstream_nodes(run: StepList, value: Value) -> set[str]:
+    """Return the ids of the nodes that a value comes from, back to replaced values."""
+    nodes: set[str] = set()
     pending = [value.number]
     while pending:
-        step = run.made.get(pending.pop())
-        if step is not None and step.node.id not in found:
-            found.add(step.node.id)
+        step = run.makers.get(pending.pop())
+        if step is not None and step.node.id not in nodes:
+            nodes.add(step.node.id)
             pending += [given.value.number for given in step.inputs]
-    return found
+    return nodes
 
 
-def _given(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
+def _input_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
     pairs, parent = judge.pairs, call.parent
     assert parent is not None
-    partner = pairs.of_call(call)
+    partner = pairs.call_in_a(call)
     right = None if partner is None else dict(partner.inputs.named()).get(slot)
     name = call.path.rpartition(".")[2] or call.type
     where_a = "something else" if right is None else _source_of(pairs.a, right)
     where_b = _source_of(pairs.b, wrong)
     because = f"{name} is given {where_b} as {slot}, " + (f"{where_a} in a" if where_a != where_b else "not as in a")
     a = None if partner is None else _side(pairs.a.trace, partner, right)
-    source = _line(parent, call) or call.source
+    source = _calling_line(parent, call) or call.source
     sides = a, _side(pairs.b.trace, call, wrong)
-    return _row(judge, parent, call.type, "wiring", source, sides, measures, limit, because, call)
+    return _finding_row(judge, parent, call.type, "wiring", source, sides, measures, limit, because, call)
 
 
-def _returned(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
+def _output_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measures, limit: float) -> Row:
     pairs = judge.pairs
-    partner, step = pairs.of_call(call), pairs.b.made.get(wrong.number)
+    partner, step = pairs.call_in_a(call), pairs.b.makers.get(wrong.number)
     right = None if partner is None else dict((partner.outputs or Outputs()).named()).get(slot)
     own = step is not None and step.call is call
     because = f"given the same, it returns another {slot or 'value'} than a's"
@@ -105,10 +109,10 @@ def _returned(judge: Judge, call: Call, slot: str, wrong: Value, measures: Measu
     sides = a, _side(pairs.b.trace, call, wrong)
     source = step.node.source if step is not None and own else call.source
     op = step.op if step is not None and own else None
-    return _row(judge, call, op, "values", source, sides, measures, limit, because, call)
+    return _finding_row(judge, call, op, "values", source, sides, measures, limit, because, call)
 
 
-def _row(
+def _finding_row(
     judge: Judge,
     place: Call,
     op: str | None,
@@ -120,20 +124,34 @@ def _row(
     because: str,
     call: Call,
 ) -> Row:
-    found = judge.pairs.calls.get(call.index)
-    last = [step.index for inner in call.walk() for step in judge.pairs.b.inside.get(inner.index, ())]
+    pair = judge.pairs.calls.get(call.index)
+    matched_by: MatchedBy = "" if pair is None else pair.matched_by
+    confidence = 1.0 if pair is None else pair.confidence
+    indices = [step.index for inner in call.walk() for step in judge.pairs.b.by_call.get(inner.index, ())]
     return Row(
-        place.path, op, kind, source, *sides, "adds", measures.error, 0.0, limit, measures,
-        "" if found is None else found.how, 1.0 if found is None else found.sure, because, max(last, default=0),
-    )  # fmt: skip
+        path=place.path,
+        op=op,
+        kind=kind,
+        source=source,
+        a=sides[0],
+        b=sides[1],
+        verdict="adds",
+        error=measures.error,
+        tolerance=limit,
+        measures=measures,
+        how=matched_by,
+        sure=confidence,
+        because=because,
+        position=max(indices, default=0),
+    )
 
 
 def _source_of(run: StepList, value: Value) -> str:
-    """Where a value comes from, in words: what returned it, or what made it."""
-    for call in reversed(run.trace.calls):  # the outermost that returned it is met last
+    """Say where a value comes from: the call that returned it, or the step that made it."""
+    for call in reversed(run.trace.calls):  # children before their parents
         if any(value.number == known.number for known in call.returned or call.outputs or ()) and call.parent:
             return f"what {call.path} returned"
-    step = run.made.get(value.number)
+    step = run.makers.get(value.number)
     if step is not None:
         return f"the result of {step.op}"
     return value.name or "what the model was given"
@@ -143,8 +161,8 @@ def _side(trace: TraceData, call: Call, value: Value | None) -> Side:
     return Side(call.path, call, call.type, None, call.source, value, network.network_of(trace).call_id(call))
 
 
-def _line(parent: Call, call: Call) -> str | None:
-    """The line of the parent's code that makes the call."""
+def _calling_line(parent: Call, call: Call) -> str | None:
+    """Return the line of the parent's code that makes the call."""
     body, graph = parent.body, parent.graph
     if body is None or graph is None:
         return None

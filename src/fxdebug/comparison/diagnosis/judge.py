@@ -1,4 +1,4 @@
-"""Which steps add error: what comes out is further apart than what went in and rounding explain."""
+"""Judge which steps add error: their results are further apart than their inputs and rounding explain."""
 
 from __future__ import annotations
 
@@ -6,29 +6,40 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fxdebug.comparison.measures import Measures, Meter
-from fxdebug.comparison.pairing.by_dataflow import facing
+from fxdebug.comparison.diagnosis.error_growth import growth_limit
+from fxdebug.comparison.measures import Measures
+from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.pairing.by_dataflow import facing_inputs
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.rounding import copied, enlarged, half_step, narrower, rounded
+from fxdebug.comparison.rounding import half_step, may_be_copies, narrower_dtype, rounding_limits
 from fxdebug.comparison.steps import Step, StepInput, StepList
-from fxdebug.comparison.tolerance import distinctive, eps_of, error_between, masked, size_of, spread, tolerance_of
+from fxdebug.comparison.tolerance import (
+    eps_of,
+    error_between,
+    is_distinctive,
+    is_masked,
+    population_std,
+    rms_of,
+    tolerance_of,
+)
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
 from fxdebug.query import network
 
-# How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with
-# outliers and softmax of large scores enlarge rounding 10 to 20 times in healthy models.
+# How much one operation may enlarge an error of its inputs before it is suspected: in healthy models, normalisation of
+# rows with outliers and softmax of large scores enlarge rounding errors 10 to 20 times.
 GROWTH = 30.0
-DEEPEST = 8  # steps that are looked back for data
-FARTHEST = 24  # values that are looked back for how large errors are
-SHARP_EPS = 16  # rounding steps that the same operation may be off on bit-equal inputs (another kernel, other threads)
-FEW, NARROW_FEW = 0.02, 0.1  # share of integers that may differ where the scores behind them do not agree exactly
+DEEPEST = 8  # steps looked back for values with data
+MOST_UPSTREAM = 24  # values looked back for the largest error
+EXACT_INPUT_EPS = 16  # steps of rounding that one operation may be off on bit-equal inputs: kernels and threads differ
+INTEGER_SHARE = 0.02  # of integers may differ where the scores behind them do
+NARROW_INTEGER_SHARE = 0.1  # where one of the runs has a dtype narrower than float32
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step of b beside its counterpart: what came out, what went in, and what that makes it."""
+    """A step of b beside its counterpart: their results, their inputs, and whether the step adds error."""
 
     step: Step
     partner: Step
@@ -38,228 +49,231 @@ class StepResult:
     error_in: float
     tolerance: float
     adds: bool
-    worst: tuple[StepInput, StepInput] | None = None  # the inputs that are furthest apart
-    weights: tuple[StepInput, StepInput] | None = None  # the weights that differ
-    sides: tuple[tuple[StepInput, StepInput], ...] = ()  # what went in, side by side
-    at: int | None = None  # where in b's order, if not at its step
+    worst_input: tuple[StepInput, StepInput] | None = None  # the inputs with the largest error
+    differing_weights: tuple[StepInput, StepInput] | None = None  # the weights that differ
+    inputs: tuple[tuple[StepInput, StepInput], ...] = ()  # side by side
+    at: int | None = None  # the position, if it is not that of the step
 
     @property
     def position(self) -> int:
-        """Where in the execution order of b it shows."""
+        """The position in the execution order of b at which it shows."""
         return self.step.index if self.at is None else self.at
 
     @property
     def error(self) -> float:
-        """How far apart what came out is."""
+        """The error of what came out."""
         return self.measures.error
 
     @property
-    def bad(self) -> bool:
-        """Is it beyond tolerance?"""
+    def exceeds_tolerance(self) -> bool:
+        """Is the error beyond tolerance, or did the step add it?"""
         return self.error > self.tolerance or self.adds
 
 
 class Judge:
-    """Judges the steps of b against those of a."""
+    """Judges the steps of b against those of a.
+
+    ``clean`` is the error that inputs may have, ``narrow`` the coarser dtype where the runs have different ones.
+    """
 
     def __init__(self, pairs: Pairs, meter: Meter, tolerance: float | None = None) -> None:
         self.pairs, self.meter = pairs, meter
-        self._given_tolerance = tolerance
-        kinds = [_dtypes(run) for run in (pairs.a, pairs.b)]
+        self._user_tolerance = tolerance
+        kinds = [_dtypes_of(run) for run in (pairs.a, pairs.b)]
         self.same_dtypes = kinds[0] == kinds[1]
-        self.narrow = narrower(*kinds)  # what one run has in place of the other's dtype
+        self.narrow = narrower_dtype(*kinds)
         widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
-        self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")  # what inputs may be off by
-        narrow = eps_of(*widest) > EPS["float32"]
-        self.few = NARROW_FEW if narrow else FEW
+        self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")
+        self.integer_share = NARROW_INTEGER_SHARE if eps_of(*widest) > EPS["float32"] else INTEGER_SHARE
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
-        self.judged: dict[int, StepResult] = {}
+        self.results: dict[int, StepResult] = {}
 
-    def all(self) -> Iterator[StepResult]:
-        """Every step of b that has a counterpart, in execution order."""
+    def evaluate_all(self) -> Iterator[StepResult]:
+        """Yield the result of every step of b that has a counterpart, in execution order, and keep it."""
         for step in self.pairs.b.steps:
-            judged = self.of(step)
-            if judged is not None:
-                self.judged[step.index] = judged
-                yield judged
+            result = self.evaluate(step)
+            if result is not None:
+                self.results[step.index] = result
+                yield result
 
-    def of(self, step: Step) -> StepResult | None:
-        """One step; ``None`` where there is nothing to hold it against."""
+    def evaluate(self, step: Step) -> StepResult | None:
+        """Return the result of one step; ``None`` where there is nothing to compare it with."""
         if step.name in UNINITIALISED:
             return None
-        partner = self.pairs.of_step(step)
+        partner = self.pairs.step_in_a(step)
         if partner is not None:
-            results = [(partner, *both) for both in _results(partner, step)]
+            results = [(partner, *both) for both in _facing_results(partner, step)]
         elif step.transparent:
             return None
-        else:  # another operation makes what is paired with what this one makes
-            found = [(self.pairs.of_value(value), value) for value in step.outputs]
-            makers = [(self.pairs.a.made.get(a.number), a, b) for a, b in found if a is not None]
+        else:  # another operation made the partner of its result
+            sides = [(self.pairs.value_in_a(value), value) for value in step.outputs]
+            makers = [(self.pairs.a.makers.get(a.number), a, b) for a, b in sides if a is not None]
             results = [(maker, a, b) for maker, a, b in makers if maker is not None]
         measured = [(self.meter(a, b), maker, a, b) for maker, a, b in results if comparable(a, b)]
-        measured = [found for found in measured if found[0].what != "unknown"]
+        measured = [measurement for measurement in measured if measurement[0].what != "unknown"]
         if not measured:
             return None
-        measures, maker, a, b = max(measured, key=lambda found: found[0].error)
-        return self._weigh(step, maker, measures, a, b)
+        measures, maker, a, b = max(measured, key=lambda measurement: measurement[0].error)
+        return self._step_result(step, maker, measures, a, b)
 
-    def bad(self, index: int | None) -> bool:
-        """Is a step of b already known to add error, held against its own counterpart?"""
-        judged = None if index is None else self.judged.get(index)
-        return judged is not None and judged.adds and self.pairs.of_step(judged.step) is judged.partner
+    def adds_error(self, index: int | None) -> bool:
+        """Is a step of b already known to add error, compared with its own counterpart?"""
+        result = None if index is None else self.results.get(index)
+        return result is not None and result.adds and self.pairs.step_in_a(result.step) is result.partner
 
-    def _weigh(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> StepResult:
-        sides = facing(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
+    def _step_result(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> StepResult:
+        sides = facing_inputs(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
         error_in, worst, weights, exact = 0.0, None, None, True
         for one, other in sides:
-            error = self.between(one, other)
-            if one.weight and other.weight:
-                before = self._before(step, partner, one.value, other.value)
+            error = self.input_error(one, other)
+            if one.is_weight and other.is_weight:
+                before = self._weight_error_before_runs(step, partner, one.value, other.value)
                 error = error if before is None else before
-            if one.weight and other.weight and self._others(one.value, other.value, error):
+            if one.is_weight and other.is_weight and self._weights_differ(one.value, other.value, error):
                 weights = weights or (one, other)
             elif error > error_in:
                 error_in, worst = error, (one, other)
             exact = exact and error == 0.0
-        if measures.basis != "tensors" and masked(a.stats) and masked(b.stats) and error_in < math.inf:
-            # of masked scores statistics tell the largest alone: they are no better than what they were made of
+        if measures.basis != "tensors" and is_masked(a.stats) and is_masked(b.stats) and error_in < math.inf:
+            # statistics of masked scores show the largest alone: such scores are no better than their inputs
             measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
-        if not exact and self._given_tolerance is None:
-            tolerance = max(tolerance, self.clean)  # float32 in a bfloat16 model carries what bfloat16 rounded
-        if sides and exact and self._given_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
-            tolerance = self._sharp(step, partner, a, b, tolerance)
+        if not exact and self._user_tolerance is None:
+            tolerance = max(tolerance, self.clean)  # float32 in a bfloat16 model carries bfloat16's rounding
+        if sides and exact and self._user_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
+            tolerance = self._exact_input_tolerance(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
-            tolerance = 0.0 if exact or not any(given.value.dtype in EPS for given in step.inputs) else self.few
+            from_floats = any(given.value.dtype in EPS for given in step.inputs)
+            tolerance = self.integer_share if from_floats and not exact else 0.0
         carried = error_in
-        if measures.basis == "tensors":  # what is known of the inputs by statistics alone may be far less than it is
-            carried = max([error_in, *(self._carried(other.value, 0) for _, other in sides if not other.weight)])
-        handed_on = self._handed_on(step, partner, sides, a, carried, measures.basis)
-        if self._only_looked_up(step, partner):
+        if measures.basis == "tensors":  # an input's error by statistics alone may be far too small
+            carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.is_weight)])
+        limit = self._inherited_limit(step, partner, sides, a, carried, measures.basis)
+        if self._only_copies_weights(step, partner):
             tolerance = min(tolerance, 2 * half_step(a.dtype, b.dtype))
         if step.name in SUMS:
-            rounding, handed = self._cancelled(sides, a)
-            tolerance, handed_on = max(tolerance, rounding), max(handed_on, handed)
-        adds = measures.error > max(tolerance, handed_on)
+            rounding, inherited = self._cancellation(sides, a)
+            tolerance, limit = max(tolerance, rounding), max(limit, inherited)
+        adds = measures.error > max(tolerance, limit)
         if not weights and error_in > max(self.clean, tolerance):
             adds = False
         return StepResult(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
 
-    def _others(self, a: Value, b: Value, error: float) -> bool:
-        """Do two weights hold other numbers? In another dtype they are as far apart as one rounding drives them."""
-        if self._given_tolerance is not None or not half_step(a.dtype, b.dtype) or not distinctive(a):
+    def _weights_differ(self, a: Value, b: Value, error: float) -> bool:
+        """Do two weights hold other numbers? In two dtypes one rounding may be between them."""
+        if self._user_tolerance is not None or not half_step(a.dtype, b.dtype) or not is_distinctive(a):
             return error > self.meter.tolerance(a, b)
         kinds = a.dtype, b.dtype
-        if a.stats is not None and b.stats is not None and not copied(a.stats, b.stats, kinds):
+        if a.stats is not None and b.stats is not None and not may_be_copies(a.stats, b.stats, kinds):
             return True
-        return self.meter(a, b).basis == "tensors" and error > rounded(kinds)[0]
+        return self.meter(a, b).basis == "tensors" and error > rounding_limits(kinds)[0]
 
-    def _before(self, step: Step, partner: Step, a: Value, b: Value) -> float | None:
-        """The error of two weights as they were before the runs, where the steps write into them; else ``None``.
+    def _weight_error_before_runs(self, step: Step, partner: Step, a: Value, b: Value) -> float | None:
+        """Return the error of two weights before the runs, where the steps write into them; else ``None``.
 
-        A norm does so in training: what is seen of its statistics is as it left them.
+        A norm in training writes its running statistics: the trace has them as it left them.
         """
         sides = (self.pairs.a.trace, partner, a), (self.pairs.b.trace, step, b)
         if not any(side.node.id in network.network_of(trace).writers for trace, side, _ in sides):
             return None
-        found = [next((p for p in trace.parameters if value.name in p.names), None) for trace, _, value in sides]
-        if not any(parameter is not None and parameter.changed for parameter in found):
+        parameters = [next((p for p in trace.parameters if value.name in p.names), None) for trace, _, value in sides]
+        if not any(parameter is not None and parameter.changed for parameter in parameters):
             return None
-        one, other = (None if parameter is None else parameter.before for parameter in found)
+        one, other = (None if parameter is None else parameter.before for parameter in parameters)
         return error_between(one, other) or 0.0
 
-    def _only_looked_up(self, step: Step, partner: Step) -> bool:
-        """Is what came out, on both sides, some of the numbers of weights, which nothing was done to but rounding?"""
-        if self.narrow is None or self._given_tolerance is not None:
+    def _only_copies_weights(self, step: Step, partner: Step) -> bool:
+        """Do both sides only copy numbers out of weights, so that nothing but rounding is between them?"""
+        if self.narrow is None or self._user_tolerance is not None:
             return False
         floats = [given for side in (partner, step) for given in side.inputs if given.value.dtype in EPS]
         alike = all(side.name in LOOKUPS | PIECES for side in (partner, step))
-        return alike and bool(floats) and all(given.weight for given in floats)
+        return alike and bool(floats) and all(given.is_weight for given in floats)
 
-    def _handed_on(
+    def _inherited_limit(
         self, step: Step, partner: Step, sides: list[tuple[StepInput, StepInput]], a: Value, carried: float, basis: str
     ) -> float:
-        """What a step may make of the errors that it was given."""
-        usual = GROWTH * carried * self._enlarged(step, sides)
+        """Return the error that a step may have by the errors of its inputs."""
+        usual = GROWTH * carried * self._norm_growth(step, sides)
         if self.narrow is None or family(partner.name) != family(step.name):
             return usual
-        most = enlarged(step, sides, a)  # in a narrower dtype errors are large: one must know better
+        most = growth_limit(step, sides, a)  # in a narrow dtype errors are large: a closer limit is needed
         if most is None:
             return usual
-        before = [self._gathered(other.value) for _, other in sides if not other.weight]
-        unsure = 1.0 if basis == "tensors" else 2.0  # of one element, the largest, not of all
+        before = [self._largest_error_upstream(other.value) for _, other in sides if not other.is_weight]
+        unsure = 1.0 if basis == "tensors" else 2.0  # the error may be that of the largest element alone
         return min(usual, unsure * most * max([carried, eps_of(self.narrow) / 4, *before]))
 
-    def _gathered(self, value: Value) -> float:
-        """The largest error seen on the way to a value: what one looks like in statistics may be small by chance."""
-        pending, seen, found = [value], set[int](), 0.0
-        while pending and len(seen) < FARTHEST:
+    def _largest_error_upstream(self, value: Value) -> float:
+        """Return the largest error on the way to a value: by statistics, its own may look small by chance."""
+        pending, visited, largest = [value], set[int](), 0.0
+        while pending and len(visited) < MOST_UPSTREAM:
             at = pending.pop(0)
             root = self.pairs.b.root(at)
-            if root.number in seen:
+            if root.number in visited:
                 continue
-            seen.add(root.number)
-            partner = self.pairs.of_value(at)
-            if partner is not None and self.pairs.sure_of(at) and comparable(partner, at) and at.dtype in EPS:
+            visited.add(root.number)
+            partner = self.pairs.value_in_a(at)
+            if partner is not None and self.pairs.is_firm(at) and comparable(partner, at) and at.dtype in EPS:
                 error = self.meter(partner, at).error
-                found = max(found, error if math.isfinite(error) else 0.0)
-            maker = self.pairs.b.made.get(root.number)
+                largest = max(largest, error if math.isfinite(error) else 0.0)
+            maker = self.pairs.b.makers.get(root.number)
             pending += [] if maker is None else [given.value for given in maker.data]
-        return found
+        return largest
 
-    def _carried(self, value: Value, depth: int) -> float:
-        """The error that a value of b surely has: its own, or that of what it was made of, where data tells more."""
-        partner = self.pairs.of_value(value)
+    def _known_error(self, value: Value, depth: int) -> float:
+        """Return the error that a value of b has by data: its own, else the largest of what it was made of."""
+        partner = self.pairs.value_in_a(value)
         if partner is not None and comparable(partner, value):
             measures = self.meter(partner, value)
             if measures.basis == "tensors":
                 return measures.error if math.isfinite(measures.error) else 0.0
-        maker = self.pairs.b.made.get(self.pairs.b.root(value).number)
+        maker = self.pairs.b.maker(value)
         if maker is None or depth >= DEEPEST:
             return 0.0
-        return max([0.0, *(self._carried(given.value, depth + 1) for given in maker.data)])
+        return max([0.0, *(self._known_error(given.value, depth + 1) for given in maker.data)])
 
-    def _enlarged(self, step: Step, sides: list[tuple[StepInput, StepInput]]) -> float:
-        """How much more a norm enlarges errors: what it subtracts is larger than what it leaves."""
+    def _norm_growth(self, step: Step, sides: list[tuple[StepInput, StepInput]]) -> float:
+        """Return how much more a norm enlarges errors than other steps: by RMS over deviation of its input."""
         if step.name not in NORMS or not sides or sides[0][0].value.stats is None:
             return 1.0
         stats = sides[0][0].value.stats
-        return max(1.0, size_of(stats) / spread(stats)) if spread(stats) else 1.0
+        return max(1.0, rms_of(stats) / population_std(stats)) if population_std(stats) else 1.0
 
-    def between(self, one: StepInput, other: StepInput) -> float:
-        """The error of an input; 0.0 where the two cannot be compared (a mask of booleans and one of numbers)."""
+    def input_error(self, one: StepInput, other: StepInput) -> float:
+        """Return the error of an input; 0.0 where the two cannot be compared."""
         if not comparable(one.value, other.value):
             return 0.0
         measures = self.meter(one.value, other.value)
         return 0.0 if measures.what == "unknown" else measures.error
 
-    def _sharp(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
-        """On bit-equal inputs a visible cause needs no large effect: another constant, other weights."""
+    def _exact_input_tolerance(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
+        """Return the tolerance on bit-equal inputs, which is strict: another constant may have a small effect."""
         if settings(step.constants) != settings(partner.constants):
             return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
-        return min(tolerance, SHARP_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
+        return min(tolerance, EXACT_INPUT_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 
-    def _cancelled(self, sides: list[tuple[StepInput, StepInput]], a: Value) -> tuple[float, float]:
-        """What a sum may be off by: sums of large numbers may be small, and the errors of large ones large there.
+    def _cancellation(self, sides: list[tuple[StepInput, StepInput]], a: Value) -> tuple[float, float]:
+        """Return the error of a sum by rounding its operands, and by their own errors, relative to the sum.
 
-        The error that rounding the operands makes, and the one that their own errors make, relative to the sum.
+        Both are large where large numbers cancel to a small sum.
         """
-        size = 0.0 if a.stats is None else size_of(a.stats)
-        rounding = handed = 0.0
+        size = 0.0 if a.stats is None else rms_of(a.stats)
+        rounding = inherited = 0.0
         for one, other in sides:
-            operand = 0.0 if one.value.stats is None else size_of(one.value.stats)
-            error = self.between(one, other)
+            operand = 0.0 if one.value.stats is None else rms_of(one.value.stats)
+            error = self.input_error(one, other)
             rounding += operand * max(EPS.get(one.value.dtype, 0.0), EPS.get(other.value.dtype, 0.0))
-            handed += operand * error if math.isfinite(error) else 0.0
+            inherited += operand * error if math.isfinite(error) else 0.0
         if not size:
-            return (math.inf if rounding else 0.0), handed
-        return 4 * rounding / size, 4 * handed / size
+            return (math.inf if rounding else 0.0), inherited
+        return 4 * rounding / size, 4 * inherited / size
 
 
-def _results(a: Step, b: Step) -> list[tuple[Value, Value]]:
-    """What came out, side by side; of two calls by the places in what they return."""
-    if a.loose and b.loose and a.call.outputs is not None and b.call.outputs is not None:
+def _facing_results(a: Step, b: Step) -> list[tuple[Value, Value]]:
+    """Return the results of two steps side by side; of two calls by the slots in what they return."""
+    if a.unrecorded and b.unrecorded and a.call.outputs is not None and b.call.outputs is not None:
         slots = {value.number: slot for slot, value in a.call.outputs.named()}
         other = dict(b.call.outputs.named())
         return [
@@ -270,17 +284,17 @@ def _results(a: Step, b: Step) -> list[tuple[Value, Value]]:
 
 
 def comparable(a: Value, b: Value) -> bool:
-    """Can two values be held against each other? A mask of booleans and one of numbers cannot."""
+    """Can two values be compared? A mask of booleans and one of numbers cannot."""
     return (a.dtype in EPS) == (b.dtype in EPS)
 
 
-def _dtypes(run: StepList) -> frozenset[str]:
-    """The dtypes of a run's weights and inputs."""
+def _dtypes_of(run: StepList) -> frozenset[str]:
+    """Return the dtypes of a run's weights and inputs."""
     weights = {value.dtype for value in run.values.values() if value.name is not None}
     weights |= {parameter.dtype for parameter in run.trace.parameters}
     return frozenset(weights | {value.dtype for value in run.trace.root.inputs})
 
 
-def draws(step: Step) -> bool:
-    """Does it draw random numbers? Dropout does in training, where its result is not what it was given."""
+def draws_random(step: Step) -> bool:
+    """Does it draw random numbers? Dropout in training does; otherwise it makes no new value."""
     return step.name in RANDOM and bool(step.outputs)

@@ -1,4 +1,4 @@
-"""What two models return, place by place, and what is wrong with it although no step is."""
+"""Compare what two models return, slot by slot, and name the causes that no step shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from fxdebug.comparison.diagnosis.finding import Cause, blame
+from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.measures import STATISTICS, Measures
@@ -18,34 +18,34 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Outputs, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
 
-UNEXPLAINED = 30  # times what counts as clean: no model in good order gathers as much by rounding
-MOVED = 4  # times the error of what a view was made of: elements stand in other places
+UNEXPLAINED = 30  # times the clean error: rounding adds up to less in healthy models
+MOVED = 4  # times the error of the value that it views: its elements stand in other places
 
 
-class Returned:
-    """Looks at the outputs of the two roots."""
+class OutputDiagnosis:
+    """Diagnoses the outputs of the two roots."""
 
-    def __init__(self, judge: Judge, between: RegionDiagnosis) -> None:
+    def __init__(self, judge: Judge, regions: RegionDiagnosis) -> None:
         self._judge = judge
         self._pairs = judge.pairs
-        self._between = between
+        self._regions = regions
         one, other = self._pairs.a.trace, self._pairs.b.trace
         self._a, self._b = one.root.outputs, other.root.outputs
         is_one_model = one.model == other.model and _modules(one) == _modules(other)
-        self._is_one_model = is_one_model and _told(one) == _told(other)
+        self._is_one_model = is_one_model and _plain_inputs(one) == _plain_inputs(other)
 
-    def blames(self) -> Iterator[Cause]:
-        """What is wrong with what is returned: another value, another shape, one less, one more."""
+    def causes(self) -> Iterator[Cause]:
+        """Yield the causes in the outputs: another value or shape, a missing or an extra output."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
         yield from self._not_returned()
-        for one, other in returned(self._a, self._b):
-            found = self._of(one, other)
-            if found is not None:
-                yield replace(found, absorbable=False)
+        for one, other in facing_outputs(self._a, self._b):
+            cause = self._cause(one, other)
+            if cause is not None:
+                yield replace(cause, absorbable=False)
 
     def _not_returned(self) -> Iterator[Cause]:
-        """Outputs of one side that the other has not: one model returns what it returned, another one something."""
+        """Yield the outputs that only one side has; another implementation need only return something."""
         assert self._a is not None and self._b is not None
         a, b = dict(self._a.named()), dict(self._b.named())
         if not self._is_one_model and (b or not a):
@@ -56,90 +56,96 @@ class Returned:
             if gone:
                 because = f"{', '.join(gone[:3])}{', …' if len(gone) > 3 else ''} is returned in {where}"
                 value = next(value for slot, value in values.items() if slot not in others)
-                yield self._blame(kind, because, value, value, Measures(math.inf, what=kind))
+                yield self._root_cause(kind, because, value, value, Measures(math.inf, what=kind))
 
-    def _of(self, one: Value, other: Value) -> Cause | None:
+    def _cause(self, one: Value, other: Value) -> Cause | None:
         if self._is_one_model and one.shape != other.shape:
             because = f"{shape_text(one.shape)} is returned in a, {shape_text(other.shape)} in b"
-            return self._blame("shape", because, one, other, Measures(math.inf, what="shape"))
+            return self._root_cause("shape", because, one, other, Measures(math.inf, what="shape"))
         if not comparable(one, other):
             return None
         measures = self._judge.meter(one, other)
         tolerance = self._judge.meter.tolerance(one, other)
         if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean):
             return None
-        if self._pairs.are(one, other):
-            before = self._judge.judged.get(self._maker(other).index)
+        if self._pairs.are_paired(one, other):
+            before = self._judge.results.get(self._maker(other).index)
             if before is None or measures.basis == STATISTICS or measures.what:
                 return None
-            if measures.error <= MOVED * before.error or (before.bad and before.measures.basis == STATISTICS):
-                return None  # statistics are a lower bound: what was made may be as far apart
-            return self._blame("values", "its elements stand in other places than they do in a", one, other, measures)
-        if other.number not in self._pairs.b.made and one.number not in self._pairs.a.made:
+            if measures.error <= MOVED * before.error or (
+                before.exceeds_tolerance and before.measures.basis == STATISTICS
+            ):
+                return None  # statistics are a lower bound: the viewed value may differ as much
+            return self._root_cause(
+                "values", "its elements stand in other places than they do in a", one, other, measures
+            )
+        if other.number not in self._pairs.b.makers and one.number not in self._pairs.a.makers:
             if other.name is not None or other.number in {value.number for value in self._pairs.b.trace.root.inputs}:
                 return None  # a weight or an input: it is a finding as such
             because = "no operation made it on either side, and it is another one"
-            return self._blame("values", because, one, other, measures)
-        return self._between.ask(self._judged(one, other, measures), one, other)
+            return self._root_cause("values", because, one, other, measures)
+        return self._regions.explain(self._root_result(one, other, measures), one, other)
 
     def _maker(self, value: Value) -> Step:
-        """The step of b that made what a value lies in; the last one, where none did."""
-        return self._pairs.b.made.get(self._pairs.b.root(value).number) or self._pairs.b.steps[-1]
+        """Return the step of b that made a value, behind all views; the last one where none did."""
+        return self._pairs.b.maker(value) or self._pairs.b.steps[-1]
 
-    def _judged(self, one: Value, other: Value, measures: Measures) -> StepResult:
+    def _root_result(self, one: Value, other: Value, measures: Measures) -> StepResult:
         steps, tolerance = self._pairs.b.steps, self._judge.meter.tolerance(one, other)
-        step = self._pairs.b.made.get(other.number) or steps[-1]
-        partner = self._pairs.a.made.get(one.number) or step
+        step = self._pairs.b.makers.get(other.number) or steps[-1]
+        partner = self._pairs.a.makers.get(one.number) or step
         return StepResult(step, partner, one, other, measures, 0.0, tolerance, True, at=len(steps))
 
-    def _blame(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Cause:
-        """A finding about what the root returns, and about no operation."""
-        judged = self._judged(one, other, measures)
-        found = blame(self._judge, kind, self._pairs.b.trace.root, None, because, judged, absorbable=False)
-        return replace(found, measures=measures, a=None, b=None)
+    def _root_cause(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Cause:
+        """Return a cause that is an output of the root, and no operation."""
+        result = self._root_result(one, other, measures)
+        cause = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, result, absorbable=False)
+        return replace(cause, measures=measures, a=None, b=None)
 
-    def numbers(self) -> Iterator[Cause]:
-        """Numbers and texts that are returned beside tensors, and are others: the first of them."""
+    def number_causes(self) -> Iterator[Cause]:
+        """Yield the first number or text, returned beside tensors, that differs."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
-        for slot, one, other in other_numbers(self._judge):
+        for slot, one, other in differing_numbers(self._judge):
             value = next(iter(self._pairs.b.steps[-1].results), None) or self._pairs.b.trace.values[0]
             because = f"{one!r} is returned in a, {other!r} in b" + (f" ({slot})" if slot else "")
-            yield self._blame("values", because, value, value, Measures(_apart(one, other), what="number"))
+            yield self._root_cause(
+                "values", because, value, value, Measures(_relative_difference(one, other), what="number")
+            )
             return
 
-    def unexplained(self) -> Iterator[Cause]:
-        """The models return other values, and no pair of steps says why: the first that is far from its partner."""
+    def unexplained_causes(self) -> Iterator[Cause]:
+        """Yield the first step far from its partner, where the outputs differ and no pair of steps says why."""
         a, b = self._a, self._b
         narrow = self._judge.narrow
         limit = UNEXPLAINED * (self._judge.clean if narrow is None else min(self._judge.clean, eps_of(narrow)))
-        sides = returned(a, b) if a is not None and b is not None else []
+        sides = facing_outputs(a, b) if a is not None and b is not None else []
         far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
-        limit = limit if narrow is None else limit / 2  # what is returned tells that it is more than rounding
-        apart = [judged for judged in self._judge.judged.values() if judged.error > limit]
-        begun = [judged for judged in apart if judged.error_in < math.inf] if narrow is not None else []
-        for first in (begun or apart)[:1]:
+        limit = limit if narrow is None else limit / 2  # the outputs show that it is more than rounding
+        differing = [result for result in self._judge.results.values() if result.error > limit]
+        measured = [result for result in differing if result.error_in < math.inf] if narrow is not None else []
+        for first in (measured or differing)[:1]:
             because = "what it was given differs already, and nothing that could be paired says since when"
-            found = blame(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
-            yield replace(found, sure=0.3)
+            cause = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
+            yield replace(cause, confidence=0.3)
 
 
-def other_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
-    """Numbers and texts that both models return in one place, and that are others than rounding explains."""
+def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
+    """Yield numbers and texts that both models return in one slot and that differ by more than rounding."""
     a, b = (run.trace.root.outputs for run in (judge.pairs.a, judge.pairs.b))
     if a is None or b is None:
         return
     others = numbers(b.item)
     limit = UNEXPLAINED * judge.clean
     for slot, one in numbers(a.item).items():
-        if slot in others and _apart(one, others[slot]) > limit:
+        if slot in others and _relative_difference(one, others[slot]) > limit:
             yield slot, one, others[slot]
 
 
-def _apart(one: float | str, other: float | str) -> float:
-    """How far apart two numbers are, of the larger one's size: infinitely, where they are no fractions."""
+def _relative_difference(one: float | str, other: float | str) -> float:
+    """Return the difference of two fractions relative to the larger one; infinity for anything else that differs."""
     if one == other or (one != one and other != other):
         return 0.0
     if type(one) is not float or type(other) is not float or not math.isfinite(one - other):
@@ -148,21 +154,21 @@ def _apart(one: float | str, other: float | str) -> float:
 
 
 def _modules(trace: TraceData) -> object:
-    """What a model is made of: its modules, or, where they were not noted, those that were called."""
+    """Return the modules of a model; those that were called, where the trace has no list of modules."""
     return trace.modules or {call.path for call in trace.calls}
 
 
-def _told(trace: TraceData) -> dict[str, float | str]:
-    """The numbers and texts that a model was given: ``use_cache=False`` asks it for less."""
+def _plain_inputs(trace: TraceData) -> dict[str, float | str]:
+    """Return the numbers and texts that a model was given: ``use_cache=False`` asks it for less."""
     given = trace.root.inputs
     named = Group("mapping", "dict", tuple(given.kwargs.values()), tuple(given.kwargs))
     return numbers(Group("sequence", "tuple", (*given.args, named)))
 
 
-def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
-    """What two models return, place by place; in order where they call the places otherwise.
+def facing_outputs(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
+    """Return the outputs of two models side by side: by slot, or in order where the slots have other names.
 
-    One that returns a tuple may leave out what stands further back (a cache): the first of its size is meant.
+    A model that returns a tuple may leave out later outputs (a cache): then the next one of equal size is taken.
     """
     named = dict(a.named())
     if len(named) == 1 and len(b) == 1:
@@ -170,10 +176,10 @@ def returned(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
     sides = [(named[slot], value) for slot, value in b.named() if slot in named]
     if sides or len(named) == len(b):
         return sides or list(zip(named.values(), b))
-    left, found = list(named.values()), []
+    remaining, facing = list(named.values()), []
     for value in b:
-        partner = next((one for one in left if one.numel == value.numel and comparable(one, value)), None)
+        partner = next((one for one in remaining if one.numel == value.numel and comparable(one, value)), None)
         if partner is not None:
-            left = left[left.index(partner) + 1 :]
-            found.append((partner, value))
-    return found
+            remaining = remaining[remaining.index(partner) + 1 :]
+            facing.append((partner, value))
+    return facing

@@ -1,4 +1,7 @@
-"""The steps between what the two sides agree on and a value on which they do not: that is where the fault is."""
+"""The region of a value: the steps between what both runs agree on and a value on which they do not.
+
+The fault is in there. Two regions, one of either run, make a :class:`Divergence`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.pairing.align import in_order
+from fxdebug.comparison.diagnosis.cause import Cause, make_cause
+from fxdebug.comparison.diagnosis.judge import Judge, StepResult
+from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import visible
+from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
@@ -26,7 +32,7 @@ from fxdebug.operators.names import (
     settings,
 )
 
-DEEPEST = 400  # steps that a region may have: more than that explains nothing
+MOST_STEPS = 400  # in a region: more than that explain nothing
 
 
 @dataclass(frozen=True)
@@ -34,71 +40,126 @@ class Region:
     """Steps without a partner that a value comes from, and the paired values they begin with."""
 
     steps: tuple[Step, ...]  # in execution order, transparent ones too
-    frontier: tuple[Value, ...]
+    paired_inputs: tuple[Value, ...]
     masks: tuple[Value, ...] = ()  # without a partner: every implementation writes them in its own way
-    again: frozenset[int] = frozenset()  # steps that do once more what one before did
+    repeating: frozenset[int] = frozenset()  # indices of steps that do once more what an earlier one did
 
     @property
-    def doing(self) -> tuple[Step, ...]:
-        """The steps that compute."""
+    def computing(self) -> tuple[Step, ...]:
+        """The steps that compute, rather than view or copy."""
         return tuple([step for step in self.steps if not step.transparent])
 
+    @property
+    def last(self) -> Step | None:
+        """The last step that computes."""
+        return self.computing[-1] if self.computing else None
 
-def region(run: StepList, value: Value, paired: Callable[[Value], bool], *, through: bool = False) -> Region:
-    """Where a value comes from, back to what ``paired`` says has a partner. ``through``: even if it has one itself."""
-    found: dict[int, Step] = {}
-    frontier: dict[int, Value] = {}
+
+@dataclass(frozen=True)
+class Divergence:
+    """Two values that should be equal and are not, and the regions that lead to them.
+
+    ``result`` is the step that shows it; ``a`` and ``b`` are what it came out with, or what it was given.
+    """
+
+    judge: Judge
+    result: StepResult
+    a: Value
+    b: Value
+    in_a: Region
+    in_b: Region
+
+    def cause(
+        self, kind: Kind, step: Step, because: str, *, partner: Step | None = None, absorbable: bool = True
+    ) -> Cause:
+        """Return the cause that a step of b is."""
+        return self.cause_in(kind, step.call, step.op, because, step=step, partner=partner, absorbable=absorbable)
+
+    def cause_in(
+        self,
+        kind: Kind,
+        call: Call,
+        op: str | None,
+        because: str,
+        *,
+        step: Step | None,
+        partner: Step | None,
+        absorbable: bool = True,
+    ) -> Cause:
+        """Return the cause that an operation in a call of b is; ``step`` shows it, ``partner`` is its side in a."""
+        return make_cause(
+            self.judge,
+            kind,
+            call,
+            op,
+            because,
+            self.result,
+            step=step,
+            partner=partner,
+            a=self.a,
+            b=self.b,
+            absorbable=absorbable,
+        )
+
+
+def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, through: bool = False) -> Region:
+    """Return where a value comes from, back to the values that have a partner according to ``paired``.
+
+    ``through``: the value itself is looked behind even if it has a partner.
+    """
+    by_index: dict[int, Step] = {}
+    paired_inputs: dict[int, Value] = {}
     masks: dict[int, Value] = {}
     pending: list[tuple[Value, bool]] = [(value, through)]
-    while pending and len(found) < DEEPEST:
+    while pending and len(by_index) < MOST_STEPS:
         at, anyway = pending.pop()
         if not anyway and paired(at):
-            frontier[at.number] = at
+            paired_inputs[at.number] = at
             continue
-        if found and (visible(at) is not None or at.dtype == "bool"):
+        if by_index and (visible_share(at) is not None or at.dtype == "bool"):
             masks[at.number] = at
             continue
-        maker = run.made.get(at.number)
-        if maker is None or maker.index in found:
+        maker = run.makers.get(at.number)
+        if maker is None or maker.index in by_index:
             continue
-        found[maker.index] = maker
-        # a view of what is to be looked through is looked through as well
-        pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.weight]
-    steps = tuple([found[index] for index in sorted(found)])
-    return Region(steps, tuple(frontier.values()), tuple(masks.values()), _again(run, steps))
+        by_index[maker.index] = maker
+        # where a view is looked behind, so is what it views
+        pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.is_weight]
+    steps = tuple([by_index[index] for index in sorted(by_index)])
+    return Region(steps, tuple(paired_inputs.values()), tuple(masks.values()), _repeated_steps(run, steps))
 
 
-def _again(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
-    """The steps that do with the same values what one before them did."""
-    seen: dict[object, int] = {}
-    same: dict[int, int] = {}  # the result of a step that does something again → that of the first
-    found = set()
+def _repeated_steps(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
+    """Return the indices of steps that do with the same values what an earlier one did."""
+    first_of_kind: dict[object, int] = {}
+    first_result: dict[int, int] = {}  # the result of a step that does something again → that of the first
+    repeating = set()
     for step in steps:
         roots = [run.root(given.value).number for given in step.inputs]
-        key = (step.name, tuple([same.get(root, root) for root in roots]), step.constants)
-        first = seen.setdefault(key, step.index)
+        key = (step.name, tuple([first_result.get(root, root) for root in roots]), step.constants)
+        first = first_of_kind.setdefault(key, step.index)
         if first != step.index and roots and len(step.outputs) == 1:
-            found.add(step.index)
-            made = next(other for other in steps if other.index == first).outputs
-            if len(made) == 1:
-                same[run.root(step.outputs[0]).number] = run.root(made[0]).number
-    return frozenset(found)
+            repeating.add(step.index)
+            outputs = next(other for other in steps if other.index == first).outputs
+            if len(outputs) == 1:
+                first_result[run.root(step.outputs[0]).number] = run.root(outputs[0]).number
+    return frozenset(repeating)
 
 
-def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
-    """The names of what steps do, fused operations one by one; what takes parts and makes constants left out."""
-    doing = [step for step in steps if looks_up(step) or step.name not in PIECES | FACTORIES | REPEATING]
-    return [(name, step) for step in doing for name in _parts(step)]
+def elementary_steps(steps: Iterable[Step]) -> list[tuple[str, Step]]:
+    """Name what steps do, a fused operation as several; without steps that take pieces, repeat or make constants."""
+    doing = [step for step in steps if is_embedding_lookup(step) or step.name not in PIECES | FACTORIES | REPEATING]
+    return [(name, step) for step in doing for name in _elementary_names(step)]
 
 
-def looks_up(step: Step) -> bool:
-    """Does it take rows out of a table of weights? However it is written, that is what an embedding does."""
+def is_embedding_lookup(step: Step) -> bool:
+    """Does it take rows out of a table of weights, as an embedding does, however it is written?"""
     tables = [given.value for given in step.weights if given.value.dtype in EPS]
     return step.name == "getitem" and bool(tables) and len(tables[0].shape) > 1
 
 
-def _parts(step: Step) -> tuple[str, ...]:
-    if looks_up(step):
+def _elementary_names(step: Step) -> tuple[str, ...]:
+    if is_embedding_lookup(step):
         return ("embedding",)
     if step.name != "scaled_dot_product_attention":
         return STEPS_OF.get(step.name, (step.name,))
@@ -107,21 +168,21 @@ def _parts(step: Step) -> tuple[str, ...]:
     return tuple([name for name in names if name != "mul" or "scale=1.0" not in step.constants])
 
 
-def fractions(step: Step) -> list[float]:
-    """The numbers written in a step that are no sizes, dimensions or counts."""
-    found = []
+def written_fractions(step: Step) -> list[float]:
+    """Return the numbers written in a step that are no sizes, dimensions or counts."""
+    numbers = []
     for text in settings(step.constants):
         try:
             number = float(text)
         except ValueError:
             continue
         if number != int(number) if math.isfinite(number) else False:
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
-def products(step: Step) -> list[tuple[Value, ...]]:
-    """The pairs of values that a step multiplies with each other, as matrices."""
+def multiplied_pairs(step: Step) -> list[tuple[Value, ...]]:
+    """Return the pairs of values that a step multiplies with each other, as matrices."""
     data = tuple([given.value for given in step.data])
     if step.name == "scaled_dot_product_attention" and len(data) >= 3:
         return [data[:2]]
@@ -130,69 +191,72 @@ def products(step: Step) -> list[tuple[Value, ...]]:
     return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
 
 
-def origin(run: StepList, value: Value) -> Value:
-    """What a value repeats: heads of keys are repeated for several queries here and shared there."""
+def unrepeated(run: StepList, value: Value) -> Value:
+    """Return what a value repeats. One run repeats heads of keys for several queries, the other shares them."""
     at = run.root(value)
     for _ in range(4):
-        maker = run.made.get(at.number)
+        maker = run.makers.get(at.number)
         if maker is None or maker.name not in REPEATING or not maker.data:
             break
         at = run.root(maker.data[0].value)
     return at
 
 
-def parts(run: StepList, step: Step) -> list[Value]:
-    """What is taken out of a step's result piece by piece (a fused projection), the result itself included."""
-    found = list(step.outputs)
+def pieces_of(run: StepList, step: Step) -> list[Value]:
+    """Return a step's results and all pieces taken out of them, as of a fused projection."""
+    pieces = list(step.outputs)
     for value in step.outputs:
         for user in run.users.get(run.root(value).number, ()):
             if user.name in PIECES:
-                found += user.outputs
-    return found
+                pieces += user.outputs
+    return pieces
 
 
-def unlike(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
-    """What the one region does that the other does not, and the other way round."""
-    one, other = (written_out([step for step in side.doing if step.index not in side.again]) for side in (a, b))
-    same = in_order(one, other, _alike, lambda pair: pair[0])
+def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
+    """Return what region a does and region b does not, then the other way round, by elementary operations."""
+    one, other = (
+        elementary_steps([step for step in side.computing if step.index not in side.repeating]) for side in (a, b)
+    )
+    same = aligned_pairs(one, other, _similarity, lambda pair: pair[0])
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
-    gone, new = [x for x in one if id(x) not in left], [y for y in other if id(y) not in right]
-    return _whole(_not_idle(gone, b)), _whole(_not_idle(new, a))
+    gone = [x for x in one if id(x) not in left]
+    new = [y for y in other if id(y) not in right]
+    return _rejoin_fused(_without_idle(gone, b)), _rejoin_fused(_without_idle(new, a))
 
 
-def _not_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
-    """Parts of fused steps, without those that the other side has as steps that changed nothing (a tiny epsilon)."""
+def _without_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
+    """Drop parts of fused steps that the other side has as steps that changed nothing (adding a tiny epsilon)."""
     idle = Counter(role(s.name) for s in other.steps if s.transparent and s.name not in TRANSPARENT)
-    found = []
+    active = []
     for name, step in parts:
         if name != step.name and idle[role(name)]:
             idle[role(name)] -= 1
         else:
-            found.append((name, step))
-    return found
+            active.append((name, step))
+    return active
 
 
-def _alike(a: tuple[str, Step], b: tuple[str, Step]) -> float:
+def _similarity(a: tuple[str, Step], b: tuple[str, Step]) -> float:
     return 1.0 if a[0] == b[0] else 0.9 if role(a[0]) == role(b[0]) else 0.0
 
 
-def _whole(parts: list[tuple[str, Step]]) -> list[tuple[str, Step]]:
-    """A fused operation of which no part is left out, as one again."""
+def _rejoin_fused(parts: list[tuple[str, Step]]) -> list[tuple[str, Step]]:
+    """Name a fused operation as one again where all its parts are there."""
     counts = Counter(step.index for _, step in parts)
-    found: dict[int, tuple[str, Step]] = {}
+    whole: dict[int, tuple[str, Step]] = {}
     for place, (name, step) in enumerate(parts):
-        if counts[step.index] == len(_parts(step)):
-            found.setdefault(-1 - step.index, (step.op, step))
+        if counts[step.index] == len(_elementary_names(step)):
+            whole.setdefault(-1 - step.index, (step.op, step))
         else:
-            found[place] = (name, step)
-    return list(found.values())
+            whole[place] = (name, step)
+    return list(whole.values())
 
 
-def chain(run: StepList, value: Value) -> list[Step]:
-    """The views and copies between a value and what it is a view of, in execution order."""
+def view_chain(run: StepList, value: Value) -> list[Step]:
+    """Return the views and copies between a value and the one that it is a view of, in execution order."""
     steps: list[Step] = []
     at = value
-    while (maker := run.made.get(at.number)) is not None and maker.transparent and len(steps) < DEEPEST:
+    while (maker := run.makers.get(at.number)) is not None and maker.transparent and len(steps) < MOST_STEPS:
         steps.append(maker)
         source = next((given for given in maker.inputs if given.value.numel == at.numel), None)
         if source is None or source.value.number == at.number:
@@ -201,19 +265,19 @@ def chain(run: StepList, value: Value) -> list[Step]:
     return steps[::-1]
 
 
-def place_of(pairs: Pairs, step: Step, a: Value, b: Value) -> tuple[Call, Call | None]:
-    """The call of b in whose body a step is handed ``b`` for ``a``, and the call in there that it is handed to.
+def handing_call(pairs: Pairs, step: Step, a: Value, b: Value) -> tuple[Call, Call | None]:
+    """Return the call of b whose code hands ``b`` to a step instead of ``a``, and the inner call it is handed to.
 
-    A value that a call passes on from its own arguments was chosen by whoever called it.
+    Where a call passes on a value from its own arguments, its caller chose that value.
     """
     call, inner = step.call, None
     while call.parent is not None and _is_given(pairs.b, call, b):
-        partner = pairs.of_call(call)
+        partner = pairs.call_in_a(call)
         if partner is not None and not _is_given(pairs.a, partner, a):
             break
         wanted = pairs.values_of_a.get(pairs.a.root(a).number)
         if wanted is not None and _is_given(pairs.b, call, pairs.b.values[wanted]):
-            break  # it had the right one, too
+            break  # it was given the right one, too
         call, inner = call.parent, call
     return call, inner
 
@@ -223,51 +287,53 @@ def _is_given(run: StepList, call: Call, value: Value) -> bool:
     return any(run.root(given).number == root for given in call.inputs)
 
 
-def common(calls: Iterable[Call]) -> Call | None:
-    """The deepest call that all of these are in."""
-    lines = []
+def common_call(calls: Iterable[Call]) -> Call | None:
+    """Return the deepest call that all of these are in."""
+    paths = []
     for call in calls:
-        line = [call]
-        while line[-1].parent is not None:
-            line.append(line[-1].parent)
-        lines.append(line[::-1])
-    if not lines:
+        path = [call]
+        while path[-1].parent is not None:
+            path.append(path[-1].parent)
+        paths.append(path[::-1])
+    if not paths:
         return None
     shared = None
-    for level in zip(*lines):
+    for level in zip(*paths):
         if any(call is not level[0] for call in level):
             break
         shared = level[0]
     return shared
 
 
-def computes(step: Step) -> bool:
-    """Does it work on floating numbers that it is given? Masks, positions and constants are made by others."""
+def computes_floats(step: Step) -> bool:
+    """Does it compute floats from floats? Steps that make masks, positions and constants do not."""
     return any(v.dtype in EPS for v in step.outputs) and any(g.value.dtype in EPS for g in step.inputs)
 
 
 def most_informative(steps: list[Step], gone: list[Step] | None = None) -> Step:
-    """The step to name among several: an activation, else the last that computes, which made what differs.
+    """Return the step to name among several: an activation, else the last that computes, as it made what differs.
 
-    Where a has a whole call or a whole recurrence in one step, no single one of many stands out: of the first call
-    in b that has some of it, the last step.
+    Where a has a whole call or a whole recurrence in one step (``gone``), none of many steps stands out. Then it is
+    the last step of the first call in b that does some of it.
     """
-    computing = [step for step in steps if computes(step)] or steps
-    if not all(small(step) for step in gone or ()):
-        around = common(step.call for step in computing)
-        if any(step.loose for step in gone or ()) and computing[0].call is not around:
-            computing = [s for s in computing if _below(s.call, around) is _below(computing[0].call, around)]
+    computing = [step for step in steps if computes_floats(step)] or steps
+    if not all(is_single_operation(step) for step in gone or ()):
+        around = common_call(step.call for step in computing)
+        if any(step.unrecorded for step in gone or ()) and computing[0].call is not around:
+            computing = [
+                s for s in computing if _child_around(s.call, around) is _child_around(computing[0].call, around)
+            ]
         return computing[-1]
     return next((step for step in computing if step.name in ACTIVATIONS), computing[-1])
 
 
-def _below(call: Call, top: Call | None) -> Call:
-    """The call right below another one that a call is in."""
+def _child_around(call: Call, top: Call | None) -> Call:
+    """Return the call right below ``top`` that a call is in."""
     while call.parent is not None and call.parent is not top:
         call = call.parent
     return call
 
 
-def small(step: Step) -> bool:
-    """Is it a step of its own, not a recurrence or a call whose inside nobody knows?"""
-    return not step.loose and len(step.weights) <= 2
+def is_single_operation(step: Step) -> bool:
+    """Is it one operation, rather than a recurrence or a call whose operations were not recorded?"""
+    return not step.unrecorded and len(step.weights) <= 2

@@ -1,407 +1,316 @@
-"""Two values that are not each other's partners: what lies between them and what agrees tells who is to blame."""
+"""Name the cause where two values that are no pair stand in each other's place, by the steps that lead to either."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.diagnosis.element_order import accused, crossed
-from fxdebug.comparison.diagnosis.finding import Cause, blame, differ, listed, other_settings
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
+from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.judge import Judge, StepResult
+from fxdebug.comparison.diagnosis.missing_steps import extra_cause, missing_cause
 from fxdebug.comparison.diagnosis.region import (
+    Divergence,
     Region,
-    common,
-    computes,
-    fractions,
+    handing_call,
+    is_single_operation,
     most_informative,
-    origin,
-    place_of,
-    products,
-    region,
-    small,
-    unlike,
+    multiplied_pairs,
+    region_of,
+    unmatched_steps,
+    unrepeated,
+    written_fractions,
 )
-from fxdebug.comparison.diagnosis.sibling_calls import differs_from_siblings
-from fxdebug.comparison.diagnosis.weight_layouts import folds, free, hold_others, makers
+from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
+from fxdebug.comparison.diagnosis.weight_layouts import (
+    counterpart_makers,
+    hold_different_numbers,
+    is_unpaired,
+    norms_or_scales,
+)
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import visible
+from fxdebug.comparison.steps import Step
+from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import REPEATING, STEPS_OF
+from fxdebug.operators.names import REPEATING
 from fxdebug.query import network
 
 
 @dataclass
 class RegionDiagnosis:
-    """Asks what is between. ``told`` keeps one finding from being told twice."""
+    """Explains values by the regions before them. ``reported`` keeps one cause from being reported twice."""
 
     judge: Judge
-    told: set[object] = field(default_factory=set)
-    _folds: bool | None = None  # once it is known: are norms over the batch part of products in b?
+    reported: set[object] = field(default_factory=set)
+    _folds_norms: bool | None = None  # once it is known: are norms over the batch part of products in b?
 
-    def ask(self, judged: StepResult, a: Value, b: Value, *, through: bool = False) -> Cause | None:
-        """Who makes ``b`` be there instead of ``a``; ``None`` where the error comes from further up.
+    def explain(self, result: StepResult, a: Value, b: Value, *, through: bool = False) -> Cause | None:
+        """Return the cause of ``b`` being there instead of ``a``; ``None`` where the error comes from further up.
 
         ``through``: look behind the two values although they are a pair, because different operations made them.
         """
         pairs = self.judge.pairs
-        one = region(pairs.a, a, pairs.sure_of_a, through=through)
-        other = region(pairs.b, b, pairs.sure_of, through=through)
-        for value in other.frontier:
-            partner = pairs.of_value(value)
-            if partner is not None and differ(self.judge, partner, value):
-                return None
-        key = (tuple(step.index for step in one.steps), tuple(step.index for step in other.steps), b.number)
-        if key in self.told:
+        in_a = region_of(pairs.a, a, pairs.is_firm_in_a, through=through)
+        in_b = region_of(pairs.b, b, pairs.is_firm, through=through)
+        if self._inherits(in_b):
             return None
-        self.told.add(key)
-        if not one.doing and not other.doing:
-            return self._rewired(judged, a, b)
+        key = (tuple(step.index for step in in_a.steps), tuple(step.index for step in in_b.steps), b.number)
+        if key in self.reported:
+            return None
+        self.reported.add(key)
+        divergence = Divergence(self.judge, result, a, b, in_a, in_b)
+        if not in_a.computing and not in_b.computing:
+            return _rewired(divergence)
         return (
-            self._nonfinite(judged, a, b, other)
-            or self._masks(judged, one, other)
-            or self._weights(judged, a, b, one, other)
-            or self._steps(judged, a, b, one, other)
+            _nonfinite(divergence)
+            or _other_mask(divergence)
+            or _other_weights(divergence)
+            or self._other_steps(divergence)
         )
 
-    def among_peers(self, judged: StepResult) -> Cause | None:
-        """What is done on the way to a step otherwise than in a call of the same class that is in order."""
+    def explain_by_siblings(self, result: StepResult) -> Cause | None:
+        """Return what leads to a step otherwise than in a call of the same class that is in order."""
         pairs = self.judge.pairs
-        other = region(pairs.b, judged.b, pairs.sure_of, through=True)
-        both = [(pairs.of_value(value), value) for value in other.frontier]
-        if any(partner is not None and differ(self.judge, partner, value) for partner, value in both):
+        in_b = region_of(pairs.b, result.b, pairs.is_firm, through=True)
+        if self._inherits(in_b):
             return None
-        return self._odd(judged, judged.a, judged.b, other, None, self._healthy)
+        return sibling_cause(
+            Divergence(self.judge, result, result.a, result.b, Region((), ()), in_b), None, self._is_healthy
+        )
 
-    # What a region uses --------------------------------------------------------------------------
+    def _inherits(self, region: Region) -> bool:
+        """Does a region of b begin with a value that differs from its partner already?"""
+        sides = [(self.judge.pairs.value_in_a(value), value) for value in region.paired_inputs]
+        return any(partner is not None and values_differ(self.judge, partner, value) for partner, value in sides)
 
-    def _nonfinite(self, judged: StepResult, a: Value, b: Value, other: Region) -> Cause | None:
-        """The step that makes NaN or infinity of finite numbers, where a has none."""
-        if not _odd(b) or _odd(a):
-            return None
-        for step in other.doing:
-            if any(_odd(value) for value in step.outputs) and not any(_odd(given.value) for given in step.inputs):
-                because = "NaN or infinity comes of finite numbers"
-                return blame(self.judge, "nonfinite", step.call, step.op, because, judged, a=a, b=b, step=step)
-        return None
+    def _is_healthy(self, call: Call) -> bool:
+        """Does a call of b return what it returns in a?"""
+        sides = [(self.judge.pairs.value_in_a(value), value) for value in call.outputs or ()]
+        return any(a is not None and a.dtype in EPS and not values_differ(self.judge, a, b) for a, b in sides)
 
-    def _masks(self, judged: StepResult, one: Region, other: Region) -> Cause | None:
-        """Masks are written in many ways; what counts is how much they let through."""
-        if any(step.loose for step in (*one.steps, *other.steps)):
-            return None  # what the code makes of them on the way was not recorded
-        left = [share for value in one.masks if (share := visible(value)) is not None]
-        right = [(share, value) for value in other.masks if (share := visible(value)) is not None]
-        if len(left) != 1 or len(right) != 1:
-            return None
-        share, value = right[0]
-        if min(abs(share - left[0]), abs(share - (1 - left[0]))) <= 1e-6:
-            return None
-        maker = self.judge.pairs.b.made.get(self.judge.pairs.b.root(value).number)
-        if maker is None:
-            return None
-        because = f"the mask lets {left[0]:.0%} through in a, {share:.0%} in b"
-        return blame(self.judge, "values", maker.call, maker.op, because, judged, step=maker, a=one.masks[0], b=value)
-
-    def _weights(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
-        """Weights of another layout (fused, apart) hold the same numbers altogether, or they are to blame."""
-        pairs = self.judge.pairs
-        left = {g.value.number: g.value for s in one.steps for g in s.weights if free(g.value, pairs.values_of_a)}
-        right = {g.value.number: g.value for s in other.steps for g in s.weights if free(g.value, pairs.values)}
-        # parts of one that is whole on the other side may be paired already
-        for step in other.steps:
-            for maker in makers(pairs.b, step, pairs.of_value, pairs.a):
-                left |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values_of_a)}
-        for step in one.steps:
-            for maker in makers(pairs.a, step, pairs.back, pairs.b):
-                right |= {g.value.number: g.value for g in maker.weights if free(g.value, pairs.values)}
-        if not left or not right or folds(one) != folds(other):
-            return None
-        if not hold_others(left.values(), right.values(), self.judge.meter):
-            return None
-        step = next(step for step in other.steps if any(g.value.number in right for g in step.weights))
-        names = listed(value.name for value in right.values())
-        because = f"{names} holds other numbers than {listed(value.name for value in left.values())}"
-        return blame(self.judge, "weights", step.call, step.op, because, judged, step=step, a=a, b=b, absorbable=False)
-
-    # What a region does --------------------------------------------------------------------------
-
-    def _steps(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
-        gone, new = unlike(one, other)
-        if any(step.weights and step.name.startswith(("conv", "linear")) for step in other.doing):
-            gone = [(name, step) for name, step in gone if not self._elsewhere_too(step)]
-        crossed = self._crossed(judged, a, b, one, other)
-        if crossed is not None:
-            return crossed
-        beside = [*(s.index for _, s in new), *(self.judge.pairs.steps_of_a.get(s.index) for _, s in gone)]
-        if bool(gone) != bool(new) and all(map(self.judge.bad, beside)):
+    def _other_steps(self, divergence: Divergence) -> Cause | None:
+        """Return the cause by what one region does and the other does not."""
+        in_b = divergence.in_b
+        gone, new = unmatched_steps(divergence.in_a, in_b)
+        if any(step.weights and step.name.startswith(("conv", "linear")) for step in in_b.computing):
+            gone = [(name, step) for name, step in gone if not self._is_folded_elsewhere(step)]
+        wrong_product = _wrong_product(divergence)
+        if wrong_product is not None:
+            return wrong_product
+        steps_of_a = self.judge.pairs.steps_of_a
+        counterparts = [*(step.index for _, step in new), *(steps_of_a.get(step.index) for _, step in gone)]
+        if bool(gone) != bool(new) and all(map(self.judge.adds_error, counterparts)):
             return None  # each has its counterpart, and is a finding of its own
         if gone and not new:
-            return self._missing(judged, a, b, gone, other)
+            return missing_cause(divergence, gone)
         if new and not gone:
-            return self._extra(judged, a, b, new, one, other)
+            return extra_cause(divergence, new)
         if not new:
-            return self._another_constant(judged, a, b, one, other)
-        whole = not all(small(step) for _, step in gone)
-        odd = self._odd(judged, a, b, other, gone[0][1], None if whole else self._healthy)
-        if odd is not None:
-            return odd
+            return _equal_steps(divergence)
+        whole = not all(is_single_operation(step) for _, step in gone)
+        sibling = sibling_cause(divergence, gone[0][1], None if whole else self._is_healthy)
+        if sibling is not None:
+            return sibling
         step = most_informative([step for _, step in new], [step for _, step in gone])
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
-        return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, partner=gone[0][1], step=step)
+        return divergence.cause("values", step, because, partner=gone[0][1])
 
-    def _elsewhere_too(self, step: Step) -> bool:
-        """Is a norm of a part of a product in b, as is right where another one of its kind is?"""
+    def _is_folded_elsewhere(self, step: Step) -> bool:
+        """Is it a batch norm of a, and is another one of a part of a product in b, with equal results?"""
         if step.name != "batch_norm":
             return False
         pairs = self.judge.pairs
-        if self._folds is None:
-            found = [(pairs.a.made.get(pair.a), pairs.b.made.get(number)) for number, pair in pairs.values.items()]
-            both = [(one, other) for one, other in found if one is not None and other is not None]
-            self._folds = any(
+        if self._folds_norms is None:
+            makers = [(pairs.a.makers.get(pair.a), pairs.b.makers.get(number)) for number, pair in pairs.values.items()]
+            both = [(one, other) for one, other in makers if one is not None and other is not None]
+            self._folds_norms = any(
                 one.name == step.name
                 and other.weights
                 and other.name.startswith(("conv", "linear"))
-                and not differ(self.judge, one.outputs[0], other.outputs[0])
+                and not values_differ(self.judge, one.outputs[0], other.outputs[0])
                 for one, other in both
             )
-        return self._folds
+        return self._folds_norms
 
-    def _crossed(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
-        """A product of the right two values in the wrong order, or of one right value and another one's."""
-        pairs = self.judge.pairs
-        wanted = [
-            [origin(pairs.a, value).number for value in factors] for step in one.doing for factors in products(step)
-        ]
-        for step in other.doing:
-            for factors in products(step):
-                partners = [pairs.of_value(origin(pairs.b, value)) for value in factors]
-                numbers = [value.number for value in partners if value is not None]
-                if len(numbers) != 2 or not wanted or any(numbers == order for order in wanted):
-                    continue
-                known = {origin(pairs.a, given.value).number for maker in one.doing for given in maker.data}
-                if set(numbers) <= known:
-                    because = f"{step.op} is given {_names(pairs, factors)} in an order or a pair that a does not have"
-                    return blame(self.judge, "wiring", step.call, step.op, because, judged, a=a, b=b, step=step)
+
+# What a region uses --------------------------------------------------------------------------------
+
+
+def _nonfinite(divergence: Divergence) -> Cause | None:
+    """The step that makes NaN or infinity of finite numbers, where a has none."""
+    if not _has_nan_or_inf(divergence.b) or _has_nan_or_inf(divergence.a):
         return None
+    for step in divergence.in_b.computing:
+        made = any(map(_has_nan_or_inf, step.outputs))
+        if made and not any(_has_nan_or_inf(given.value) for given in step.inputs):
+            return divergence.cause("nonfinite", step, "NaN or infinity comes of finite numbers")
+    return None
 
-    def _missing(self, judged: StepResult, a: Value, b: Value, gone: list[tuple[str, Step]], other: Region) -> Cause:
-        name, step = next((pair for pair in gone if computes(pair[1])), gone[0])
-        place = place_of(self.judge.pairs, judged.step, a, b)[0]
-        inside = common([s.call for s in other.doing if computes(s)]) or place
-        home, lost = self._home(step, inside)
-        known = self.judge.pairs.calls.get(home.index)
-        if lost is None and (known is None or known.how not in ("path", "mapping") or known.a != step.call.index):
-            deeper = any(above is home for above in _above(inside))
-            home = self._around(step, home) or (inside if deeper else home)
-        elif lost is not None and any(above is home for above in _above(inside)) and not self._does(home):
-            home = inside  # a container does nothing itself
-        what = lost.path if lost is not None else listed(name for name, _ in gone)
-        because = f"{what} of a ({_line(step)}) has no counterpart in b"
-        op = lost.type if lost is not None else step.op if step.name in STEPS_OF else name
-        return blame(self.judge, "missing", home, op, because, judged, a=a, b=b, partner=step, step=_last(other))
 
-    def _healthy(self, call: Call) -> bool:
-        """Does a call of b return what it returns in a?"""
-        known = [(self.judge.pairs.of_value(value), value) for value in call.outputs or ()]
-        return any(a is not None and a.dtype in EPS and not differ(self.judge, a, b) for a, b in known)
+def _other_mask(divergence: Divergence) -> Cause | None:
+    """The mask that lets another share through. However masks are written, that share is what counts."""
+    in_a, in_b = divergence.in_a, divergence.in_b
+    if any(step.unrecorded for step in (*in_a.steps, *in_b.steps)):
+        return None  # the operations that make masks of others were not recorded
+    shares_a = [share for value in in_a.masks if (share := visible_share(value)) is not None]
+    shares_b = [(share, value) for value in in_b.masks if (share := visible_share(value)) is not None]
+    if len(shares_a) != 1 or len(shares_b) != 1:
+        return None
+    ours, (theirs, value) = shares_a[0], shares_b[0]
+    if min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
+        return None
+    maker = divergence.judge.pairs.b.maker(value)
+    if maker is None:
+        return None
+    because = f"the mask lets {ours:.0%} through in a, {theirs:.0%} in b"
+    return replace(divergence, a=in_a.masks[0], b=value).cause("values", maker, because)
 
-    def _odd(
-        self,
-        judged: StepResult,
-        a: Value,
-        b: Value,
-        other: Region,
-        partner: Step | None,
-        peers: Callable[[Call], bool] | None = None,
-    ) -> Cause | None:
-        """What a call does otherwise than another one of its class in b does."""
-        odd = differs_from_siblings(self.judge.pairs.b, other.doing, peers)
-        if odd is None:
-            return None
-        call, step = odd.step.call, odd.step
-        return blame(self.judge, odd.kind, call, odd.op, odd.because, judged, a=a, b=b, partner=partner, step=step)
 
-    def _extra(
-        self, judged: StepResult, a: Value, b: Value, new: list[tuple[str, Step]], one: Region, other: Region
-    ) -> Cause:
-        writers = network.network_of(self.judge.pairs.b.trace).writers
-        step = next((step for _, step in new if step.node.id in writers), None)
-        odd = self._odd(judged, a, b, other, _last(one)) if step is None and len(new) > 1 else None
-        if odd is not None:
-            return odd
-        step = step or most_informative([step for _, step in new])
-        home, own = self._lifted(step)
-        because = f"{own.path if own else listed(name for name, _ in new)} has no counterpart in a"
-        op = own.type if own else step.op
-        return blame(self.judge, "extra", home, op, because, judged, a=a, b=b, partner=_last(one), step=step)
+def _other_weights(divergence: Divergence) -> Cause | None:
+    """Weights of another layout (fused, split) that do not hold the same numbers altogether."""
+    judge, in_a, in_b = divergence.judge, divergence.in_a, divergence.in_b
+    pairs = judge.pairs
+    steps_a, steps_b = list(in_a.steps), list(in_b.steps)
+    # parts of a weight that is whole on the other side may be paired already
+    steps_a += [maker for step in in_b.steps for maker in counterpart_makers(pairs.b, step, pairs.value_in_a, pairs.a)]
+    steps_b += [maker for step in in_a.steps for maker in counterpart_makers(pairs.a, step, pairs.value_in_b, pairs.b)]
+    weights_a = _unpaired_weights(steps_a, pairs.values_of_a)
+    weights_b = _unpaired_weights(steps_b, pairs.values)
+    if not weights_a or not weights_b or norms_or_scales(in_a) != norms_or_scales(in_b):
+        return None
+    if not hold_different_numbers(weights_a.values(), weights_b.values(), judge.meter):
+        return None
+    step = next(step for step in in_b.steps if any(given.value.number in weights_b for given in step.weights))
+    names = [listed(value.name for value in weights.values()) for weights in (weights_a, weights_b)]
+    return divergence.cause("weights", step, f"{names[1]} holds other numbers than {names[0]}", absorbable=False)
 
-    def _another_constant(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause:
-        turned = crossed(self.judge, judged)
-        if turned is not None:
-            return accused(self.judge, judged, turned)
-        for left, right in zip(one.doing, other.doing):
-            ours, theirs = other_settings(left, right)
-            if left.name == right.name and (ours or theirs):
-                because = f"{listed(ours) or 'nothing'} in a, {listed(theirs) or 'nothing'} in b"
-                return blame(
-                    self.judge, "constant", right.call, right.op, because, judged, a=a, b=b, partner=left, step=right
-                )
-        found = self._other_source(judged, a, b, one, other) or self._other_numbers(judged, a, b, one, other)
-        found = found or self._repeated(judged, a, b, one, other)
-        if found is not None:
-            return found
-        last = _last(other) or judged.step
-        because = "the same operations give other values"
-        return blame(self.judge, "values", last.call, last.op, because, judged, a=a, b=b, partner=_last(one), step=last)
 
-    def _other_source(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
-        """The same is done, with a value that belongs to something else in a."""
-        pairs = self.judge.pairs
-        wanted, given = [[v for v in side.frontier if v.dtype in EPS] for side in (one, other)]
-        if len(wanted) != 1 or len(given) != 1 or pairs.are(wanted[0], given[0]):
-            return None
-        user = next((s for s in other.steps if any(x.value.number == given[0].number for x in s.inputs)), judged.step)
-        facing = replace(judged, step=user)
-        return self._rewired(facing, wanted[0], given[0])
+def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int, Value]:
+    weights = [given.value for step in steps for given in step.weights]
+    return {value.number: value for value in weights if is_unpaired(value, paired)}
 
-    def _other_numbers(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
-        """A number that is written in b alone, where a has another one: an epsilon that is written out here."""
-        ours, theirs = ([(x, s) for s in side.doing for x in fractions(s)] for side in (one, other))
-        known = [x for x, _ in ours]
-        new = [(x, step) for x, step in theirs if not _among(x, known)]
-        gone = [x for x in known if not _among(x, [y for y, _ in theirs])]
-        if len(new) != 1 or not gone:
-            return None
-        number, step = new[0]
-        because = f"{listed(gone)} in a, {number} in b"
-        return blame(self.judge, "constant", step.call, step.op, because, judged, a=a, b=b, step=step)
 
-    def _repeated(self, judged: StepResult, a: Value, b: Value, one: Region, other: Region) -> Cause | None:
-        """Heads that are repeated in turn, where a has the copies of each beside one another."""
-        turns = [[step for step in side.steps if step.name in ("repeat", "tile")] for side in (one, other)]
-        if bool(turns[0]) == bool(turns[1]):
-            return None
-        step = (turns[1] or [s for s in other.steps if s.name in REPEATING] or [_last(other) or judged.step])[0]
-        because = f"copies stand {'in turn' if turns[1] else 'beside one another'}, in a they do not"
-        return blame(self.judge, "values", step.call, step.op, because, judged, a=a, b=b, step=step)
+# What a region does --------------------------------------------------------------------------------
 
-    def _rewired(self, judged: StepResult, a: Value, b: Value) -> Cause | None:
-        """Nothing is between, so another value is handed on, or the right one was written to."""
-        pairs = self.judge.pairs
-        maker = pairs.b.made.get(b.number)
-        wanted = pairs.values_of_a.get(pairs.a.root(a).number)
-        right = None if wanted is None else pairs.b.values[wanted]
-        wrote = maker is not None and maker.node.id in network.network_of(pairs.b.trace).writers
-        if maker is not None and wrote and right is not None and _shares(right, b) and b.number > right.number:
-            because = f"{maker.op} wrote into what {judged.step.op} still needed"
-            return blame(self.judge, "overwritten", maker.call, maker.op, because, judged, a=a, b=b, step=maker)
-        given = pairs.of_value(b)
-        if given is not None and differ(self.judge, given, b):
-            return None
-        call, inner = place_of(pairs, judged.step, a, b)
-        where_a = _made_in(pairs.a.made.get(pairs.a.root(a).number), a)
-        where_b = _made_in(pairs.b.made.get(pairs.b.root(b).number), b)
-        because = f"it is given the result of {where_a} in a, of {where_b} in b"
-        op = judged.step.op if inner is None else inner.type
-        return blame(self.judge, "wiring", call, op, because, judged, a=a, b=b)
 
-    def _around(self, step: Step, home: Call) -> Call | None:
-        """The deepest call within ``home`` in which everything is at hand that a step of a is given."""
-        pairs, found = self.judge.pairs, None
-        wanted = {pairs.values_of_a.get(pairs.a.root(given.value).number) for given in step.data}
-        if not wanted or None in wanted:
-            return None
-        most = (0, -1)
-        inside = {call.index for call in _above(step.call)}
-        for call in home.walk():
-            other = pairs.of_call(call)
-            if other is not None and other.index not in inside and not call.children:
-                continue  # a layer of its own, in a too
-            given, made = _at_hand(pairs.b, call)
-            rank = (len(wanted & made), call.depth)
-            if wanted <= given | made and rank[0] and rank > most:
-                found, most = call, rank
-        return found
+def _wrong_product(divergence: Divergence) -> Cause | None:
+    """A product of the right two values in the wrong order, or of one right value and another one's."""
+    pairs, in_a = divergence.judge.pairs, divergence.in_a
+    orders_of_a = [
+        [unrepeated(pairs.a, value).number for value in factors]
+        for step in in_a.computing
+        for factors in multiplied_pairs(step)
+    ]
+    for step in divergence.in_b.computing:
+        for factors in multiplied_pairs(step):
+            partners = [pairs.value_in_a(unrepeated(pairs.b, value)) for value in factors]
+            numbers = [value.number for value in partners if value is not None]
+            if len(numbers) != 2 or not orders_of_a or any(numbers == order for order in orders_of_a):
+                continue
+            used = {unrepeated(pairs.a, given.value).number for maker in in_a.computing for given in maker.data}
+            if set(numbers) <= used:
+                because = f"{step.op} is given {_names(pairs, factors)} in an order or a pair that a does not have"
+                return divergence.cause("wiring", step, because)
+    return None
 
-    def _does(self, call: Call) -> bool:
-        """Does the code of a call of b itself compute anything?"""
-        return any(not step.transparent for step in self.judge.pairs.b.inside.get(call.index, ()))
 
-    def _home(self, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
-        """The call of b in which a step of a should have been, and the call in there that is missing as a whole."""
-        pairs = self.judge.pairs
-        call, lost = step.call, None
-        while call.parent is not None and call.index not in pairs.calls_of_a:
-            lost = (
-                call if not any(_known(pairs.a, c, pairs.steps_of_a, pairs.values_of_a) for c in call.walk()) else lost
-            )
-            call = call.parent
-        found = pairs.calls_of_a.get(call.index)
-        return (otherwise if found is None else pairs.b.trace.calls[found]), lost
+def _equal_steps(divergence: Divergence) -> Cause:
+    """The cause where both regions do the same: another constant, another source, another order."""
+    judge, result = divergence.judge, divergence.result
+    swapped = inputs_swapped(judge, result)
+    if swapped is not None:
+        return order_cause(judge, result, swapped)
+    for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
+        ours, theirs = differing_settings(left, right)
+        if left.name == right.name and (ours or theirs):
+            because = f"{listed(ours) or 'nothing'} in a, {listed(theirs) or 'nothing'} in b"
+            return divergence.cause("constant", right, because, partner=left)
+    known = _other_source(divergence) or _other_written_number(divergence) or _repeated_in_turn(divergence)
+    if known is not None:
+        return known
+    last = divergence.in_b.last or result.step
+    return divergence.cause("values", last, "the same operations give other values", partner=divergence.in_a.last)
 
-    def _lifted(self, step: Step) -> tuple[Call, Call | None]:
-        """The call that a step of b is in and that a has, too; and the call in there that a does not have."""
-        pairs = self.judge.pairs
-        call, own = step.call, None
-        while call.parent is not None and pairs.of_call(call) is None:
-            if any(_known(pairs.b, inner, pairs.steps, pairs.values) for inner in call.walk()):
-                return (step.call, None) if own is None else (call, own)
-            call, own = call.parent, call
-        return call, own
+
+def _other_source(divergence: Divergence) -> Cause | None:
+    """The same is done, with a value that belongs to something else in a."""
+    wanted, given = (
+        [value for value in region.paired_inputs if value.dtype in EPS] for region in (divergence.in_a, divergence.in_b)
+    )
+    if len(wanted) != 1 or len(given) != 1 or divergence.judge.pairs.are_paired(wanted[0], given[0]):
+        return None
+    number, result = given[0].number, divergence.result
+    user = next((s for s in divergence.in_b.steps if any(x.value.number == number for x in s.inputs)), result.step)
+    return _rewired(replace(divergence, result=replace(result, step=user), a=wanted[0], b=given[0]))
+
+
+def _other_written_number(divergence: Divergence) -> Cause | None:
+    """A number that is written in b alone, where a has another one: an epsilon that is written out here."""
+    ours, theirs = (
+        [(number, step) for step in region.computing for number in written_fractions(step)]
+        for region in (divergence.in_a, divergence.in_b)
+    )
+    known = [number for number, _ in ours]
+    new = [(number, step) for number, step in theirs if not _among(number, known)]
+    gone = [number for number in known if not _among(number, [other for other, _ in theirs])]
+    if len(new) != 1 or not gone:
+        return None
+    number, step = new[0]
+    return divergence.cause("constant", step, f"{listed(gone)} in a, {number} in b")
+
+
+def _repeated_in_turn(divergence: Divergence) -> Cause | None:
+    """Heads that are repeated in turn, where a has the copies of each beside one another."""
+    in_b = divergence.in_b
+    turns = [[step for step in side.steps if step.name in ("repeat", "tile")] for side in (divergence.in_a, in_b)]
+    if bool(turns[0]) == bool(turns[1]):
+        return None
+    repeating = turns[1] or [step for step in in_b.steps if step.name in REPEATING]
+    step = (repeating or [in_b.last or divergence.result.step])[0]
+    because = f"copies stand {'in turn' if turns[1] else 'beside one another'}, in a they do not"
+    return divergence.cause("values", step, because)
+
+
+def _rewired(divergence: Divergence) -> Cause | None:
+    """The cause where no step lies between: another value is passed on, or the right one was written to."""
+    judge, result, a, b = divergence.judge, divergence.result, divergence.a, divergence.b
+    pairs = judge.pairs
+    maker = pairs.b.makers.get(b.number)
+    wanted = pairs.values_of_a.get(pairs.a.root(a).number)
+    right = None if wanted is None else pairs.b.values[wanted]
+    wrote = maker is not None and maker.node.id in network.network_of(pairs.b.trace).writers
+    if maker is not None and wrote and right is not None and _share_storage(right, b) and b.number > right.number:
+        return divergence.cause("overwritten", maker, f"{maker.op} wrote into what {result.step.op} still needed")
+    given = pairs.value_in_a(b)
+    if given is not None and values_differ(judge, given, b):
+        return None
+    call, inner = handing_call(pairs, result.step, a, b)
+    where_a, where_b = _made_in(pairs.a.maker(a), a), _made_in(pairs.b.maker(b), b)
+    because = f"it is given the result of {where_a} in a, of {where_b} in b"
+    op = result.step.op if inner is None else inner.type
+    return make_cause(judge, "wiring", call, op, because, result, a=a, b=b)
 
 
 def _among(number: float, others: Iterable[float]) -> bool:
-    """Is a number one of these, or one over one of these?"""
+    """Is a number one of these, or the inverse of one?"""
     return any(abs(number - x) <= 1e-4 * abs(x) or abs(number * x - 1.0) <= 1e-4 for x in others)
 
 
-def _at_hand(run: StepList, call: Call) -> tuple[set[int], set[int]]:
-    """The values that the code of a call can name: what it was given, and what was computed in it or returned to it."""
-    made = [v for step in run.inside.get(call.index, ()) for v in step.results]
-    made += [v for child in call.children for v in child.outputs or ()]
-    return {run.root(value).number for value in call.inputs}, {run.root(value).number for value in made}
-
-
-def _above(call: Call) -> Iterable[Call]:
-    at: Call | None = call
-    while at is not None:
-        yield at
-        at = at.parent
-
-
-def _known(run: StepList, call: Call, steps: Container[int], values: Container[int]) -> bool:
-    """Has anything that a call itself computes a partner?"""
-    return any(
-        step.index in steps or any(run.root(value).number in values for value in step.outputs)
-        for step in run.inside.get(call.index, ())
-        if not step.transparent and step.outputs
-    )
-
-
 def _names(pairs: Pairs, values: Iterable[Value]) -> str:
-    """What values are called in a: the calls that made them."""
-    makers = [pairs.a.made.get(partner.number) for partner in map(pairs.of_value, values) if partner is not None]
+    """Name values of b by the calls that made their partners in a."""
+    makers = [pairs.a.makers.get(partner.number) for partner in map(pairs.value_in_a, values) if partner is not None]
     return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
 
 
-def _odd(value: Value) -> bool:
+def _has_nan_or_inf(value: Value) -> bool:
     """Has it NaN or +Inf? −Inf is how masks are written."""
     return value.stats is not None and bool(value.stats.nan or value.stats.posinf)
 
 
-def _last(found: Region) -> Step | None:
-    return found.doing[-1] if found.doing else None
-
-
-def _shares(a: Value, b: Value) -> bool:
+def _share_storage(a: Value, b: Value) -> bool:
     return a.storage is not None and a.storage == b.storage
-
-
-def _line(step: Step) -> str:
-    """The user's line, or the module, in short."""
-    return (step.node.source or "").rpartition("/")[2] or step.call.path or step.call.type
 
 
 def _made_in(step: Step | None, value: Value) -> str:

@@ -1,21 +1,22 @@
-"""Calls of one class in b: what one does unlike its peers, where a has no steps to hold it against."""
+"""Find what one call of b does unlike other calls of its class, where a has no steps to compare it with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fxdebug.comparison.diagnosis.finding import listed, other_settings
-from fxdebug.comparison.pairing.align import in_order
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed
+from fxdebug.comparison.diagnosis.region import Divergence
+from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 
-MOST = 4  # differences beyond which two calls are no peers
+MOST_DIFFERENCES = 4  # beyond which two calls are no siblings
 
 
 class UnlikeSiblings(NamedTuple):
-    """What a call does otherwise: the operation, and a step of it where it has one."""
+    """A difference between a call and its sibling: the operation, and a step of the call where it has one."""
 
     kind: Kind
     op: str
@@ -23,48 +24,59 @@ class UnlikeSiblings(NamedTuple):
     because: str
 
 
+def sibling_cause(
+    divergence: Divergence, partner: Step | None, fits: Callable[[Call], bool] | None = None
+) -> Cause | None:
+    """Return what a call on the way to b does unlike its siblings; ``fits`` as below."""
+    unlike = differs_from_siblings(divergence.judge.pairs.b, divergence.in_b.computing, fits)
+    if unlike is None:
+        return None
+    step = unlike.step
+    return divergence.cause_in(unlike.kind, step.call, unlike.op, unlike.because, step=step, partner=partner)
+
+
 def differs_from_siblings(
     run: StepList, steps: Sequence[Step], fits: Callable[[Call], bool] | None = None
 ) -> UnlikeSiblings | None:
-    """What the innermost of the calls around some steps does otherwise, in these steps, than another of its class.
+    """Return how the innermost call around some steps differs, in these steps, from another call of its class.
 
-    ``fits`` says which calls are held against it, all without it.
+    ``fits`` says with which calls it is compared; without it, with all of its class.
     """
-    within = {step.index for step in steps}
-    seen: set[int] = set()
+    indices = {step.index for step in steps}
+    visited: set[int] = set()
     for step in steps:
         call: Call | None = step.call
-        while call is not None and call.parent is not None and call.index not in seen:
-            seen.add(call.index)
-            for peer in run.trace.calls:
-                if _peers(peer, call) and (fits is None or fits(peer)):
-                    found = _unlike(run, peer, call)
-                    if found is not None and found.step.index in within:
-                        return found
+        while call is not None and call.parent is not None and call.index not in visited:
+            visited.add(call.index)
+            for sibling in run.trace.calls:
+                if _are_siblings(sibling, call) and (fits is None or fits(sibling)):
+                    difference = _first_difference(run, sibling, call)
+                    if difference is not None and difference.step.index in indices:
+                        return difference
             call = call.parent
     return None
 
 
-def _peers(a: Call, b: Call) -> bool:
+def _are_siblings(a: Call, b: Call) -> bool:
     return a is not b and a.type == b.type and len(a.children) == len(b.children)
 
 
-def _unlike(run: StepList, peer: Call, call: Call) -> UnlikeSiblings | None:
-    """The first difference between what two calls do themselves."""
-    one, other = ([s for s in run.inside.get(c.index, ()) if not s.transparent] for c in (peer, call))
-    same = in_order(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
+def _first_difference(run: StepList, sibling: Call, call: Call) -> UnlikeSiblings | None:
+    """Return the first difference between what two calls do themselves."""
+    one, other = ([s for s in run.by_call.get(c.index, ()) if not s.transparent] for c in (sibling, call))
+    same = aligned_pairs(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
     left, right = {x.index for x, _ in same}, {y.index for _, y in same}
-    gone_steps, new_steps = [x for x in one if x.index not in left], [y for y in other if y.index not in right]
-    otherwise = [(y, *settings) for x, y in same if all(settings := other_settings(x, y))]
-    if not same or not 0 < len(gone_steps) + len(new_steps) + len(otherwise) <= MOST:
+    missing, extra = [x for x in one if x.index not in left], [y for y in other if y.index not in right]
+    changed = [(y, *settings) for x, y in same if all(settings := differing_settings(x, y))]
+    if not same or not 0 < len(missing) + len(extra) + len(changed) <= MOST_DIFFERENCES:
         return None
-    if otherwise:
-        step, gone, new = otherwise[0]
-        return UnlikeSiblings("constant", step.op, step, f"{listed(gone)} in {peer.path}, {listed(new)} in {call.path}")
-    if new_steps:
-        step = new_steps[0]
-        return UnlikeSiblings("extra", step.op, step, f"{step.op} has no counterpart in {peer.path}")
-    after = next((y for x, y in same if x.index > gone_steps[0].index), same[-1][1])
-    return UnlikeSiblings(
-        "missing", gone_steps[0].op, after, f"{gone_steps[0].op} of {peer.path} has no counterpart in {call.path}"
-    )
+    if changed:
+        step, ours, theirs = changed[0]
+        because = f"{listed(ours)} in {sibling.path}, {listed(theirs)} in {call.path}"
+        return UnlikeSiblings("constant", step.op, step, because)
+    if extra:
+        step = extra[0]
+        return UnlikeSiblings("extra", step.op, step, f"{step.op} has no counterpart in {sibling.path}")
+    after = next((y for x, y in same if x.index > missing[0].index), same[-1][1])
+    because = f"{missing[0].op} of {sibling.path} has no counterpart in {call.path}"
+    return UnlikeSiblings("missing", missing[0].op, after, because)

@@ -1,1 +1,1 @@
-"""Which values, steps and calls of two runs belong together."""
+"""Pairing: the values, steps and calls of two runs that belong together."""

@@ -1,4 +1,4 @@
-"""Two sequences side by side: the pairing in order that fits best (Needleman and Wunsch, 1970)."""
+"""Align two sequences: pair their items in order, with the highest score (Needleman and Wunsch, 1970)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-LARGEST = 1_000_000  # pairs that are weighed one by one; beyond, equal runs of names decide
+MOST_WEIGHED = 1_000_000  # pairs that are scored one by one; of more, runs of equal keys decide
 
 
-def in_order(
+def aligned_pairs(
     a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float], key: Callable[[A | B], Hashable]
 ) -> list[tuple[A, B]]:
-    """Pairs of the two sequences, in order, with the highest sum of scores; a score of 0 or less pairs nothing.
+    """Return the pairs in order that have the highest sum of scores; a score of 0 or less makes no pair.
 
-    Sequences that are too long to be weighed pair by pair are paired by runs of equal ``key``.
+    Sequences that are too long to score all pairs are paired by runs of equal ``key``.
 
-    >>> in_order("xabc", "abdc", lambda x, y: float(x == y), lambda x: x)
+    >>> aligned_pairs("xabc", "abdc", lambda x, y: float(x == y), lambda x: x)
     [('a', 'a'), ('b', 'b'), ('c', 'c')]
     """
-    if len(a) * len(b) > LARGEST:
-        return _by_runs(a, b, key)
-    return _best(a, b, score)
+    if len(a) * len(b) > MOST_WEIGHED:
+        return _aligned_runs(a, b, key)
+    return _best_alignment(a, b, score)
 
 
-def _best(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> list[tuple[A, B]]:
+def _best_alignment(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> list[tuple[A, B]]:
     rows, columns = len(a), len(b)
     if not rows or not columns:
         return []
@@ -37,19 +37,19 @@ def _best(a: Sequence[A], b: Sequence[B], score: Callable[[A, B], float]) -> lis
         line, below, mine = best[i], best[i + 1], scores[i]
         for j in range(columns - 1, -1, -1):
             line[j] = max(below[j], line[j + 1], below[j + 1] + mine[j] if mine[j] > 0 else 0.0)
-    found, i, j = [], 0, 0
+    aligned, i, j = [], 0, 0
     while i < rows and j < columns:
         if scores[i][j] > 0 and best[i][j] == best[i + 1][j + 1] + scores[i][j]:
-            found.append((a[i], b[j]))
+            aligned.append((a[i], b[j]))
             i, j = i + 1, j + 1
         elif best[i][j] == best[i + 1][j]:
             i += 1
         else:
             j += 1
-    return found
+    return aligned
 
 
-def _by_runs(a: Sequence[A], b: Sequence[B], key: Callable[[A | B], Hashable]) -> list[tuple[A, B]]:
+def _aligned_runs(a: Sequence[A], b: Sequence[B], key: Callable[[A | B], Hashable]) -> list[tuple[A, B]]:
     one, other = [key(item) for item in a], [key(item) for item in b]
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return [(a[i + k], b[j + k]) for i, j, size in blocks for k in range(size)]

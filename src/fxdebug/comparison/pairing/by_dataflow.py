@@ -1,4 +1,4 @@
-"""Pairing by the way values take: what is done to paired values, what paired operations are given, what stands between.
+"""Pair by dataflow: the users of paired values, the inputs of paired operations, and the steps left between.
 
 This carries pairs across a fault, where values differ and only structure is left to go by.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container
 
-from fxdebug.comparison.pairing.align import in_order
+from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.result import How
-from fxdebug.comparison.steps import Step, StepInput, StepList, kindred
+from fxdebug.comparison.result import MatchedBy
+from fxdebug.comparison.steps import Step, StepInput, StepList, interchangeable
 from fxdebug.comparison.tolerance import error_between
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import ADDING, COMMUTATIVE, family
 
 
-def pair_by_flow(pairs: Pairs) -> None:
-    """Forwards, backwards, then what is left between, until nothing is added."""
+def pair_by_dataflow(pairs: Pairs) -> None:
+    """Pair forwards, backwards, then the steps left between, until nothing is added."""
     for _ in range(8):
         before = len(pairs.steps) + len(pairs.values)
         pair_uses(pairs)
@@ -31,38 +31,38 @@ def pair_by_flow(pairs: Pairs) -> None:
 
 
 def pair_uses(pairs: Pairs) -> None:
-    """Operations on paired weights: the first use with the first."""
-    for number, found in list(pairs.values.items()):
+    """Pair operations on paired weights: the first use with the first."""
+    for number, pair in list(pairs.values.items()):
         if pairs.b.values[number].name is None:
             continue
-        one = [s for s in pairs.a.users.get(found.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
+        one = [s for s in pairs.a.users.get(pair.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
         other = [s for s in pairs.b.users.get(number, ()) if s.index not in pairs.steps and not s.transparent]
         for left, right in zip(one, other):
-            if kindred(left, right) and sizes(left) == sizes(right):
+            if interchangeable(left, right) and result_sizes(left) == result_sizes(right):
                 pair_products(pairs, left, right, "weights", 0.9)
 
 
-def pair_products(pairs: Pairs, a: Step, b: Step, how: How, sure: float) -> None:
-    """Pair two steps; where only one of them adds its bias or norms in a step of its own, what they come to."""
+def pair_products(pairs: Pairs, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> None:
+    """Pair two steps; where only one side adds the bias, or norms, in a later step, pair the final results."""
     ends = [a, b]
     if has_bias(a) != has_bias(b):
-        ends = [biased(run, step) or step for run, step in ((pairs.a, a), (pairs.b, b))]
-    norms = [normed(run, step) for run, step in zip((pairs.a, pairs.b), ends)]
+        ends = [following_bias(run, step) or step for run, step in ((pairs.a, a), (pairs.b, b))]
+    norms = [following_batch_norm(run, step) for run, step in zip((pairs.a, pairs.b), ends)]
     if (norms[0] is None) != (norms[1] is None):
         ends = [norm or step for norm, step in zip(norms, ends)]
     if ends == [a, b]:
-        pairs.step(a, b, how, sure)
+        pairs.add_step(a, b, matched_by, confidence)
     else:
-        pairs.value(ends[0].outputs[0], ends[1].outputs[0], how, sure)
+        pairs.add_value(ends[0].outputs[0], ends[1].outputs[0], matched_by, confidence)
 
 
 def has_bias(step: Step) -> bool:
-    """Is it a product that adds a vector of weights, too?"""
+    """Is it a product that also adds a vector of weights?"""
     return family(step.name) == "product" and len(step.weights) > 1 and len(step.weights[-1].value.shape) == 1
 
 
-def biased(run: StepList, step: Step) -> Step | None:
-    """The sum that adds the bias to a product without one, if that is all that is done with the product."""
+def following_bias(run: StepList, step: Step) -> Step | None:
+    """Return the sum that adds the bias to a product without one, where it is the product's only use."""
     product = family(step.name) == "product" and step.outputs
     users = run.users.get(run.root(step.outputs[0]).number, ()) if product else ()
     users = [user for user in users if not user.transparent]
@@ -73,122 +73,129 @@ def biased(run: StepList, step: Step) -> Step | None:
 
 
 def pair_forwards(pairs: Pairs) -> None:
-    """The same operation on paired values gives paired results."""
+    """Pair the same operations on paired values."""
     for step in pairs.b.steps:
         if step.index in pairs.steps or not step.outputs or step.transparent:
             continue
-        partner = _doing_the_same(pairs, step)
+        partner = _counterpart(pairs, step)
         if partner is not None:
             pair_products(pairs, partner, step, "dataflow", 0.85)
 
 
-def normed(run: StepList, step: Step) -> Step | None:
-    """The batch norm that is all that is done with a product with weights."""
+def following_batch_norm(run: StepList, step: Step) -> Step | None:
+    """Return the batch norm of a product with weights, where it is the product's only use."""
     users = run.users.get(run.root(step.outputs[0]).number, ()) if step.weights and step.outputs else ()
     return users[0] if len(users) == 1 and users[0].name == "batch_norm" and users[0].outputs else None
 
 
-def _doing_the_same(pairs: Pairs, step: Step) -> Step | None:
+def _counterpart(pairs: Pairs, step: Step) -> Step | None:
     data = step.data
-    wanted = [pairs.of_value(given.value) for given in data]
+    wanted = [pairs.value_in_a(given.value) for given in data]
     if not data or any(value is None for value in wanted):
         return None
     numbers = [value.number for value in wanted if value is not None]
     for candidate in pairs.a.users.get(numbers[0], ()):
-        if candidate.index in pairs.steps_of_a or not kindred(candidate, step):
+        if candidate.index in pairs.steps_of_a or not interchangeable(candidate, step):
             continue
         given = [pairs.a.root(item.value).number for item in candidate.data]
         fits = sorted(given) == sorted(numbers) if step.name in COMMUTATIVE else given == numbers
-        if fits and not _weights_clash(pairs, candidate, step) and sizes(candidate) == sizes(step):
+        if fits and not _weights_clash(pairs, candidate, step) and result_sizes(candidate) == result_sizes(step):
             return candidate
     return None
 
 
-def sizes(step: Step) -> list[int]:
-    """How many elements each result has: a fused projection is not one of its parts."""
+def result_sizes(step: Step) -> list[int]:
+    """Return how many elements each result has, which tells a fused projection from its parts."""
     return [value.numel for value in step.outputs]
 
 
 def _weights_clash(pairs: Pairs, a: Step, b: Step) -> bool:
-    """Do they use weights that belong to something else?"""
+    """Does a step of b use a weight whose partner the step of a does not use?"""
     own = {pairs.a.root(given.value).number for given in a.weights}
     for given in b.weights:
-        partner = pairs.of_value(given.value)
+        partner = pairs.value_in_a(given.value)
         if partner is not None and partner.number not in own:
             return True
     return False
 
 
 def pair_backwards(pairs: Pairs) -> None:
-    """What paired operations are given in the same place belongs together."""
+    """Pair the values that paired operations are given in the same place."""
     for step in reversed(pairs.b.steps):
-        found = pairs.steps.get(step.index)
-        if found is None or step.transparent:
+        pair = pairs.steps.get(step.index)
+        if pair is None or step.transparent:
             continue
-        partner = pairs.a.steps[found.a]
-        for one, other in facing(pairs, partner, step):
+        partner = pairs.a.steps[pair.a]
+        for one, other in facing_inputs(pairs, partner, step):
             if (
-                pairs.free(one.value, other.value)
+                pairs.both_unpaired(one.value, other.value)
                 and one.value.numel == other.value.numel
-                and not _apart(pairs, one, other)
+                and not _made_by_other_kinds(pairs, one, other)
             ):
-                pairs.join(one.value, other.value, "dataflow", min(found.sure, 0.8))
+                pairs.add_value_and_makers(one.value, other.value, "dataflow", min(pair.confidence, 0.8))
 
 
-def _apart(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
-    """Are they products of another kind: with weights or of two values, with something added or without?"""
-    one, other = pairs.a.made.get(pairs.a.root(a.value).number), pairs.b.made.get(pairs.b.root(b.value).number)
-    return one is not None and other is not None and family(one.name) == family(other.name) and not kindred(one, other)
+def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
+    """Were they made by products of different kinds: with weights or of two values, adding something or not?"""
+    one, other = pairs.a.maker(a.value), pairs.b.maker(b.value)
+    return (
+        one is not None
+        and other is not None
+        and family(one.name) == family(other.name)
+        and not interchangeable(one, other)
+    )
 
 
-def facing(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepInput]]:
-    """The inputs of two steps side by side: data with data, weights with weights, by argument, else in order."""
-    found: list[tuple[StepInput, StepInput]] = []
-    left_over: list[tuple[list[StepInput], list[StepInput]]] = []
-    for one, other in ((factors(a, b), factors(b, a)), (list(a.weights), list(b.weights))):
+def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepInput]]:
+    """Return the inputs of two steps side by side: data and weights apart, by pairs, by argument, else in order."""
+    facing: list[tuple[StepInput, StepInput]] = []
+    remaining: list[tuple[list[StepInput], list[StepInput]]] = []
+    for one, other in ((multiplied_data(a, b), multiplied_data(b, a)), (list(a.weights), list(b.weights))):
         for right in list(other):
-            left = next((left for left in one if pairs.are(left.value, right.value)), None)
-            swappable = b.name in COMMUTATIVE or right.weight or (left is not None and left.argument == right.argument)
+            left = next((left for left in one if pairs.are_paired(left.value, right.value)), None)
+            swappable = (
+                b.name in COMMUTATIVE or right.is_weight or (left is not None and left.argument == right.argument)
+            )
             if left is not None and (swappable or a.name != b.name):
-                found.append((left, right))
+                facing.append((left, right))
                 one.remove(left)
                 other.remove(right)
         for right in list(other):
             left = next((left for left in one if left.argument == right.argument and left.memory == right.memory), None)
             if left is not None and a.name == b.name:
-                found.append((left, right))
+                facing.append((left, right))
                 one.remove(left)
                 other.remove(right)
-        if a.loose or b.loose:  # all that was at hand: what has no partner says nothing
+        if a.unrecorded or b.unrecorded:  # given all that was at hand: an input without a partner says nothing
             continue
-        found += zip(one, other)
-        left_over.append((one[len(other) :], other[len(one) :]))
-    if not left_over:
-        return found
-    (data_a, data_b), (weights_a, weights_b) = left_over  # a buffer here may be computed there
-    return [*found, *zip(data_a, weights_b), *zip(weights_a, data_b)]
+        facing += zip(one, other)
+        remaining.append((one[len(other) :], other[len(one) :]))
+    if not remaining:
+        return facing
+    (data_a, data_b), (weights_a, weights_b) = remaining  # a buffer on one side may be computed on the other
+    return [*facing, *zip(data_a, weights_b), *zip(weights_a, data_b)]
 
 
-def factors(step: Step, other: Step) -> list[StepInput]:
-    """The data of a step; of a product that also adds something, beside one that does not, what is multiplied."""
+def multiplied_data(step: Step, other: Step) -> list[StepInput]:
+    """Return the data of a step; of a product that adds something, beside one that does not, only the factors."""
     data = list(step.data)
     return data[1:] if step.name in ADDING and other.name not in ADDING and len(data) == 3 else data
 
 
 def pair_between(pairs: Pairs) -> None:
-    """What is left between two pairs: the same operations in the same order, of the same size."""
-    chain = _chain([(found.a, index) for index, found in sorted(pairs.steps.items())])
+    """Pair the steps that are left between two pairs, where their operations, sizes and order agree."""
+    chain = _longest_ordered([(pair.a, index) for index, pair in sorted(pairs.steps.items())])
     last_a = last_b = -1
     for stop_a, stop_b in [*chain, (len(pairs.a.steps), len(pairs.b.steps))]:
-        one = _left(pairs.a, last_a, stop_a, pairs.steps_of_a)
-        other = _left(pairs.b, last_b, stop_b, pairs.steps)
+        one = _unpaired_steps(pairs.a, last_a, stop_a, pairs.steps_of_a)
+        other = _unpaired_steps(pairs.b, last_b, stop_b, pairs.steps)
         if one and other:
-            for left, right in in_order(one, other, _score, lambda step: (family(step.name), *sizes(step))):
-                pairs.step(left, right, "order", 0.6)
+            for left, right in aligned_pairs(one, other, _score, lambda step: (family(step.name), *result_sizes(step))):
+                pairs.add_step(left, right, "order", 0.6)
         last_a, last_b = stop_a, stop_b
 
 
-def _left(run: StepList, start: int, stop: int, paired: Container[int]) -> list[Step]:
+def _unpaired_steps(run: StepList, start: int, stop: int, paired: Container[int]) -> list[Step]:
     return [
         step
         for step in run.steps[start + 1 : stop]
@@ -198,15 +205,15 @@ def _left(run: StepList, start: int, stop: int, paired: Container[int]) -> list[
 
 def _score(a: Step, b: Step) -> float:
     one, other = a.outputs[0], b.outputs[0]
-    if not kindred(a, b) or one.numel != other.numel:
+    if not interchangeable(a, b) or one.numel != other.numel:
         return 0.0
     score = 1.0 + (one.dtype in EPS and other.dtype in EPS) + (a.name == b.name)
     error = error_between(one.stats, other.stats)
     return score + (1.0 if error is not None and error < 1e-3 else 0.0)
 
 
-def _chain(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest run of pairs that are in the same order on both sides (given in the order of b)."""
+def _longest_ordered(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest subsequence of pairs, given in the order of b, that is in order on both sides."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = [-1] * len(pairs)

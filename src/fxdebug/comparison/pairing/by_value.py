@@ -1,4 +1,4 @@
-"""Pairing by what values are: weights with equal statistics, then results with equal statistics.
+"""Pair by equal statistics: weights first, then results.
 
 Names and nesting play no part. It works as far as the two sides agree, which is up to the first fault.
 """
@@ -8,21 +8,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable
 
-from fxdebug.comparison.measures import TENSORS, Meter
+from fxdebug.comparison.measures import TENSORS
+from fxdebug.comparison.meter import Meter
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.rounding import EXACT, copied, half_step
-from fxdebug.comparison.steps import Step, StepList, kindred
-from fxdebug.comparison.tolerance import distinctive, eps_of, error_between, key_of
+from fxdebug.comparison.rounding import COPY_TOLERANCE, half_step, may_be_copies
+from fxdebug.comparison.steps import Step, StepList, interchangeable
+from fxdebug.comparison.tolerance import coarse_key, eps_of, error_between, is_distinctive
 from fxdebug.data.values import Stats, Value, pooled
 from fxdebug.operators.names import PIECES, family
 
-UNLIKE = 0.1  # what rounding does not make of one value
+DIFFERENT = 0.1  # an error that rounding does not cause
 CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
 
 
 def pair_weights(pairs: Pairs) -> None:
-    """Parameters that hold the same numbers, transposed or not; with the same shape first."""
-    limit = max(EXACT, _coarse(pairs))
+    """Pair parameters that hold the same numbers, transposed or not; those of the same shape first."""
+    limit = max(COPY_TOLERANCE, _dtype_tolerance(pairs))
     one = [value for value in _weights(pairs.a) if value.number not in pairs.values_of_a]
     other = [value for value in _weights(pairs.b) if value.number not in pairs.values]
     for same_shape in (True, False):
@@ -30,56 +31,54 @@ def pair_weights(pairs: Pairs) -> None:
         for value in other:
             if value.number in pairs.values:
                 continue
-            for candidate in _near(index, value, limit):
-                if (same_shape and candidate.shape != value.shape) or not _copied(candidate, value):
+            for candidate in _similar_values(index, value, limit):
+                if (same_shape and candidate.shape != value.shape) or not _may_be_one_weight(candidate, value):
                     continue
-                if pairs.value(candidate, value, "weights", 0.95):
+                if pairs.add_value(candidate, value, "weights", 0.95):
                     break
 
 
 def pair_values(pairs: Pairs, meter: Meter) -> None:
-    """Results that hold the same numbers, in execution order; made by the same operation first."""
-    limit = max(CLOSE, _coarse(pairs))
+    """Pair results that hold the same numbers, in execution order; those of the same operation first."""
+    limit = max(CLOSE, _dtype_tolerance(pairs))
     for alike in (True, False):
         free = [value for value in _results(pairs.a) if value.number not in pairs.values_of_a]
         index = _index(free, limit)
         for value in list(_results(pairs.b)):
             if value.number in pairs.values:
                 continue
-            maker = pairs.b.made[value.number]
-            candidates = _near(index, value, limit)
+            maker = pairs.b.makers[value.number]
+            candidates = _similar_values(index, value, limit)
             candidates = [v for v in candidates if v.number not in pairs.values_of_a]
             if limit > CLOSE:
-                candidates = [v for v in candidates if not _merely_alike(v, value, meter, limit)]
-            fitting = [v for v in candidates if not alike or _alike(pairs.a.made[v.number], maker)]
+                candidates = [v for v in candidates if not _is_coincidence(v, value, meter, limit)]
+            fitting = [v for v in candidates if not alike or interchangeable(pairs.a.makers[v.number], maker)]
             # the one in the call of the same name, where there are several
-            fitting.sort(key=lambda v: pairs.of_call(maker.call) is not pairs.a.made[v.number].call)
+            fitting.sort(key=lambda v: pairs.call_in_a(maker.call) is not pairs.a.makers[v.number].call)
             for candidate in fitting:
-                pairs.join(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
+                pairs.add_value_and_makers(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
                 break
 
 
-def _copied(a: Value, b: Value) -> bool:
-    """May two weights of equal statistics be one, in two dtypes?"""
-    return a.dtype == b.dtype or a.stats is None or b.stats is None or copied(a.stats, b.stats, (a.dtype, b.dtype))
+def _may_be_one_weight(a: Value, b: Value) -> bool:
+    """May two weights of equal statistics be one weight in two dtypes?"""
+    return (
+        a.dtype == b.dtype or a.stats is None or b.stats is None or may_be_copies(a.stats, b.stats, (a.dtype, b.dtype))
+    )
 
 
-def _alike(a: Step, b: Step) -> bool:
-    return kindred(a, b)
+def _is_coincidence(a: Value, b: Value, meter: Meter, limit: float) -> bool:
+    """Do the data say that these are other numbers, and do their statistics agree by chance only?
 
-
-def _merely_alike(a: Value, b: Value, meter: Meter, limit: float) -> bool:
-    """Do the data say that these are other numbers, and statistics no more than that they are of one size?
-
-    Numbers in another order have statistics that agree far better than each number of a narrow dtype does.
+    The same numbers in another order are no coincidence: their statistics agree far better than one rounding.
     """
     measures = meter(a, b)
-    unlike = measures.basis == TENSORS and measures.error > UNLIKE
+    unlike = measures.basis == TENSORS and measures.error > DIFFERENT
     return unlike and (error_between(a.stats, b.stats) or 0.0) > limit / 8
 
 
-def _coarse(pairs: Pairs) -> float:
-    """How far apart equal values of these two runs may be: what their narrower dtype rounds to, or not at all."""
+def _dtype_tolerance(pairs: Pairs) -> float:
+    """Return how far apart equal values of these two runs may be: the rounding of the narrower dtype, or 0.0."""
     kinds = [{value.dtype for value in _weights(run) if value.name} for run in (pairs.a, pairs.b)]
     if kinds[0] == kinds[1]:
         return 0.0
@@ -91,13 +90,13 @@ def _weights(run: StepList) -> Iterable[Value]:
 
 
 def _results(run: StepList) -> list[Value]:
-    """What steps made, one for all views of it, in execution order."""
+    """Return the results of steps in execution order, without views of them."""
     return [
         value
         for step in run.steps
         if not step.transparent
         for value in step.outputs
-        if run.same.get(value.number, value.number) == value.number and run.made[value.number] is step
+        if run.view_of.get(value.number, value.number) == value.number and run.makers[value.number] is step
     ]
 
 
@@ -107,16 +106,16 @@ Index = dict[tuple[object, ...], list[Value]]
 def _index(values: Iterable[Value], limit: float) -> Index:
     index: Index = defaultdict(list)
     for value in values:
-        if distinctive(value) and value.stats is not None:
-            index[(value.numel, *key_of(value.stats, limit))].append(value)
+        if is_distinctive(value) and value.stats is not None:
+            index[(value.numel, *coarse_key(value.stats, limit))].append(value)
     return index
 
 
-def _near(index: Index, value: Value, limit: float) -> list[Value]:
-    """Values with these statistics, in execution order."""
-    if not distinctive(value) or value.stats is None:
+def _similar_values(index: Index, value: Value, limit: float) -> list[Value]:
+    """Return values with these statistics, in execution order."""
+    if not is_distinctive(value) or value.stats is None:
         return []
-    (place,) = key_of(value.stats, limit)
+    (place,) = coarse_key(value.stats, limit)
     if place is None:
         return []
     near = [v for shift in (-1, 0, 1) for v in index.get((value.numel, place + shift), ())]
@@ -124,11 +123,11 @@ def _near(index: Index, value: Value, limit: float) -> list[Value]:
     return sorted(fitting, key=lambda v: v.number)
 
 
-def pair_fused(pairs: Pairs) -> None:
-    """Projections that are one on one side and several on the other (queries, keys and values; gate and up).
+def pair_fused_projections(pairs: Pairs) -> None:
+    """Pair projections that are one on one side and several on the other (queries, keys and values; gate and up).
 
-    Products of one value with weights that hold the same numbers altogether: what they are given is a pair, and so
-    are the parts, in their order.
+    They are products of one value with weights that hold the same numbers altogether. Their inputs become a pair, and
+    so do their parts, in order.
     """
     one, other = _projections(pairs.a, pairs.values_of_a), _projections(pairs.b, pairs.values)
     taken: set[int] = set()
@@ -138,43 +137,43 @@ def pair_fused(pairs: Pairs) -> None:
             if candidate in taken or len(makers) == len(steps) or not (len(makers) == 1 or len(steps) == 1):
                 continue
             stats = _pooled(makers)
-            if stats.count != weights[0].count or not _hold_the_same(stats, weights[0], makers[0], steps[0]):
+            if stats.count != weights[0].count or not _hold_same_weights(stats, weights[0], makers[0], steps[0]):
                 continue
             taken.add(candidate)
-            pairs.join(pairs.a.values[candidate], pairs.b.values[given], "weights", 0.9)
-            left, right = ([part for step in side for part in _in_parts(run, step)] for run, side in
-                           ((pairs.a, makers), (pairs.b, steps)))  # fmt: skip
+            pairs.add_value_and_makers(pairs.a.values[candidate], pairs.b.values[given], "weights", 0.9)
+            left = [piece for step in makers for piece in _result_parts(pairs.a, step)]
+            right = [piece for step in steps for piece in _result_parts(pairs.b, step)]
             if [value.numel for value in left] == [value.numel for value in right]:
                 for x, y in zip(left, right):
-                    if not pairs.free(x, y):
+                    if not pairs.both_unpaired(x, y):
                         continue
-                    pairs.value(x, y, "weights", 0.7)
+                    pairs.add_value(x, y, "weights", 0.7)
             break
 
 
-def _hold_the_same(a: Stats, b: Stats, one: Step, other: Step) -> bool:
-    """Are these statistics of the same weights, which two steps use in dtypes of their own?"""
+def _hold_same_weights(a: Stats, b: Stats, one: Step, other: Step) -> bool:
+    """Are these statistics of the same weights, in the dtypes in which the two steps use them?"""
     kinds = one.weights[0].value.dtype, other.weights[0].value.dtype
-    return copied(a, b, kinds) if half_step(*kinds) else (error_between(a, b) or 0.0) <= EXACT
+    return may_be_copies(a, b, kinds) if half_step(*kinds) else (error_between(a, b) or 0.0) <= COPY_TOLERANCE
 
 
 def _projections(run: StepList, paired: Container[int]) -> dict[int, list[Step]]:
-    """Products with weights that have no partner, by the value that they are given."""
-    found: dict[int, list[Step]] = defaultdict(list)
+    """Return products with weights that have no partner, by the number of the value that they are given."""
+    products: dict[int, list[Step]] = defaultdict(list)
     for step in run.steps:
         weights = [given.value for given in step.weights if given.value.stats is not None]
         free = all(value.number not in paired for value in weights if len(value.shape) > 1)
         if family(step.name) == "product" and len(step.data) == 1 and weights and free:
-            found[run.root(step.data[0].value).number].append(step)
-    return found
+            products[run.root(step.data[0].value).number].append(step)
+    return products
 
 
 def _pooled(steps: Iterable[Step]) -> Stats:
     return pooled([g.value.stats for step in steps for g in step.weights if g.value.stats and len(g.value.shape) > 1])
 
 
-def _in_parts(run: StepList, step: Step) -> list[Value]:
-    """A result, or what is taken out of it where that is all of it in parts of one size."""
+def _result_parts(run: StepList, step: Step) -> list[Value]:
+    """Return the pieces taken out of a step's result where they are all of it; else the result itself."""
     cut = [user for user in run.users.get(step.outputs[0].number, ()) if user.name in PIECES]
     taken = [value for user in cut for value in user.outputs]
     return taken if taken and sum(value.numel for value in taken) == step.outputs[0].numel else list(step.outputs)

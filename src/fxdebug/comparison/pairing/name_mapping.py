@@ -1,4 +1,4 @@
-"""What the user says about names: which path of a is which of b, and what does not matter."""
+"""The names that a user maps or ignores: which path of a is which of b, and which modules do not count."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from typing import Any
 
 from fxdebug.errors import LoadError, UsageError, nearest, needs
 
-Mapped = Mapping[str, str]
+NameMapping = Mapping[str, str]
 
 
-def renaming(mapping: Mapped | str | os.PathLike[str] | None, paths: Iterable[str], others: Iterable[str]) -> Mapped:
-    """For each path of a that the user maps, its path in b.
+def renamed_paths(
+    mapping: NameMapping | str | os.PathLike[str] | None, paths: Iterable[str], others: Iterable[str]
+) -> NameMapping:
+    """Return for each path of a that the user maps its path in b.
 
-    ``mapping`` has globs of a on the left; each ``*`` stands for what the ``*`` on the right becomes, and may span
-    dots. The first line that fits a path counts. Or it is the name of a YAML or JSON file with such a table (under
-    ``mapping:`` where it has several). Raises ``UsageError`` for a line that fits nothing.
+    ``mapping`` has globs of a as keys and globs of b as values. The text that a ``*`` matches, which may span dots,
+    goes in place of the ``*`` on the right. The first line that fits a path counts. ``mapping`` may also be the name
+    of a YAML or JSON file with such a table (under ``mapping:`` where it has several). Raises ``UsageError`` for a
+    line that fits nothing.
 
-    >>> renaming({"encoder.layer.*": "layers.*"}, ["encoder.layer.0.output"], ["layers.0.output"])
+    >>> renamed_paths({"encoder.layer.*": "layers.*"}, ["encoder.layer.0.output"], ["layers.0.output"])
     {'encoder.layer.0.output': 'layers.0.output'}
     """
     known = list(dict.fromkeys(paths))
-    found: dict[str, str] = {}
-    rules = read(mapping)[0] if isinstance(mapping, (str, os.PathLike)) else dict(mapping or {})
+    renamed: dict[str, str] = {}
+    rules = read_mapping(mapping)[0] if isinstance(mapping, (str, os.PathLike)) else dict(mapping or {})
     targets = list(dict.fromkeys(others))
     for left, right in rules.items():
         pattern = re.compile("(.*)".join(map(re.escape, left.split("*"))))
@@ -38,18 +41,18 @@ def renaming(mapping: Mapped | str | os.PathLike[str] | None, paths: Iterable[st
         if not any(fnmatch.fnmatchcase(path, right) for path in targets):
             raise UsageError(f"mapping {left!r} → {right!r}: no module of b has such a path.{nearest(right, targets)}")
         for path, match in fitting:
-            found.setdefault(path, _filled(right, match.groups()))
-    return found
+            renamed.setdefault(path, _fill_wildcards(right, match.groups()))
+    return renamed
 
 
-def _filled(pattern: str, parts: Sequence[str]) -> str:
-    """A pattern with its wildcards replaced, one after the other."""
+def _fill_wildcards(pattern: str, parts: Sequence[str]) -> str:
+    """Replace the wildcards of a pattern, one after the other."""
     pieces = pattern.split("*")
     return pieces[0] + "".join(part + piece for part, piece in zip(parts, pieces[1:]))
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The mapping and the ignore rules in a YAML (or JSON) file.
+def read_mapping(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the mapping and the ignore rules in a YAML (or JSON) file.
 
     Raises ``LoadError`` for a file that is neither, ``MissingExtra`` where no YAML reader is installed.
     """
@@ -58,11 +61,12 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]
         text = place.read_text()
     except OSError as error:
         raise LoadError(f"cannot read the mapping {place}: {error.strerror or error}") from error
-    held = _parsed(text, place)
-    if not isinstance(held, dict):
+    table = _parse_file(text, place)
+    if not isinstance(table, dict):
         raise LoadError(f"{place} holds no table: write lines such as 'encoder.layer.*: layers.*'")
-    ignore = held.get("ignore", ()) if "mapping" in held or "ignore" in held else ()
-    rules = (held.get("mapping") or {}) if "mapping" in held or "ignore" in held else held
+    sections = "mapping" in table or "ignore" in table
+    ignore = table.get("ignore", ()) if sections else ()
+    rules = (table.get("mapping") or {}) if sections else table
     if not isinstance(rules, dict) or not all(isinstance(side, str) for pair in rules.items() for side in pair):
         raise LoadError(f"{place}: mapping must be a table of paths, such as 'encoder.layer.*: layers.*'")
     if isinstance(ignore, str) or not all(isinstance(glob, str) for glob in ignore):
@@ -70,7 +74,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[str, ...]]
     return rules, tuple(ignore)
 
 
-def _parsed(text: str, place: Path) -> Any:
+def _parse_file(text: str, place: Path) -> Any:
     if place.suffix == ".json":
         import json
 
@@ -88,6 +92,6 @@ def _parsed(text: str, place: Path) -> Any:
         raise LoadError(f"{place} is no YAML: {error}") from error
 
 
-def ignored(path: str, globs: Iterable[str]) -> bool:
+def is_ignored(path: str, globs: Iterable[str]) -> bool:
     """Is a path covered by one of the ignore rules?"""
     return any(fnmatch.fnmatchcase(path, glob) for glob in globs)

@@ -1,29 +1,28 @@
-"""What belongs together on the two sides: values, the steps that made them, and calls.
+"""The pairs of two runs: values, the steps that made them, and calls.
 
-Values are paired by what they are, whatever views and copies of them there are. Each pair knows how it was found
-and how sure that is.
+A value is paired together with all views and copies of it. Each pair has how it was matched and the confidence.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from fxdebug.comparison.result import How
-from fxdebug.comparison.steps import Step, StepList, kindred
+from fxdebug.comparison.result import MatchedBy
+from fxdebug.comparison.steps import Step, StepList, interchangeable
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 
 
 class Pair(NamedTuple):
-    """The other side of a pair, and how it was found: ``path mapping weights values dataflow order``."""
+    """The side of a in a pair, by what it was matched, and with which confidence (0 to 1)."""
 
     a: int  # a value's number, a step's index or a call's index
-    how: How
-    sure: float
+    matched_by: MatchedBy
+    confidence: float
 
 
 class Pairs:
-    """All pairs of two runs. Keys are of b, the suspect."""
+    """All pairs of two runs: ``values``, ``steps`` and ``calls`` by b's numbers, ``…_of_a`` the other way round."""
 
     def __init__(self, a: StepList, b: StepList) -> None:
         self.a, self.b = a, b
@@ -34,82 +33,87 @@ class Pairs:
         self.steps_of_a: dict[int, int] = {}
         self.calls_of_a: dict[int, int] = {}
 
-    def value(self, a: Value, b: Value, how: How, sure: float) -> bool:
+    def add_value(self, a: Value, b: Value, matched_by: MatchedBy, confidence: float) -> bool:
         """Pair two values; ``False`` where one of them has another partner already."""
         one, other = self.a.root(a).number, self.b.root(b).number
         if other in self.values or one in self.values_of_a:
             return False
-        self.values[other] = Pair(one, how, sure)
+        self.values[other] = Pair(one, matched_by, confidence)
         self.values_of_a[one] = other
         return True
 
-    def step(self, a: Step, b: Step, how: How, sure: float) -> bool:
-        """Pair two steps and what they made."""
+    def add_step(self, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> bool:
+        """Pair two steps and their results; ``False`` where one of them, or of these, has another partner already."""
         if b.index in self.steps or a.index in self.steps_of_a:
             return False
-        if not b.transparent and not a.transparent and not self._may_make(a, b):
+        if not b.transparent and not a.transparent and not self._results_compatible(a, b):
             return False
-        self.steps[b.index] = Pair(a.index, how, sure)
+        self.steps[b.index] = Pair(a.index, matched_by, confidence)
         self.steps_of_a[a.index] = b.index
         if not b.transparent and not a.transparent:
             for one, other in zip(a.outputs, b.outputs):
-                self.value(one, other, how, sure)
+                self.add_value(one, other, matched_by, confidence)
         return True
 
-    def _may_make(self, a: Step, b: Step) -> bool:
-        """Are their results each other's, or nobody's?"""
-        return all(self.free(x, y) or self.are(x, y) for x, y in zip(a.outputs, b.outputs))
+    def _results_compatible(self, a: Step, b: Step) -> bool:
+        """Are their results paired with each other, or not at all?"""
+        return all(self.both_unpaired(x, y) or self.are_paired(x, y) for x, y in zip(a.outputs, b.outputs))
 
-    def join(self, a: Value, b: Value, how: How, sure: float) -> bool:
-        """Pair two values, and the steps that made them where those do the same."""
-        one, other = self.a.made.get(self.a.root(a).number), self.b.made.get(self.b.root(b).number)
-        if not self.value(a, b, how, sure):
+    def add_value_and_makers(self, a: Value, b: Value, matched_by: MatchedBy, confidence: float) -> bool:
+        """Pair two values, and the steps that made them where those do the same; ``False`` as for two values."""
+        one, other = self.a.maker(a), self.b.maker(b)
+        if not self.add_value(a, b, matched_by, confidence):
             return False
-        if one is not None and other is not None and kindred(one, other) and len(one.outputs) == len(other.outputs):
-            self.step(one, other, how, sure)
+        if (
+            one is not None
+            and other is not None
+            and interchangeable(one, other)
+            and len(one.outputs) == len(other.outputs)
+        ):
+            self.add_step(one, other, matched_by, confidence)
         return True
 
-    def call(self, a: Call, b: Call, how: How, sure: float) -> None:
-        """Pair two calls."""
+    def add_call(self, a: Call, b: Call, matched_by: MatchedBy, confidence: float) -> None:
+        """Pair two calls, unless one of them has a partner already."""
         if b.index not in self.calls and a.index not in self.calls_of_a:
-            self.calls[b.index] = Pair(a.index, how, sure)
+            self.calls[b.index] = Pair(a.index, matched_by, confidence)
             self.calls_of_a[a.index] = b.index
 
-    def of_value(self, b: Value) -> Value | None:
-        """The value of a that is paired with one of b."""
-        found = self.values.get(self.b.root(b).number)
-        return None if found is None else self.a.values[found.a]
+    def value_in_a(self, b: Value) -> Value | None:
+        """Return the value of a that is paired with one of b."""
+        pair = self.values.get(self.b.root(b).number)
+        return None if pair is None else self.a.values[pair.a]
 
-    def back(self, a: Value) -> Value | None:
-        """The value of b that is paired with one of a."""
-        other = self.values_of_a.get(self.a.root(a).number)
-        return None if other is None else self.b.values[other]
+    def value_in_b(self, a: Value) -> Value | None:
+        """Return the value of b that is paired with one of a."""
+        number = self.values_of_a.get(self.a.root(a).number)
+        return None if number is None else self.b.values[number]
 
-    def of_step(self, b: Step) -> Step | None:
-        """The step of a that is paired with one of b."""
-        found = self.steps.get(b.index)
-        return None if found is None else self.a.steps[found.a]
+    def step_in_a(self, b: Step) -> Step | None:
+        """Return the step of a that is paired with one of b."""
+        pair = self.steps.get(b.index)
+        return None if pair is None else self.a.steps[pair.a]
 
-    def of_call(self, b: Call) -> Call | None:
-        """The call of a that is paired with one of b."""
-        found = self.calls.get(b.index)
-        return None if found is None else self.a.trace.calls[found.a]
+    def call_in_a(self, b: Call) -> Call | None:
+        """Return the call of a that is paired with one of b."""
+        pair = self.calls.get(b.index)
+        return None if pair is None else self.a.trace.calls[pair.a]
 
-    def are(self, a: Value, b: Value) -> bool:
+    def are_paired(self, a: Value, b: Value) -> bool:
         """Are these two paired with each other?"""
-        found = self.values.get(self.b.root(b).number)
-        return found is not None and found.a == self.a.root(a).number
+        pair = self.values.get(self.b.root(b).number)
+        return pair is not None and pair.a == self.a.root(a).number
 
-    def sure_of(self, b: Value) -> bool:
-        """Has a value of b a partner that was not merely met in the same place?"""
-        found = self.values.get(self.b.root(b).number)
-        return found is not None and found.how != "order"
+    def is_firm(self, b: Value) -> bool:
+        """Has a value of b a partner, and was that matched by more than order?"""
+        pair = self.values.get(self.b.root(b).number)
+        return pair is not None and pair.matched_by != "order"
 
-    def sure_of_a(self, a: Value) -> bool:
-        """The same of a value of a."""
-        other = self.values_of_a.get(self.a.root(a).number)
-        return other is not None and self.values[other].how != "order"
+    def is_firm_in_a(self, a: Value) -> bool:
+        """Has a value of a a partner, and was that matched by more than order?"""
+        number = self.values_of_a.get(self.a.root(a).number)
+        return number is not None and self.values[number].matched_by != "order"
 
-    def free(self, a: Value, b: Value) -> bool:
-        """Has neither a partner?"""
+    def both_unpaired(self, a: Value, b: Value) -> bool:
+        """Has neither of two values a partner?"""
         return self.b.root(b).number not in self.values and self.a.root(a).number not in self.values_of_a

@@ -1,4 +1,4 @@
-"""Pairing calls of modules that have other names: those that do the same things and return the same belong together."""
+"""Pair calls of modules that have other names: by the paired operations in them, and by what they return."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.result import How
+from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 
-ALIKE = 4  # times as much may be in one as in the other, where all of the smaller one is
-LEAST = 0.5  # of the operations in both that must be pairs, or they return the same value
+MOST_LARGER = 4  # times as many operations one call may have, where the other's are all among them
+LEAST_OVERLAP = 0.5  # share of the operations in both that must be pairs, unless they return the same value
 
 
-def pair_calls(pairs: Pairs) -> None:
-    """Pair calls by the operations in them that are pairs, by what they return, and by name; the surest first."""
-    shared, held_a, held_b = _shared(pairs), _held(pairs.a), _held(pairs.b)
-    weighed: list[tuple[float, int, int]] = []
+def pair_renamed_calls(pairs: Pairs) -> None:
+    """Pair calls by the paired operations in them, by what they return, and by name; the best fit first."""
+    shared, counts_a, counts_b = _shared_steps(pairs), _steps_per_call(pairs.a), _steps_per_call(pairs.b)
+    candidates: list[tuple[float, int, int]] = []
     for one, other in {*shared, *_same_results(pairs)}:
         if one in pairs.calls_of_a or other in pairs.calls:
             continue
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
         both = shared[(one, other)]
-        least, most = sorted((held_a[one], held_b[other]))
+        least, most = sorted((counts_a[one], counts_b[other]))
         overlap = 2 * both / max(least + most, 1)
-        if least * ALIKE >= most:  # a small one that is within a large one says little about that
+        if least * MOST_LARGER >= most:  # a far smaller call within a large one is no pair
             overlap = max(overlap, 0.8 * both / max(least, 1))
         same = _returns_the_same(pairs, a, b)
-        if overlap >= LEAST or same:
-            weighed.append((overlap + 0.5 * same + _likeness(a, b), one, other))
-    for score, one, other in sorted(weighed, key=lambda found: (-found[0], found[2])):
+        if overlap >= LEAST_OVERLAP or same:
+            candidates.append((overlap + 0.5 * same + _name_similarity(a, b), one, other))
+    for score, one, other in sorted(candidates, key=lambda candidate: (-candidate[0], candidate[2])):
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]
-        if _nested(pairs, a, b):
-            pairs.call(a, b, _how(pairs, b), round(min(0.95, score / 2), 2))
+        if _fits_nesting(pairs, a, b):
+            pairs.add_call(a, b, _matched_by(pairs, b), round(min(0.95, score / 2), 2))
 
 
-def _lines(run: StepList) -> Iterator[tuple[Step, Call]]:
-    """Each step with each of the calls that it is in."""
+def _steps_with_ancestors(run: StepList) -> Iterator[tuple[Step, Call]]:
+    """Yield each step with each of the calls that it is in."""
     for step in run.steps:
         call: Call | None = step.call
         while call is not None and step.outputs and not step.transparent:
@@ -46,34 +46,34 @@ def _lines(run: StepList) -> Iterator[tuple[Step, Call]]:
             call = call.parent
 
 
-def _held(run: StepList) -> Counter[int]:
-    return Counter(call.index for _, call in _lines(run))
+def _steps_per_call(run: StepList) -> Counter[int]:
+    return Counter(call.index for _, call in _steps_with_ancestors(run))
 
 
-def _shared(pairs: Pairs) -> Counter[tuple[int, int]]:
-    """How many pairs of steps each pair of calls has in common."""
+def _shared_steps(pairs: Pairs) -> Counter[tuple[int, int]]:
+    """Count the pairs of steps that each pair of calls has in common."""
     above: dict[int, list[int]] = {}
-    for step, call in _lines(pairs.a):
+    for step, call in _steps_with_ancestors(pairs.a):
         above.setdefault(step.index, []).append(call.index)
-    found: Counter[tuple[int, int]] = Counter()
-    for step, call in _lines(pairs.b):
+    shared: Counter[tuple[int, int]] = Counter()
+    for step, call in _steps_with_ancestors(pairs.b):
         partner = None if call.index in pairs.calls else _counterpart(pairs, step)
         for other in () if partner is None else above.get(partner.index, ()):
-            found[(other, call.index)] += 1
-    return found
+            shared[(other, call.index)] += 1
+    return shared
 
 
 def _counterpart(pairs: Pairs, step: Step) -> Step | None:
-    """The step of a that is paired, or that makes what is paired with what this one makes."""
-    partner = pairs.of_step(step)
+    """Return the step of a that is paired with a step of b, or whose result is."""
+    partner = pairs.step_in_a(step)
     if partner is None:
-        value = next((value for value in map(pairs.of_value, step.outputs) if value is not None), None)
-        partner = None if value is None else pairs.a.made.get(value.number)
+        value = next((value for value in map(pairs.value_in_a, step.outputs) if value is not None), None)
+        partner = None if value is None else pairs.a.makers.get(value.number)
     return partner
 
 
 def _same_results(pairs: Pairs) -> Iterator[tuple[int, int]]:
-    """Calls that return paired values."""
+    """Yield the indices of calls, of a and of b, that return paired values."""
     one: dict[int, list[int]] = {}
     for call in pairs.a.trace.calls:
         value = next(iter(call.outputs or ()), None)
@@ -81,29 +81,29 @@ def _same_results(pairs: Pairs) -> Iterator[tuple[int, int]]:
             one.setdefault(pairs.a.root(value).number, []).append(call.index)
     for call in pairs.b.trace.calls:
         value = next(iter(call.outputs or ()), None)
-        partner = None if value is None or call.index in pairs.calls else pairs.of_value(value)
+        partner = None if value is None or call.index in pairs.calls else pairs.value_in_a(value)
         for index in () if partner is None else one.get(partner.number, ()):
             yield index, call.index
 
 
 def _returns_the_same(pairs: Pairs, a: Call, b: Call) -> bool:
     one, other = next(iter(a.outputs or ()), None), next(iter(b.outputs or ()), None)
-    return one is not None and other is not None and pairs.are(one, other)
+    return one is not None and other is not None and pairs.are_paired(one, other)
 
 
-def _likeness(a: Call, b: Call) -> float:
-    """Names and classes, at most 0.5; two leaves are more alike than a leaf and a box."""
+def _name_similarity(a: Call, b: Call) -> float:
+    """Return how similar names and classes are, at most 0.5; two leaves fit better than a leaf and a container."""
     names = SequenceMatcher(None, a.path.rpartition(".")[2].lower(), b.path.rpartition(".")[2].lower()).ratio()
     return 0.2 * (a.type == b.type) + 0.2 * names + 0.1 * (bool(a.children) == bool(b.children))
 
 
-def _nested(pairs: Pairs, a: Call, b: Call) -> bool:
-    """Do the calls around them agree with the pair: is nothing inside on one side and outside on the other?"""
+def _fits_nesting(pairs: Pairs, a: Call, b: Call) -> bool:
+    """Do the pairs of the calls around them agree: is neither inside a pair that the other is outside of?"""
     if a.index in pairs.calls_of_a or b.index in pairs.calls:
         return False
     above = b.parent
     while above is not None:
-        partner = pairs.of_call(above)
+        partner = pairs.call_in_a(above)
         if partner is not None:
             call = a.parent
             while call is not None and call is not partner:
@@ -113,7 +113,7 @@ def _nested(pairs: Pairs, a: Call, b: Call) -> bool:
     return True
 
 
-def _how(pairs: Pairs, b: Call) -> How:
+def _matched_by(pairs: Pairs, b: Call) -> MatchedBy:
     value = next(iter(b.outputs or ()), None)
-    found = None if value is None else pairs.values.get(pairs.b.root(value).number)
-    return "dataflow" if found is None else found.how
+    pair = None if value is None else pairs.values.get(pairs.b.root(value).number)
+    return "dataflow" if pair is None else pair.matched_by

@@ -1,4 +1,4 @@
-"""Which suffix a comparison is written by. An exporter is ``(comparison, path, **options) → Path``."""
+"""The exporters of a comparison by suffix. An exporter is ``(comparison, path, **options) → Path``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One finding in detail: what is wrong, in which line, the numbers of both sides under each other."""
+"""Details of a finding: its kind, its line, and the numbers of both sides under each other."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _MOST = 6  # digits at which two numbers that differ are shown as different: the
 _MOST_OF_FLOAT64 = 12
 
 
-def detail(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
-    """The facts about a finding, one line each, and the table of both sides."""
+def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
+    """Yield the facts about a finding, one line each, and the table of both sides."""
     because = row.because or ("" if row.kind is None else KINDS[row.kind])
     yield _fact(str(row.kind), printable(because), "bold red")
     yield from _places(comparison, row, width)
     if row.kind == "raised":
         return
-    yield _fact("error", _judged(row))
+    yield _fact("error", _error_text(row))
     if row.kind != "input":
-        yield _fact("matched", _matched(row))
+        yield _fact("matched", _match_text(row))
     sides = _table(row, width)
     if sides is not None:
         yield ""
         yield sides
-    yield from _measured(row.measures)
+    yield from _element_measures(row.measures)
 
 
 def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
-    """A name and what it is, wrapped below itself."""
+    """Return a name and its text, which wraps below itself."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=0)
     grid.add_column(width=max(_LABEL, len(name)), no_wrap=True)
@@ -48,7 +48,7 @@ def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
 
 
 def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
-    """Where it is: the module, the line with its text, and a's where that is another."""
+    """Yield where it is: the module, the line with its text, and a's place where that is another."""
     side = row.b or row.a
     if side is not None and row.path == side.path:
         yield _fact(
@@ -57,7 +57,7 @@ def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[Render
     else:
         yield _fact("in", printable(row.path) or "the model itself")
     if row.source:
-        yield _fact("line", _with_text(row.source, width))
+        yield _fact("line", _line_with_text(row.source, width))
     if row.a is not None and row.b is not None and row.a.path != row.path:
         place = f"{row.a.path or row.a.type}/{row.a.op}" if row.a.op else row.a.path or row.a.type
         source = f"  {short(row.a.source)}" if row.a.source else ""
@@ -65,7 +65,7 @@ def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[Render
 
 
 def short(source: str) -> str:
-    """A source line without its folders.
+    """Return a source line without its folders.
 
     >>> short("/home/me/model.py:12")
     'model.py:12'
@@ -73,22 +73,22 @@ def short(source: str) -> str:
     return printable(source.replace("\\", "/").rpartition("/")[2])
 
 
-def _with_text(source: str, width: int) -> Text:
-    """The line's place, and what stands there where the file can be read."""
+def _line_with_text(source: str, width: int) -> Text:
+    """Return the line's place, and its code where the file can be read."""
     file, _, line = source.rpartition(":")
     linecache.checkcache(file)  # it may have been edited since it was read
     text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
-    found = Text(short(source))
+    line_text = Text(short(source))
     if text:
-        room = width - _LABEL - 8 - len(found)
+        room = width - _LABEL - 8 - len(line_text)
         shown = Text(printable(text), "bold")
         shown.truncate(max(room, 24), overflow="ellipsis")
-        found.append("  ").append_text(shown)
-    return found
+        line_text.append("  ").append_text(shown)
+    return line_text
 
 
 def error_of(row: Row) -> str:
-    """An error as a short word.
+    """Return an error as a short word.
 
     >>> error_of(Row("", error=0.0123456)), error_of(Row("", measures=Measures(math.inf, what="shape")))
     ('0.0123', 'other shape')
@@ -98,8 +98,8 @@ def error_of(row: Row) -> str:
     return "∞" if row.error == math.inf else number(row.error)
 
 
-def _judged(row: Row) -> str:
-    """The error against what rounding explains, and what went in."""
+def _error_text(row: Row) -> str:
+    """Return the error as text, with the tolerance and the error of the inputs."""
     if row.measures.what in ("shape", "dtype") and row.error == math.inf:
         return f"cannot be measured: the {row.measures.what}s differ"
     parts = [f"{error_of(row)} of the reference's size" if row.error < math.inf else "without bound"]
@@ -110,14 +110,14 @@ def _judged(row: Row) -> str:
     return ", ".join(parts)
 
 
-_HOW = {
+_MATCHED_BY = {
     "path": "by its path", "mapping": "as the mapping says", "weights": "by equal weights", "values": "by equal values",
     "dataflow": "by the flow of data", "order": "by order", "": "by the flow of data",
 }  # fmt: skip
 
 
-def _matched(row: Row) -> str:
-    known = _HOW.get(row.how, row.how)
+def _match_text(row: Row) -> str:
+    known = _MATCHED_BY.get(row.how, row.how)
     return known if row.sure >= 1.0 else f"{known}, {row.sure:.0%} sure"
 
 
@@ -125,7 +125,7 @@ def _matched(row: Row) -> str:
 
 
 def _table(row: Row, width: int) -> Table | None:
-    """A line for each side: shape, dtype and statistics, with as many digits as tell them apart."""
+    """Return a table with a line for each side: shape, dtype and statistics, with as many digits as they differ in."""
     values = [(name, side.value) for name, side in (("a", row.a), ("b", row.b)) if side is not None]
     known = [(name, value) for name, value in values if value is not None]
     if not known:
@@ -136,28 +136,30 @@ def _table(row: Row, width: int) -> Table | None:
     for title, _ in columns:
         table.add_column(title, justify="left" if title in ("shape", "dtype", "not finite") else "right", no_wrap=True)
     for place, (name, _) in enumerate(known):
-        told = [Text(cells[place], "red" if len(set(cells)) > 1 else "") for _, cells in columns]
-        table.add_row(f"  {name}", *told)
+        row_cells = [Text(cells[place], "red" if len(set(cells)) > 1 else "") for _, cells in columns]
+        table.add_row(f"  {name}", *row_cells)
     return table
 
 
 def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
-    found = [("shape", [shape_text(v.shape) for v in values]), ("dtype", [v.dtype for v in values])]
+    columns = [("shape", [shape_text(v.shape) for v in values]), ("dtype", [v.dtype for v in values])]
     stats = [value.stats for value in values]
     most = _MOST_OF_FLOAT64 if {value.dtype for value in values} <= {"float64", "complex128"} else _MOST
     for name in ("mean", "std", "min", "max"):
-        cells = told_apart([None if s is None else getattr(s, name) for s in stats], most)
+        cells = distinguishable([None if s is None else getattr(s, name) for s in stats], most)
         if any(cells):
-            found.append((name, cells))
-    odd = ["" if s is None else not_finite(s) for s in stats]
-    return [*found, ("not finite", odd)] if any(odd) else found
+            columns.append((name, cells))
+    not_finite_cells = ["" if s is None else not_finite(s) for s in stats]
+    return [*columns, ("not finite", not_finite_cells)] if any(not_finite_cells) else columns
 
 
-def told_apart(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
-    """Numbers as text, with the digits it takes to see that they differ, and no more; few if ``most`` do not show it.
+def distinguishable(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
+    """Return numbers as text with the fewest digits that show a difference; few where ``most`` do not show one.
 
-    >>> told_apart([0.12345, 0.12346]), told_apart([1.0, 2.0]), told_apart([0.5, 0.5]), told_apart([0.5, 0.50000001])
-    (['0.12345', '0.12346'], ['1', '2'], ['0.5', '0.5'], ['0.5', '0.5'])
+    >>> distinguishable([0.12345, 0.12346]), distinguishable([1.0, 2.0])
+    (['0.12345', '0.12346'], ['1', '2'])
+    >>> distinguishable([0.5, 0.5]), distinguishable([0.5, 0.50000001])
+    (['0.5', '0.5'], ['0.5', '0.5'])
     """
     short = [number(x) for x in numbers]
     real = [x for x in numbers if isinstance(x, float)]
@@ -170,11 +172,11 @@ def told_apart(numbers: list[float | int | complex | None], most: int = _MOST) -
     return short
 
 
-def _measured(measures: Measures) -> Iterator[RenderableType]:
-    """What is known element by element, or that it is not."""
+def _element_measures(measures: Measures) -> Iterator[RenderableType]:
+    """Yield the measures by elements, or a note that there are none."""
     parts = [
-        f"{name} {number(found) if name != 'cosine' else f'{found:.6g}'}{unit}"
-        for name, found, unit in (
+        f"{name} {number(measure) if name != 'cosine' else f'{measure:.6g}'}{unit}"
+        for name, measure, unit in (
             ("max |a−b|", measures.max_abs, ""),
             ("mean", measures.mean_abs, ""),
             ("relative", measures.relative, ""),
@@ -183,7 +185,7 @@ def _measured(measures: Measures) -> Iterator[RenderableType]:
             ("beyond tolerance", None if measures.beyond is None else measures.beyond * 100, " %"),
             ("ulp", measures.ulp, ""),
         )
-        if found is not None
+        if measure is not None
     ]
     if parts:
         yield Text("\n  " + " · ".join(parts))

@@ -1,4 +1,4 @@
-"""What a comparison has many of, folded: the calls an error goes through, the calls without a partner."""
+"""Fold what a comparison has many of: the calls an error goes through, the calls without a partner."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.calls import Call
 from fxdebug.exports.text import number, printable
 
-LINES = 9  # of the chain, unasked
+LINES = 9  # of the chain, unless everything is asked for
 Item = TypeVar("Item")
 _NUMBER = re.compile(r"\d+")
 
 
-def chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
-    """Where the error of the first finding goes: a line for each call, or for several alike, and how large it is."""
+def error_chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
+    """Yield where the error of the first finding goes and how large it is: a line for each call, or for equal ones."""
     first = comparison.first
     rows = [row for row in comparison.chain() if first is not None and row.path != first.path]
     if not rows:
         return
-    groups = grouped(rows) if fold else [[row] for row in rows]
+    groups = group_rows(rows) if fold else [[row] for row in rows]
     shown: list[list[Row] | None] = list(groups)
     if fold and len(groups) > LINES:
         shown = [*groups[: LINES - 3], None, *groups[-2:]]
@@ -37,20 +37,20 @@ def chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator
         if group is None:
             line.append(f"… {len(groups) - len(shown) + 1} more", "dim")
         else:
-            line.append(cut(name, room).ljust(room))
+            line.append(shorten_middle(name, room).ljust(room))
             line.append(f"  {_errors(group).ljust(19)}")
             here = {call.index for row in group if row.b is not None for call in row.b.call.walk()}
-            inside = [found for found in others if found.b is not None and found.b.call.index in here]
+            inside = [finding for finding in others if finding.b is not None and finding.b.call.index in here]
             if inside:
                 line.append("  adds more", "red")
-                others = [found for found in others if found not in inside]  # told of the innermost alone
+                others = [finding for finding in others if finding not in inside]  # shown at the innermost call alone
         line.rstrip()
         line.truncate(width, overflow="ellipsis")
         yield line
 
 
-def grouped(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows that follow one another and have one path but for the numbers in it."""
+def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
+    """Group successive rows whose paths differ in numbers only."""
     return [list(group) for _, group in groupby(rows, key=lambda row: (_NUMBER.sub("#", row.path), bool(row.path)))]
 
 
@@ -58,53 +58,53 @@ def _name(group: Sequence[Row]) -> str:
     first = group[0]
     if first.b is not None and not first.path:
         return first.b.type
-    return printable(between([row.path for row in group]))
+    return printable(path_range([row.path for row in group]))
 
 
 def _errors(group: Sequence[Row]) -> str:
-    """The error, or from where to where it goes over the group."""
+    """Return the error, or the first and the last of a group."""
     ends = [number(row.error) if row.error < float("inf") else "∞" for row in (group[0], group[-1])]
     return ends[0] if len(group) == 1 or ends[0] == ends[1] else f"{ends[0]} → {ends[1]}"
 
 
-def between(paths: Sequence[str]) -> str:
-    """Paths that differ in numbers only, as one.
+def path_range(paths: Sequence[str]) -> str:
+    """Join paths that differ in numbers only.
 
-    >>> between(["layer.0.norm", "layer.1.norm", "layer.2.norm"]), between(["norm"]), between(["cell", "cell"])
+    >>> path_range(["layer.0.norm", "layer.1.norm", "layer.2.norm"]), path_range(["norm"]), path_range(["cell", "cell"])
     ('layer.0…2.norm ×3', 'norm', 'cell ×2')
     """
     first, last = paths[0], paths[-1]
     times = f" ×{len(paths)}" if len(paths) > 1 else ""
     numbers = iter(_NUMBER.findall(last))
-    joined = _NUMBER.sub(lambda found: found[0] if found[0] == (end := next(numbers)) else f"{found[0]}…{end}", first)
+    joined = _NUMBER.sub(lambda match: match[0] if match[0] == (end := next(numbers)) else f"{match[0]}…{end}", first)
     return joined + times
 
 
-def by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[Item]]:
-    """Items whose names differ in numbers only, in the order of the first of each."""
-    found: dict[str, list[Item]] = {}
+def group_by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[Item]]:
+    """Group items whose names differ in numbers only, in the order of the first of each."""
+    groups: dict[str, list[Item]] = {}
     for item in items:
-        found.setdefault(_NUMBER.sub("#", name(item)), []).append(item)
-    return list(found.values())
+        groups.setdefault(_NUMBER.sub("#", name(item)), []).append(item)
+    return list(groups.values())
 
 
-def patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
-    """Calls as (paths, class), those alike as one, without those inside of others; in the order they began."""
-    known = {call.index: call for call in calls}
-    found: dict[tuple[str, str], list[Call]] = {}
-    for call in known.values():
-        if call.parent_index not in known:
-            found.setdefault((_NUMBER.sub("#", call.path), call.type), []).append(call)
+def call_patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
+    """Return calls as (paths, class), equal ones as one and without their inner calls, in the order they began."""
+    by_index = {call.index: call for call in calls}
+    groups: dict[tuple[str, str], list[Call]] = {}
+    for call in by_index.values():
+        if call.parent_index not in by_index:
+            groups.setdefault((_NUMBER.sub("#", call.path), call.type), []).append(call)
     lines = []
-    for (_, kind), alike in found.items():
-        inside = sum(inner.index in known for call in alike for inner in call.walk()) - len(alike)
-        held = f", with {inside} call{'s' * (inside != 1)} inside" if inside else ""
-        lines.append((between([call.path for call in alike]) if alike[0].path else kind, kind + held))
+    for (_, kind), group in groups.items():
+        inside = sum(inner.index in by_index for call in group for inner in call.walk()) - len(group)
+        with_inner = f", with {inside} call{'s' * (inside != 1)} inside" if inside else ""
+        lines.append((path_range([call.path for call in group]) if group[0].path else kind, kind + with_inner))
     return lines
 
 
-def cut(text: str, room: int) -> str:
-    """A name with its middle left out where it is long: both ends tell."""
+def shorten_middle(text: str, room: int) -> str:
+    """Leave out the middle of a long name, as both ends matter."""
     if len(text) <= room:
         return text
     left = (room - 1) // 3

@@ -1,6 +1,7 @@
-"""The graph of b with what a comparison found: who adds error in red, who inherits it shaded, the rest calm.
+"""The graph of b with the result of a comparison: nodes that add error in red, those that inherit it shaded.
 
-The calls around the findings are open, the others closed; repeated layers that fared alike are drawn once.
+The calls around the findings are open, the others closed. Repeated layers with equal findings and verdicts are drawn
+once.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from fxdebug.exports.graphviz.drawing import Box, Chosen, Drawing, Step, drawing
 from fxdebug.exports.graphviz.labels import RED, shortened
 
 MOST = 80  # nodes up to which calls with further findings are opened, too
-_ASKED = 12  # findings for which that is found out
+_MOST_OPENED = 12  # findings whose calls are opened as long as there is room
 
-_GUILTY, _EQUAL, _ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
+_FINDING, _EQUAL, _ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
 _SHADES = ("#fff3dc", "#ffe4b5", "#ffd28a", "#ffbf66")  # an inherited error of up to 0.001, 0.01, 0.1 and more
 _DARK = "#8a5a00"
 
 
 def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
-    """The DOT text; ``fold=False`` draws every repeated layer."""
+    """Write the DOT text and return the path; ``fold=False`` draws every repeated layer."""
     path.write_text(source(comparison, fold=fold, rankdir=rankdir), "utf-8")
     return path
 
 
 def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
-    """The drawn picture; see :func:`fxdebug.exports.graphviz.render.write_picture` for what it needs."""
+    """Draw the picture and return the path; its needs are those of :func:`~fxdebug.exports.graphviz.render.draw`."""
     return render.draw(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
 
 
 def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB") -> str:
-    """The DOT text of the graph of b, marked."""
+    """Return the DOT text of the graph of b, marked."""
     drawn = _drawn(comparison, fold)
     if len(drawn.steps) > render.MOST:
         raise UsageError(
@@ -52,34 +53,34 @@ def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB"
 
 
 def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
-    alike = _Alike(comparison)
+    alike = _CallKeys(comparison)
     if not comparison.findings:
         return drawing(comparison.b, fold=fold)
     opened: set[int] = set()
     places = [row.b.call for row in comparison.findings if row.b is not None]
-    everything = opened.union(*map(_around, places))
+    everything = opened.union(*map(_with_ancestors, places))
     if size(comparison.b, fold=fold, chosen=Chosen(everything, alike.of)) <= MOST:
         return drawing(comparison.b, fold=fold, chosen=Chosen(everything, alike.of))
-    for call in places[:_ASKED]:
-        more = opened | _around(call)
+    for call in places[:_MOST_OPENED]:
+        more = opened | _with_ancestors(call)
         if opened and size(comparison.b, fold=fold, chosen=Chosen(more, alike.of)) > MOST:
             continue
         opened = more
     return drawing(comparison.b, fold=fold, chosen=Chosen(opened or {0}, alike.of))
 
 
-def _around(call: Call) -> set[int]:
-    """A call and all that it is in."""
-    found: set[int] = set()
+def _with_ancestors(call: Call) -> set[int]:
+    """Return the indices of a call and of all that it is in."""
+    indices: set[int] = set()
     at: Call | None = call
     while at is not None:
-        found.add(at.index)
+        indices.add(at.index)
         at = at.parent
-    return found
+    return indices
 
 
-class _Alike:
-    """What calls must share to be drawn as one: the findings in their own bodies and how they came out."""
+class _CallKeys:
+    """Keys that calls must share to be drawn as one: the findings in their own bodies, and their verdicts."""
 
     def __init__(self, comparison: ComparisonData) -> None:
         self._findings: dict[int, list[tuple[str | None, str | None]]] = {}
@@ -93,7 +94,7 @@ class _Alike:
                 self._verdicts[row.b.call.index] = calm
 
     def of(self, call: Call) -> object:
-        """The key of one call."""
+        """Return the key of one call."""
         return tuple(self._findings.get(call.index, ())), self._verdicts.get(call.index)
 
 
@@ -106,52 +107,52 @@ def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:
         if row.b is not None and row.b.node is not None and row.kind is None:
             rows[row.b.node] = row
     merged = {node.id: step.id for step in drawn.steps.values() for node in step.merged}
-    guilty: dict[str, list[Row]] = {}
+    findings: dict[str, list[Row]] = {}
     boxes: dict[int, Mark] = {}
-    opened = _boxes(drawn)
+    opened = _open_calls(drawn)
     for finding in comparison.findings:
         if finding.b is None:
             continue
         id = drawn.stands_for.get(finding.b.node or "", "")
         place = merged.get(id, id)
         if place in drawn.steps:
-            guilty.setdefault(place, []).append(finding)
-        for index in _around(finding.b.call):
+            findings.setdefault(place, []).append(finding)
+        for index in _with_ancestors(finding.b.call):
             if index in opened:
                 boxes[index] = Mark("", RED, "1.2")
     nodes = {}
     for step in drawn.steps.values():
-        mark = _guilty(guilty[step.id]) if step.id in guilty else _unblamed(step, rows)
+        mark = _finding_mark(findings[step.id]) if step.id in findings else _other_mark(step, rows)
         if mark is not None:
             nodes[step.id] = mark
     facts = [f"{len(comparison.findings)} finding{'s' * (len(comparison.findings) != 1)} against a"]
     if comparison.only_a:
         facts.append(f"{len(comparison.only_a)} calls only in a")
-    return Marks(nodes, boxes, list(_meanings(nodes.values())), facts)
+    return Marks(nodes, boxes, list(_legend(nodes.values())), facts)
 
 
-def _boxes(drawn: Drawing) -> set[int]:
-    """The first calls of the open boxes."""
-    found: set[int] = set()
+def _open_calls(drawn: Drawing) -> set[int]:
+    """Return the indices of the first calls of the open boxes."""
+    indices: set[int] = set()
     pending: list[Box] = [] if drawn.root is None else [drawn.root]
     while pending:
         box = pending.pop()
-        found.add(box.row.first.index)
+        indices.add(box.row.first.index)
         pending.extend(box.boxes)
-    return found
+    return indices
 
 
-def _guilty(findings: list[Row]) -> Mark:
+def _finding_mark(findings: list[Row]) -> Mark:
     first = findings[0]
     lines = [f"{first.kind}, error {error_of(first)}" if first.error < math.inf else str(first.kind)]
     lines.append(shortened(first.because))
     if len(findings) > 1:
         lines.append(f"and {len(findings) - 1} more finding{'s' * (len(findings) > 2)}")
-    return Mark(_GUILTY, RED, "2.4", text=tuple(lines))
+    return Mark(_FINDING, RED, "2.4", text=tuple(lines))
 
 
-def _unblamed(step: Step, rows: dict[str, Row]) -> Mark | None:
-    """The mark of a node that no finding is about; none for the inputs and outputs of the run."""
+def _other_mark(step: Step, rows: dict[str, Row]) -> Mark | None:
+    """Return the mark of a node without a finding; none for the inputs and outputs of the run."""
     if step.kind not in ("op", "arranging", "call"):
         return None
     known = [rows[id] for id in step.twins if id in rows]
@@ -159,13 +160,13 @@ def _unblamed(step: Step, rows: dict[str, Row]) -> Mark | None:
     wrong = [row for row in measured if row.verdict in ("inherited", "adds")]
     if wrong:
         worst = max(wrong, key=lambda row: row.error)
-        return Mark(_shade(worst.error), _DARK, "0.8", text=(_told(worst),))
+        return Mark(_shade(worst.error), _DARK, "0.8", text=(_error_label(worst),))
     if measured:
         return Mark(_EQUAL)
     return None if step.kind == "arranging" or any(row.a for row in known) else Mark(_ALONE, dashed=True)
 
 
-def _told(row: Row) -> str:
+def _error_label(row: Row) -> str:
     word = error_of(row)
     return word if word.startswith("other") else f"error {word}"
 
@@ -174,14 +175,14 @@ def _shade(error: float) -> str:
     return _SHADES[sum(error > limit for limit in (1e-3, 1e-2, 1e-1))]
 
 
-def _meanings(marks: Iterable[Mark]) -> Iterable[tuple[str, str]]:
-    here = {mark.fill for mark in marks}
-    if _GUILTY in here:
-        yield _GUILTY, "adds error"
-    if here & set(_SHADES):
+def _legend(marks: Iterable[Mark]) -> Iterable[tuple[str, str]]:
+    fills = {mark.fill for mark in marks}
+    if _FINDING in fills:
+        yield _FINDING, "adds error"
+    if fills & set(_SHADES):
         shades = [(shade, "") for shade in _SHADES]
         yield from [*shades[:-1], (_SHADES[-1], "inherits it: up to 0.001, 0.01, 0.1, more")]
-    if _EQUAL in here:
+    if _EQUAL in fills:
         yield _EQUAL, "equal"
-    if _ALONE in here:
+    if _ALONE in fills:
         yield _ALONE, "dashed: no counterpart in a"

@@ -1,4 +1,4 @@
-"""The rows of a comparison as a table (CSV) and everything there is about it as JSON."""
+"""The rows of a comparison as a table (CSV), and the whole comparison as JSON."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ COLUMNS = (*_OWN, *_MEASURES, *(f"{side}_{name}" for side in "ab" for name in _S
 
 
 def write_csv(comparison: ComparisonData, path: Path) -> Path:
-    """Every row in execution order, one line each; columns are :data:`COLUMNS`, empty where nothing is known."""
+    """Write every row in execution order, one line each; columns are :data:`COLUMNS`, empty where nothing is known."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        writer.writerows([_cell(found) for found in _flat(row)] for row in comparison.rows)
+        writer.writerows([_cell(item) for item in _flat(row)] for row in comparison.rows)
     return path
 
 
@@ -47,23 +47,23 @@ def _flat(row: Row) -> Iterable[Any]:
         yield from (known.get(name, stats.get(name)) for name in _SIDE)
 
 
-def _cell(found: Any) -> Any:
-    if isinstance(found, (list, tuple)):
-        return "×".join(map(str, found))
-    return printable(found) if isinstance(found, str) else found
+def _cell(item: Any) -> Any:
+    if isinstance(item, (list, tuple)):
+        return "×".join(map(str, item))
+    return printable(item) if isinstance(item, str) else item
 
 
 def write_json(comparison: ComparisonData, path: Path) -> Path:
-    """Everything, as strict JSON: floats that JSON has no word for are ``{"float": "inf"}``, as in ``trace.json``.
+    """Write everything as strict JSON: floats that JSON cannot hold are ``{"float": "inf"}``, as in ``trace.json``.
 
     ``rows`` has every pair; ``findings`` and ``first`` are positions in it.
     """
-    path.write_text(json.dumps(strict(record(comparison)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(strict_json(record(comparison)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return path
 
 
 def record(comparison: ComparisonData) -> dict[str, Any]:
-    """A comparison as nested dicts and lists."""
+    """Return a comparison as nested dicts and lists."""
     places = {id(row): place for place, row in enumerate(comparison.rows)}
     findings = [places[id(row)] for row in comparison.findings]
     return {
@@ -87,20 +87,20 @@ def record(comparison: ComparisonData) -> dict[str, Any]:
     }
 
 
-def strict(item: Any) -> Any:
-    """Data without what JSON cannot hold: NaN and infinities, complex numbers, halves of surrogate pairs.
+def strict_json(item: Any) -> Any:
+    """Encode what JSON cannot hold: NaN and infinities, complex numbers, halves of surrogate pairs.
 
-    >>> strict({"error": float("inf"), "shape": (2, 3)})
+    >>> strict_json({"error": float("inf"), "shape": (2, 3)})
     {'error': {'float': 'inf'}, 'shape': [2, 3]}
     """
     if isinstance(item, dict):
-        return {printable(str(key)): strict(value) for key, value in item.items()}
+        return {printable(str(key)): strict_json(value) for key, value in item.items()}
     if isinstance(item, (list, tuple)):
-        return [strict(value) for value in item]
+        return [strict_json(value) for value in item]
     if isinstance(item, float):
         return item if math.isfinite(item) else {"float": repr(item)}
     if isinstance(item, complex):
-        return {"complex": [strict(item.real), strict(item.imag)]}
+        return {"complex": [strict_json(item.real), strict_json(item.imag)]}
     return printable(item) if isinstance(item, str) else item
 
 
@@ -110,8 +110,8 @@ def _trace(trace: TraceData) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    found = {name: getattr(row, name) for name in _OWN}
-    return found | {"measures": asdict(row.measures), "a": _side(row.a), "b": _side(row.b)}
+    own = {name: getattr(row, name) for name in _OWN}
+    return own | {"measures": asdict(row.measures), "a": _side(row.a), "b": _side(row.b)}
 
 
 def _side(side: Side | None) -> dict[str, Any] | None:

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.comparison.finding import detail, error_of
-from fxdebug.exports.comparison.folding import between, by_pattern, chain, cut, patterns
+from fxdebug.exports.comparison.finding import error_of, finding_details
+from fxdebug.exports.comparison.folding import call_patterns, error_chain, group_by_pattern, path_range, shorten_middle
 from fxdebug.exports.text import number, printable
 
-FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown unasked
+FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown by default
 _BASIS = {
     "tensors": "element by element",
     "sample": "by statistics and a sample of elements: a lower bound",
@@ -29,7 +29,7 @@ _BASIS = {
 def screen(
     comparison: ComparisonData, *, width: int | None = None, color: bool | None = None, fold: bool = True
 ) -> str:
-    """The comparison as text: the verdict, the first finding, its chain, what else there is.
+    """Return the comparison as text: the verdict, the first finding, its chain, further findings, unmatched calls.
 
     ``width`` and ``color`` default to the terminal's (80 columns and none where output is piped).
     ``fold=False`` shows every finding, every call of the chain and every call without a partner.
@@ -47,7 +47,7 @@ def screen(
 
 
 def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> str:
-    """The same as a piece of HTML without script or network, for notebooks and e-mails."""
+    """Return the same as a piece of HTML without script or network, for notebooks and e-mails."""
     console = _console(width, True, record=True)
     for part in _parts(comparison, width, fold):
         console.print(part)
@@ -56,13 +56,13 @@ def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> 
 
 
 def write_text(comparison: ComparisonData, path: Path, *, width: int = 100, fold: bool = True) -> Path:
-    """The screen as a text file."""
+    """Write the screen as a text file."""
     path.write_text(screen(comparison, width=width, color=False, fold=fold) + "\n", encoding="utf-8")
     return path
 
 
 def write_page(comparison: ComparisonData, path: Path, *, width: int = 120, fold: bool = True) -> Path:
-    """The screen as a page of its own."""
+    """Write the screen as an HTML page."""
     title = "fxdebug compare"
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
     page = f'{head}<body style="margin:1em">{html(comparison, width=width, fold=fold)}</body></html>\n'
@@ -86,13 +86,13 @@ def _console(width: int, color: bool, record: bool = False) -> Console:
 
 
 def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[RenderableType]:
-    """Everything that is said, from what matters most to what matters least."""
+    """Yield all parts of the screen, the most important first."""
     yield verdict(comparison)
     yield from _sides(comparison, width)
     if comparison.first is not None:
         yield ""
-        yield from detail(comparison, comparison.first, width)
-    yield from chain(comparison, width, fold)
+        yield from finding_details(comparison, comparison.first, width)
+    yield from error_chain(comparison, width, fold)
     yield from _outputs(comparison, width)
     yield from _further(comparison, width, fold)
     yield from _unmatched(comparison, width, fold)
@@ -104,7 +104,7 @@ def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Rende
 
 
 def verdict(comparison: ComparisonData) -> Text:
-    """The first line: equal, different, or nothing to compare."""
+    """Return the first line: equal, different, or nothing to compare."""
     calls, operations = _counted(comparison, False), _counted(comparison, True)
     first = comparison.first
     if first is not None:
@@ -119,13 +119,13 @@ def verdict(comparison: ComparisonData) -> Text:
         text.append(f", {_plural(operations, 'operation')}")
     worst = comparison.worst
     if worst is None or not worst.error:
-        known_by = {row.basis for row in comparison.rows if row.measured}
-        coarsest = next((basis for basis in ("statistics", "sample") if basis in known_by), None)
-        return text.append(", no difference at all" if coarsest is None else f"\nno difference {_BASIS[coarsest]}")
+        bases = {row.basis for row in comparison.rows if row.measured}
+        weakest = next((basis for basis in ("statistics", "sample") if basis in bases), None)
+        return text.append(", no difference at all" if weakest is None else f"\nno difference {_BASIS[weakest]}")
     text.append(f"\nlargest difference {number(worst.error)} at {printable(worst.where)}, {_BASIS[worst.basis]}")
-    apart = [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
-    if apart:
-        furthest = max(apart, key=lambda row: row.error)
+    differing = [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
+    if differing:
+        furthest = max(differing, key=lambda row: row.error)
         why = (
             "what is ignored, or rounding that adds up"
             if comparison.settings.get("ignore")
@@ -138,7 +138,7 @@ def verdict(comparison: ComparisonData) -> Text:
 
 
 def _sides(comparison: ComparisonData, width: int) -> Iterator[Text]:
-    """What a and b are, one line each."""
+    """Yield a line for a and one for b: model, size and folder."""
     facts = [(side, *_described(trace)) for side, trace in (("a", comparison.a), ("b", comparison.b))]
     sizes = [max(len(fact[i]) for fact in facts) for i in (1, 2)]
     for side, model, size, where in facts:
@@ -149,42 +149,42 @@ def _sides(comparison: ComparisonData, width: int) -> Iterator[Text]:
 
 
 def _described(trace: TraceData) -> tuple[str, str, str]:
-    """Model, size, where it was saved."""
+    """Return model, size, and the folder where it was saved."""
     dtypes = sorted({p.dtype for p in trace.parameters if p.kind == "parameter"})
     size = _plural(len(trace.calls), "call") + (f", {', '.join(dtypes[:3])}" if dtypes else "")
     return printable(trace.model), size, "" if trace.folder is None else printable(str(trace.folder))
 
 
 def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
-    """What the models returned, and how far that is apart."""
+    """Yield the outputs of the models with their errors."""
     rows = [row for row in comparison.outputs if row.measured]
     if not rows:
         return
     yield Text("\nreturned", "bold")
-    groups = by_pattern(rows, lambda row: row.op or "")
-    names = [printable(between([row.op or (row.b.type if row.b else "") for row in group])) for group in groups]
+    groups = group_by_pattern(rows, lambda row: row.op or "")
+    names = [printable(path_range([row.op or (row.b.type if row.b else "") for row in group])) for group in groups]
     room = min(max(map(len, names[:FURTHER])), width // 2)
     for name, group in zip(names[:FURTHER], groups):
         worst = max(group, key=lambda row: row.error)
         mark = ("equal", "green") if all(row.verdict == "equal" for row in group) else ("differs", "red")
-        yield _line([(cut(name, room).ljust(room), ""), (error_of(worst).rjust(11), ""), mark], width)
+        yield _line([(shorten_middle(name, room).ljust(room), ""), (error_of(worst).rjust(11), ""), mark], width)
     if len(groups) > FURTHER:
         yield Text(f"  and {sum(map(len, groups[FURTHER:]))} more in comparison.outputs", "dim")
 
 
 def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:
-    """The other findings, one line each."""
+    """Yield the other findings, one line each."""
     others = comparison.findings[1:]
     if not others:
         return
-    alone = "each with what a was given" if comparison.settings.get("isolated") else "which may follow from the first"
-    yield Text.assemble((f"\n{_plural(len(others), 'further finding')}", "bold"), (f", {alone}", "dim"))
+    remark = "each with what a was given" if comparison.settings.get("isolated") else "which may follow from the first"
+    yield Text.assemble((f"\n{_plural(len(others), 'further finding')}", "bold"), (f", {remark}", "dim"))
     shown = others[: FURTHER if fold else None]
     names = [printable(f"{_call_of(row)}/{row.op}" if row.op else _call_of(row)) for row in shown]
     room = min(max(map(len, names)), max(width * 5 // 9, 24))
     for name, row in zip(names, shown):
         because = printable(row.because.replace(f"{row.path}.", "") if row.path else row.because)
-        yield _line([(cut(name, room).ljust(room), ""), (str(row.kind), "red"), (because, "dim")], width)
+        yield _line([(shorten_middle(name, room).ljust(room), ""), (str(row.kind), "red"), (because, "dim")], width)
     if fold and len(others) > FURTHER:
         yield Text(f"  and {len(others) - FURTHER} more in comparison.findings", "dim")
 
@@ -194,7 +194,7 @@ def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[T
         if not calls:
             continue
         yield Text(f"\nonly in {side}: {_plural(len(calls), 'call')}", "bold")
-        lines = patterns(calls) if fold else [(call.id, call.type) for call in calls]
+        lines = call_patterns(calls) if fold else [(call.id, call.type) for call in calls]
         for name, kind in lines[: FURTHER if fold else None]:
             yield _line([(printable(name), ""), (printable(kind), "cyan")], width)
         if fold and len(lines) > FURTHER:
@@ -205,7 +205,7 @@ def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[T
 
 
 def _line(cells: list[tuple[str, str]], width: int) -> Text:
-    """Cells of one line, indented; what is too long is cut at its end."""
+    """Join the cells of one line, indented; a long line is cut at its end."""
     line = Text("  ")
     for position, (text, style) in enumerate(cells):
         line.append("  " if position else "").append(text, style)
@@ -214,7 +214,7 @@ def _line(cells: list[tuple[str, str]], width: int) -> Text:
 
 
 def _call_of(row: Row) -> str:
-    """The path of a row; the root goes by its class."""
+    """Return the path of a row; for the root its class."""
     side = row.b or row.a
     return row.path or (side.type if side is not None else "the model")
 

@@ -1,0 +1,220 @@
+"""Build the steps of a trace: operations from its graphs, or pieces of code where no graph was recorded.
+
+A run with ``graph=False``, a trace read from the reference's files and an opaque call have calls only. A value that
+such a call hands to an inner call, and that no call returned, was made by its own code, of the values at hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fxdebug.comparison.constants import is_relu_clamp
+from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.tolerance import same_numbers
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import Op, Ref, text_of
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Item, Thing, Value, leaves
+from fxdebug.operators.names import CONVOLUTIONS, REORDERING, TRANSPARENT, called, canonical, convolved, family, shorter
+from fxdebug.query.network import Network, Node, network_of
+
+
+def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
+    """Return the steps of a trace, in execution order; without ``graphs`` from its calls alone."""
+    run = StepList(trace, graphs and trace.explanation is not None)
+    run.values = {value.number: value for value in trace.values}
+    net = network_of(trace)
+    positioned = _operations(run, net) if run.graphs else []
+    for call in trace.calls:
+        if run.graphs and net.steps(call):
+            continue
+        for piece in unrecorded_steps(net, call):
+            given = tuple([StepInput(slot, value) for slot, value in piece.inputs])
+            name = called(call.type)
+            positioned.append((piece.position, Step(0, piece.node, name, given, piece.outputs, unrecorded=True)))
+    for _, step in sorted(positioned, key=lambda pair: pair[0]):
+        _add(run, step)
+    return run
+
+
+def _operations(run: StepList, net: Network) -> list[tuple[float, Step]]:
+    """Return the operations of all graphs, each with its position."""
+    made_by: dict[str, list[Value]] = {}
+    for number, id in net.made.items():
+        if number in run.values:
+            made_by.setdefault(id, []).append(run.values[number])
+    positioned: list[tuple[float, Step]] = []
+    results: dict[int, dict[str, Item]] = {}  # by call
+    for node in net.nodes.values():
+        if node.kind in ("call_function", "call_method"):
+            inputs = _inputs(run, net, node)
+            made = tuple(made_by.get(node.id, ()))
+            name = "linear" if _is_pointwise_convolution(node.op, inputs) else canonical(node.op)
+            step = Step(0, node, name, inputs, made)
+            if node.step is not None:
+                index = node.call.index
+                if index not in results:
+                    results[index] = _results(net, node.call)
+                step.constants = tuple(_constants(node.step, results[index]))
+                if canonical(node.op) in CONVOLUTIONS:
+                    step.constants = convolved(step.constants)
+                if name in ("clamp", "clamp_min") and len(inputs) == 1 and is_relu_clamp(step.constants):
+                    step.name = "relu"
+                if name != canonical(node.op) and _keeps_positions(inputs, made):
+                    step.constants = ()  # strides and margins of a kernel of one place, which change nothing
+                if name == "scaled_dot_product_attention" and inputs:
+                    usual = shorter(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
+                    step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
+            positioned.append((node.position, step))
+    return positioned
+
+
+def _is_pointwise_convolution(op: str, inputs: tuple[StepInput, ...]) -> bool:
+    """Is it a convolution whose kernel sees one place? That is a product with weights, wherever channels stand."""
+    kernels = [given.value.shape for given in inputs if given.is_weight and len(given.value.shape) > 2]
+    data = [given.value.shape for given in inputs if not given.is_weight]
+    if canonical(op) not in CONVOLUTIONS or len(kernels) != 1 or len(data) != 1:
+        return False
+    return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # not in groups
+
+
+def _keeps_positions(inputs: tuple[StepInput, ...], made: tuple[Value, ...]) -> bool:
+    """Has the result as many places as the input: did strides and margins change nothing?"""
+    data = next(given.value for given in inputs if not given.is_weight)
+    return len(made) == 1 and made[0].shape[2:] == data.shape[2:]
+
+
+def _add(run: StepList, step: Step) -> None:
+    step.index = len(run.steps)
+    if family(step.name) == "product":  # with weights that are turned before they are used
+        step.inputs = tuple([_untransposed(run, given) for given in step.inputs])
+    if not step.unrecorded:
+        step.passed_through = tuple([value for value in step.node.values if value not in step.outputs])
+    source = _passed_on_unchanged(step)
+    if source is not None:
+        step.transparent = True
+        run.view_of[step.outputs[0].number] = run.view_of.get(source.number, source.number)
+    run.steps.append(step)
+    run.by_node.setdefault(step.node.id, step)
+    run.by_call.setdefault(step.call.index, []).append(step)
+    for value in step.outputs:
+        run.makers.setdefault(value.number, step)
+    for given in step.inputs:
+        users = run.users.setdefault(run.root(given.value).number, [])
+        if not users or users[-1] is not step:
+            users.append(step)
+
+
+def _untransposed(run: StepList, given: StepInput) -> StepInput:
+    """Return the weight itself where the input is a view of one (transposed, as ``linear`` does it)."""
+    root = run.root(given.value)
+    viewed = root.name is not None and root.dtype == given.value.dtype and not given.memory
+    return given._replace(value=root) if viewed and given.value.name is None else given
+
+
+def _passed_on_unchanged(step: Step) -> Value | None:
+    """Return the value of which a step passes on all elements as they are; ``None`` where it does not."""
+    given = [given.value for given in step.data if given.value.numel and not given.memory]
+    given = given or [given.value for given in step.weights]
+    if len(step.outputs) != 1 or not given or given[0].numel != step.outputs[0].numel:
+        return None
+    if step.name in TRANSPARENT:
+        return given[0]
+    # concatenated with nothing, times one, clamped where nothing was beyond: by the numbers it did nothing
+    reorders = step.name in REORDERING and (step.name != "getitem" or any("[" in text for text in step.constants))
+    nothing = [value for value in given[1:] if step.name != "add" or not _all_zero(value)]
+    one, other = given[0].stats, step.outputs[0].stats
+    alone = not nothing and not reorders and given[0].dtype == step.outputs[0].dtype
+    return given[0] if alone and one is not None and one.std and same_numbers(one, other) else None
+
+
+def _all_zero(value: Value) -> bool:
+    return value.stats is not None and value.stats.zeros == value.stats.count
+
+
+def _inputs(run: StepList, net: Network, node: Node) -> tuple[StepInput, ...]:
+    """Return the tensors of an operation in the order of its arguments, then the writes into their memory since."""
+    inputs: list[StepInput] = []
+    for edge in net.into.get(node.id, ()):
+        value = edge.value
+        if edge.kind == "memory":
+            written = [v for v in _written_values(net, edge.source) if value is None or v.storage == value.storage]
+            inputs += [StepInput(edge.argument, v, True) for v in written[:1]]
+        elif value is not None and value.number in run.values:
+            inputs.append(StepInput(edge.argument, value))
+    return tuple(inputs)
+
+
+def _written_values(net: Network, id: str) -> list[Value]:
+    """Return the values that a node wrote; of a call, those that the last writing step in it wrote."""
+    node = net.nodes[id]
+    body = net.bodies[node.call.index]
+    if body is None or node.step is None:
+        return list(node.values)
+    place = next((i for i, step in enumerate(net.steps(node.call)) if step is node.step), -1)
+    return [value for position, value in body.writes if position == place] or list(node.values)
+
+
+def _results(net: Network, call: Call) -> dict[str, Item]:
+    """Return the results of the nodes of a call's graph, by name."""
+    body = net.bodies[call.index]
+    return {} if body is None else {step.name: item for step, item in zip(net.steps(call), body.results)}
+
+
+def _constants(step: Op, results: dict[str, Item]) -> Iterator[str]:
+    """Yield the arguments of an operation besides tensors, as text; a computed size as the number it was."""
+    for name, operand in [*((None, arg) for arg in step.args), *step.kwargs.items()]:
+        plain = _resolved(operand, results)
+        if isinstance(plain, Thing) and plain.type == "tensor":
+            continue
+        if isinstance(plain, Group) and any(True for _ in leaves(plain)):
+            continue
+        text = shorter(text_of(plain))
+        yield text if name is None else f"{name}={text}"
+
+
+_TENSOR = Thing("tensor", "•")
+
+
+def _resolved(operand: Any, results: dict[str, Item]) -> Any:
+    """Return an operand with references replaced by their results, and tensors by a mark."""
+    if isinstance(operand, Ref):
+        return _resolved(results.get(operand.node), {})
+    if isinstance(operand, Value):
+        return _TENSOR
+    if isinstance(operand, Group):
+        return replace(operand, items=tuple([_resolved(item, results) for item in operand.items]), text=None)
+    return operand
+
+
+MOST_INPUTS = 64  # the latest values at hand, which an unrecorded step is said to be given
+
+
+class UnrecordedStep(NamedTuple):
+    """Values that the code of a call made without a record: when, what it had at hand, and what it made."""
+
+    position: float  # in the order of nodes
+    node: Node
+    inputs: tuple[tuple[str, Value], ...]
+    outputs: tuple[Value, ...]
+
+
+def unrecorded_steps(net: Network, call: Call) -> Iterator[UnrecordedStep]:
+    """Yield what a call without a graph makes before each of its inner calls, then what it returns."""
+    node = net.nodes[net.call_id(call)]
+    at_hand: list[tuple[str, Value]] = list(call.inputs.named())
+    known = {value.number for _, value in at_hand}
+    for child in call.children:
+        new = [value for value in child.inputs if value.number not in known and value.name is None]
+        new = list({value.number: value for value in new}.values())
+        name = child.path[len(call.path) :].lstrip(".")
+        if new:
+            yield UnrecordedStep(net.began[child.index] - 0.5, node, tuple(at_hand[-MOST_INPUTS:]), tuple(new))
+            at_hand += [(f"{name}({i})", value) for i, value in enumerate(new)]
+        at_hand += [(f"{name}{slot}", value) for slot, value in (child.outputs.named() if child.outputs else ())]
+        known.update(value.number for _, value in at_hand)
+    own = {value.number: value for value in node.values if value.number not in known}
+    yield UnrecordedStep(node.position, node, tuple(at_hand[-MOST_INPUTS:]), tuple(own.values()))

@@ -1,0 +1,264 @@
+"""Name the cause of a step that differs: the step itself, its weights, or the step that handed it a wrong value."""
+
+from __future__ import annotations
+
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
+from fxdebug.comparison.diagnosis.element_order import (
+    arranging_step,
+    constants_changed,
+    first_inexact,
+    inputs_swapped,
+    order_cause,
+)
+from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable, draws_random
+from fxdebug.comparison.diagnosis.region import view_chain
+from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
+from fxdebug.comparison.result import Kind
+from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.tolerance import error_between, visible_share
+from fxdebug.data.values import Value, shape_text
+from fxdebug.operators.dtypes import EPS
+from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, canonical, family, role
+
+
+class Diagnoser:
+    """Turns the results of steps into causes, looking only at what the first differing value depends on."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._pairs = judge.pairs
+        self._reported: set[object] = set()
+        self.regions = RegionDiagnosis(judge, self._reported)
+
+    def diagnose(self, result: StepResult) -> Cause | None:
+        """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
+        cast = self._other_dtype(result) if self._judge.same_dtypes else None
+        if cast is not None:
+            return cast
+        if not result.exceeds_tolerance:
+            return None
+        if family(result.partner.name) != family(result.step.name):
+            return self.regions.explain(result, result.a, result.b, through=True)
+        if result.adds:
+            return self._own_cause(result)
+        if result.worst_input is None or result.error_in <= self._limit(*result.worst_input):
+            return None
+        one, other = result.worst_input
+        if self._pairs.are_paired(one.value, other.value):
+            return self._changed_on_the_way(result, one, other)
+        if result.step.name in SUMS and self._judge.meter(one.value, other.value).what == "shape":
+            # which operand of b faces which one of a is not known
+            sibling = self.regions.explain_by_siblings(result)
+            if sibling is not None:
+                return sibling
+        return self.regions.explain(result, one.value, other.value)
+
+    def _limit(self, one: StepInput, other: StepInput) -> float:
+        return self._judge.meter.tolerance(one.value, other.value)
+
+    # Another dtype -------------------------------------------------------------------------------
+
+    def _other_dtype(self, result: StepResult) -> Cause | None:
+        """Return the first step that leaves the dtype of a, where weights and inputs have the same on both sides."""
+        facing = result.inputs or tuple(zip(result.partner.data, result.step.data))
+        sides = [side for side in facing if {side[0].value.dtype, side[1].value.dtype} <= EPS.keys()]
+        for one, other in sides:
+            if one.value.dtype == other.value.dtype or not self._pairs.are_paired(one.value, other.value):
+                continue
+            roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
+            if roots[0].dtype != roots[1].dtype:
+                return None  # inherited from there
+            for step in view_chain(self._pairs.b, other.value):
+                if step.outputs[0].dtype != roots[1].dtype:
+                    return self._dtype_cause(result, step, roots[1].dtype, step.outputs[0].dtype)
+        same = all(one.value.dtype == other.value.dtype for one, other in sides)
+        if same and result.a.dtype != result.b.dtype and {result.a.dtype, result.b.dtype} <= EPS.keys():
+            return self._dtype_cause(result, result.step, result.a.dtype, result.b.dtype)
+        return None
+
+    def _dtype_cause(self, result: StepResult, step: Step, a: str, b: str) -> Cause | None:
+        if (step.index, "dtype") in self._reported:
+            return None
+        self._reported.add((step.index, "dtype"))
+        because = f"{a} in a, {b} in b"
+        return make_cause(
+            self._judge, "dtype", step.call, step.op, because, result, step=step, b=step.results[0], a=result.a
+        )
+
+    # The step itself -----------------------------------------------------------------------------
+
+    def _own_cause(self, result: StepResult) -> Cause:
+        step, partner = result.step, result.partner
+        kind: Kind = "values"
+        because = "the same inputs give other values"
+        gone, new = differing_settings(partner, step)
+        if result.differing_weights is not None:
+            one, other = result.differing_weights
+            names = other.value.name or other.argument
+            kind, because = "weights", f"{names} differs from {one.value.name or 'that of a'}"
+        elif result.measures.what == "shape":
+            kind = "shape"
+            because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
+        elif draws_random(step):
+            kind, because = "random", "random numbers were drawn: seed both runs alike"
+        elif (masked := self._other_mask(result)) is not None:
+            return masked
+        elif not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None:
+            return order_cause(self._judge, result, change)
+        elif (gone or new) and canonical(step.op) in (canonical(partner.op), partner.name):
+            kind = "constant"
+            because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
+        elif result.measures.what == "nonfinite":
+            kind, because = "nonfinite", "NaN or infinity on one side only"
+        elif missing := self._unused_input(partner, step):
+            kind, because = "missing", missing
+        elif (turned := self._reordered(result)) is not None:
+            return turned
+        elif partner.name != step.name:
+            because = f"{partner.name} in a, {step.name} in b"
+        return make_cause(
+            self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
+        )
+
+    def _reordered(self, result: StepResult) -> Cause | None:
+        """Return the step that puts the elements into another order, by the surest signs first."""
+        same_operation = result.partner.name == result.step.name
+        for find in (inputs_swapped, constants_changed):
+            if same_operation and (change := find(self._judge, result)) is not None:
+                return order_cause(self._judge, result, change)
+        rearranged = self._rearranged_inputs(result)
+        if rearranged is not None:
+            return rearranged
+        for find in (first_inexact, arranging_step):
+            if same_operation and (change := find(self._judge, result)) is not None:
+                return order_cause(self._judge, result, change)
+        return None
+
+    def _other_mask(self, result: StepResult) -> Cause | None:
+        """Return the step that makes a mask, where it lets another share through than a's, however they are written."""
+        for one, other in result.inputs:
+            ours, theirs = visible_share(one.value), visible_share(other.value)
+            if ours is None or theirs is None or min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
+                continue
+            maker = self._pairs.b.maker(other.value)
+            if maker is not None:
+                because = f"the mask lets {ours:.0%} through in a, {theirs:.0%} in b"
+                return make_cause(
+                    self._judge, "values", maker.call, maker.op, because, result, step=maker, a=one.value, b=other.value
+                )
+        return None
+
+    def _unused_input(self, partner: Step, step: Step) -> str:
+        """Say which weight or argument a alone has (a bias that was left out); empty where there is none."""
+        if len(partner.weights) > len(step.weights):
+            spare = [given.value.name or given.argument for given in partner.weights[len(step.weights) :]]
+            return f"{listed(spare)} is used in a only"
+        if len(partner.data) > len(step.data):
+            return f"{listed(given.argument for given in partner.data[len(step.data) :])} is given in a only"
+        return ""
+
+    def _rearranged_inputs(self, result: StepResult) -> Cause | None:
+        """Return the step that arranges elements otherwise on the way to this one, which statistics do not show.
+
+        It is the last explanation, where the operation, its constants and its weights are the same.
+        """
+        for one, other in result.inputs:
+            measures = self._judge.meter(one.value, other.value)
+            if other.is_weight or (measures.basis == "tensors" and measures.error <= self._judge.clean):
+                continue
+            ways = self._copies_before(self._pairs.a, one.value), self._copies_before(self._pairs.b, other.value)
+            roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
+            cause = None
+            copied = any(step.name in COPYING for way in ways for step in way)
+            if self._is_paired_by_path(result) or copied or roots[0].shape == roots[1].shape:
+                cause = self._other_views(result, *ways)
+            cause = cause or self._swapped_earlier(result, *roots)
+            if cause is not None:
+                return cause
+            if result.step.name in PIECES | PICKING and not result.step.data[1:] and measures.basis != "tensors":
+                return self._reordered_before_pick(result, other.value)
+        return None
+
+    def _reordered_before_pick(self, result: StepResult, value: Value) -> Cause | None:
+        """Return where elements got into another order: all of them are those of a, those that are picked are not."""
+        maker = step = self._pairs.b.maker(value)
+        while step is not None and not step.weights and len(step.data) == 1:
+            step = self._pairs.b.maker(step.data[0].value)
+        maker = step if step is not None and step.weights else maker
+        if maker is None:
+            return None
+        because = f"the elements are in another order than in a: {result.step.op} takes others"
+        return make_cause(self._judge, "values", maker.call, maker.op, because, result, step=maker, b=value)
+
+    def _other_views(self, result: StepResult, a: list[Step], b: list[Step]) -> Cause | None:
+        """Return the first view of b on the way that differs from that of a."""
+        by_path = self._is_paired_by_path(result)
+        # between two implementations a view and a reshape are equal, and one transposition more or less is not
+        ways = [[step for step in way if by_path or step.name in TURNING] for way in (a, b)]
+        keys = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
+        if keys[0] == keys[1] or not b:
+            return None
+        place = next((i for i, (x, y) in enumerate(zip(*keys)) if x != y), min(map(len, keys)))
+        step = (ways[1] or b)[min(place, len(ways[1] or b) - 1)]
+        texts = [" ".join(f"{s.op}({', '.join(s.constants)})" for s in way) or "nothing" for way in (a, b)]
+        because = f"{texts[0]} in a, {texts[1]} in b"
+        kind: Kind = "constant" if by_path else "values"
+        return make_cause(self._judge, kind, step.call, step.op, because, result, step=step)
+
+    def _is_paired_by_path(self, result: StepResult) -> bool:
+        pair = self._pairs.steps.get(result.step.index)
+        return pair is not None and pair.matched_by in ("path", "mapping")
+
+    def _swapped_earlier(self, result: StepResult, a: Value, b: Value, deep: int = 6) -> Cause | None:
+        """Return the step, some steps before, that is given the same two values the other way round."""
+        one = self._pairs.a.maker(a)
+        other = self._pairs.b.maker(b)
+        if one is None or other is None or not one.data or not other.data or not deep:
+            return None
+        left, right = one.data, other.data
+        ordered = len(left) == len(right) == 2 and one.name not in COMMUTATIVE
+        if ordered and family(one.name) == family(other.name):
+            crossed = all(self._pairs.are_paired(x.value, y.value) for x, y in zip(left, right[::-1]))
+            crossed = crossed and not self._pairs.are_paired(left[0].value, right[0].value)
+            if crossed:
+                because = f"{other.op} is given the same two values the other way round"
+                return make_cause(self._judge, "wiring", other.call, other.op, because, result, step=other, partner=one)
+        if role(one.name) in ("mul", "add") or role(other.name) in ("mul", "add"):
+            here = left[0].value if role(one.name) in ("mul", "add") else a
+            there = right[0].value if role(other.name) in ("mul", "add") else b
+            return self._swapped_earlier(result, here, there, deep - 1)
+        return None
+
+    def _copies_before(self, run: StepList, value: Value) -> list[Step]:
+        """Return the views and copies (repeat, expand, cat) between a value and the step that computed it."""
+        steps = view_chain(run, value)
+        for _ in range(4):
+            maker = run.maker(value)
+            if maker is None or maker.name not in COPYING or not maker.data:
+                break
+            value = max((given.value for given in maker.data), key=lambda v: v.numel)
+            steps = [*view_chain(run, value), maker, *steps]
+        return steps
+
+    # Its inputs ----------------------------------------------------------------------------------
+
+    def _changed_on_the_way(self, result: StepResult, one: StepInput, other: StepInput) -> Cause | None:
+        """Return the cast or view that changed an input on the way, where both sides begin with the same value."""
+        root_a, root_b = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
+        if values_differ(self._judge, root_a, root_b):
+            return None
+        for step in view_chain(self._pairs.b, other.value):
+            output = step.outputs[0]
+            if self._pairs.step_in_a(step) is not None or not comparable(root_a, output):
+                continue
+            error = error_between(root_a.stats, output.stats)
+            if error is None or error <= self._judge.meter.tolerance(root_a, root_b):
+                continue
+            cast = output.dtype != root_b.dtype
+            because = f"{root_b.dtype} becomes {output.dtype}" if cast else "the elements are not what they were"
+            return make_cause(
+                self._judge, "dtype" if cast else "values", step.call, step.op, because, result, step=step
+            )
+        # for two dtypes statistics alone do not prove another order
+        reordered = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
+        return self._rearranged_inputs(result) if reordered else None

@@ -1,0 +1,131 @@
+"""Steps of one run without a counterpart in the other: in which call they are missing, from which they come."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from fxdebug.comparison.diagnosis.cause import Cause, listed
+from fxdebug.comparison.diagnosis.region import (
+    Divergence,
+    common_call,
+    computes_floats,
+    handing_call,
+    most_informative,
+)
+from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.data.calls import Call
+from fxdebug.operators.names import STEPS_OF
+from fxdebug.query import network
+
+NamedSteps = list[tuple[str, Step]]  # elementary operations: each with the step that it is, or is a part of
+
+
+def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
+    """The cause where a does something on the way that b does not."""
+    pairs = divergence.judge.pairs
+    name, step = next((named for named in gone if computes_floats(named[1])), gone[0])
+    handed_in = handing_call(pairs, divergence.result.step, divergence.a, divergence.b)[0]
+    inside = common_call([s.call for s in divergence.in_b.computing if computes_floats(s)]) or handed_in
+    home, lost_call = _home_in_b(pairs, step, inside)
+    known = pairs.calls.get(home.index)
+    by_path = known is not None and known.matched_by in ("path", "mapping")
+    if lost_call is None and (known is None or not by_path or known.a != step.call.index):
+        deeper = any(above is home for above in _with_ancestors(inside))
+        home = _call_with_inputs(pairs, step, home) or (inside if deeper else home)
+    elif lost_call is not None and any(above is home for above in _with_ancestors(inside)):
+        home = home if _computes_itself(pairs.b, home) else inside
+    what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
+    because = f"{what} of a ({_short_source(step)}) has no counterpart in b"
+    op = lost_call.type if lost_call is not None else step.op if step.name in STEPS_OF else name
+    return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
+
+
+def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
+    """The cause where b does something on the way that a does not."""
+    pairs, last_of_a = divergence.judge.pairs, divergence.in_a.last
+    writers = network.network_of(pairs.b.trace).writers
+    step = next((step for _, step in new if step.node.id in writers), None)
+    if step is None and len(new) > 1:
+        sibling = sibling_cause(divergence, last_of_a)
+        if sibling is not None:
+            return sibling
+    step = step or most_informative([step for _, step in new])
+    home, extra_call = _home_in_a(pairs, step)
+    because = f"{extra_call.path if extra_call else listed(name for name, _ in new)} has no counterpart in a"
+    op = extra_call.type if extra_call else step.op
+    return divergence.cause_in("extra", home, op, because, step=step, partner=last_of_a)
+
+
+def _home_in_b(pairs: Pairs, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
+    """Return the call of b in which a step of a should have been, and the call of a that is missing as a whole."""
+    call, lost_call = step.call, None
+    while call.parent is not None and call.index not in pairs.calls_of_a:
+        if not any(_has_paired_steps(pairs.a, inner, pairs.steps_of_a, pairs.values_of_a) for inner in call.walk()):
+            lost_call = call
+        call = call.parent
+    partner = pairs.calls_of_a.get(call.index)
+    return (otherwise if partner is None else pairs.b.trace.calls[partner]), lost_call
+
+
+def _home_in_a(pairs: Pairs, step: Step) -> tuple[Call, Call | None]:
+    """Return the call around a step of b that a has, too, and the call within that a does not have."""
+    call, extra_call = step.call, None
+    while call.parent is not None and pairs.call_in_a(call) is None:
+        if any(_has_paired_steps(pairs.b, inner, pairs.steps, pairs.values) for inner in call.walk()):
+            return (step.call, None) if extra_call is None else (call, extra_call)
+        call, extra_call = call.parent, call
+    return call, extra_call
+
+
+def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
+    """Return the deepest call of b within ``home`` whose code has every input of a step of a at hand."""
+    wanted = {pairs.values_of_a.get(pairs.a.root(given.value).number) for given in step.data}
+    if not wanted or None in wanted:
+        return None
+    deepest: Call | None = None
+    best_rank = (0, -1)
+    around_step = {call.index for call in _with_ancestors(step.call)}
+    for call in home.walk():
+        partner = pairs.call_in_a(call)
+        if partner is not None and partner.index not in around_step and not call.children:
+            continue  # a layer of its own, in a too
+        given, made = _values_at_hand(pairs.b, call)
+        rank = (len(wanted & made), call.depth)
+        if wanted <= given | made and rank[0] and rank > best_rank:
+            deepest, best_rank = call, rank
+    return deepest
+
+
+def _values_at_hand(run: StepList, call: Call) -> tuple[set[int], set[int]]:
+    """Return the values that a call was given, and those that were computed in it or returned to it, by number."""
+    made = [value for step in run.by_call.get(call.index, ()) for value in step.results]
+    made += [value for child in call.children for value in child.outputs or ()]
+    return {run.root(value).number for value in call.inputs}, {run.root(value).number for value in made}
+
+
+def _computes_itself(run: StepList, call: Call) -> bool:
+    """Does the code of a call compute anything itself? A container does not."""
+    return any(not step.transparent for step in run.by_call.get(call.index, ()))
+
+
+def _has_paired_steps(run: StepList, call: Call, steps: Container[int], values: Container[int]) -> bool:
+    """Has anything that a call itself computes a partner?"""
+    return any(
+        step.index in steps or any(run.root(value).number in values for value in step.outputs)
+        for step in run.by_call.get(call.index, ())
+        if not step.transparent and step.outputs
+    )
+
+
+def _with_ancestors(call: Call) -> Iterator[Call]:
+    at: Call | None = call
+    while at is not None:
+        yield at
+        at = at.parent
+
+
+def _short_source(step: Step) -> str:
+    """The user's line without its folders, else the module."""
+    return (step.node.source or "").rpartition("/")[2] or step.call.path or step.call.type

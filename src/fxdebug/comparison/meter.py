@@ -1,0 +1,189 @@
+"""Measure the distance of two values: element by element where the data is there, else by samples or statistics.
+
+Only one pair of tensors is in memory at a time, and of long ones a chunk of each, so runs of any size compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fxdebug.comparison.elementwise import measure_elements, sorted_nonzero
+from fxdebug.comparison.measures import SAMPLE, STATISTICS, TENSORS, Measures
+from fxdebug.comparison.tolerance import (
+    error_between,
+    is_additive_mask,
+    is_masked,
+    population_std,
+    rms_of,
+    tolerance_of,
+)
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value, sample_positions
+from fxdebug.errors import first_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CLOSER_SORTED = 8  # times as close as in their places are the same numbers once they are sorted
+
+
+class Meter:
+    """Measures pairs of values of two traces, each pair once."""
+
+    def __init__(self, a: TraceData, b: TraceData, tolerance: float | None = None) -> None:
+        self._a, self._b = a, b
+        self._tolerance = tolerance
+        self._measures: dict[tuple[int, int], Measures] = {}
+        self.unreadable: Counter[str] = Counter()  # how many pairs' data could not be read, by the error raised
+        # numbers that were read from print have few digits: smaller errors are not known
+        digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
+        self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0
+
+    def tolerance(self, a: Value, b: Value) -> float:
+        """Return the error that counts as rounding between these two."""
+        return tolerance_of(a.dtype, b.dtype) if self._tolerance is None else self._tolerance
+
+    def __call__(self, a: Value, b: Value) -> Measures:
+        key = (a.number, b.number)
+        if key not in self._measures:
+            self._measures[key] = self._measure(a, b)
+        return self._measures[key]
+
+    def _measure(self, a: Value, b: Value) -> Measures:
+        if a.digest is not None and a.digest == b.digest:
+            return _equal_measures(a)
+        by_stats = error_between(a.stats, b.stats)
+        if by_stats is not None and by_stats <= self._printed:
+            by_stats = 0.0
+        if math.prod(a.shape) != math.prod(b.shape) and not _is_repetition(a, b):
+            return Measures(math.inf, what="shape")
+        if _squeezed(a.shape) == _squeezed(b.shape):
+            if a.saved is not None and b.saved is not None:
+                both = self._tensors(a, b)
+                if both is not None:
+                    return self._measure_tensors(a, b, *both)
+            samples = self._samples(a, b)
+            if samples is not None:
+                return _measure_samples(a, b, *samples, by_stats)
+        if by_stats is None:
+            return Measures(0.0, what="unknown")
+        return Measures(by_stats, STATISTICS, "nonfinite" if _nonfinite_differ(a, b) else "")
+
+    def hold_same_numbers(self, a: Sequence[Value], b: Sequence[Value], relative: float, least: float) -> bool | None:
+        """Do two sets of tensors hold the same numbers in any order, zeros aside? ``None`` without their data."""
+        both = self._sorted(a, b)
+        return None if both is None else bool(((both[0] - both[1]).abs() <= relative * both[0].abs() + least).all())
+
+    def is_reordered(self, a: Value, b: Value) -> bool:
+        """Do the data say that nearly the same numbers are there, in other places?"""
+        measures, both = self(a, b), self._sorted([a], [b])
+        if measures.basis != TENSORS or both is None or not 0.0 < measures.error < math.inf:
+            return False
+        distance, size = float((both[0] - both[1]).norm()), float(both[0].norm())
+        return distance * CLOSER_SORTED <= (measures.relative or 0.0) * size
+
+    def _sorted(self, a: Sequence[Value], b: Sequence[Value]) -> tuple[Tensor, Tensor] | None:
+        """Return all numbers of either side but zeros, in ascending order; ``None`` without the data."""
+        if any(value.saved is None for value in (*a, *b)):
+            return None
+        try:
+            one, other = sorted_nonzero(map(self._a.tensor, a)), sorted_nonzero(map(self._b.tensor, b))
+        except Exception as error:  # as in `_tensors`
+            self.unreadable[first_line(error)] += 1
+            return None
+        return None if one.numel() != other.numel() else (one, other)  # some may be too small for the narrower dtype
+
+    # Tensors -------------------------------------------------------------------------------------
+
+    def _tensors(self, a: Value, b: Value) -> tuple[Tensor, Tensor] | None:
+        try:
+            return self._a.tensor(a), self._b.tensor(b)
+        except Exception as error:  # deleted since, or written by a newer version: the statistics are there still
+            self.unreadable[first_line(error)] += 1
+            return None
+
+    def _measure_tensors(self, a: Value, b: Value, one: Tensor, other: Tensor) -> Measures:
+        import torch
+
+        with torch.no_grad():
+            if one.is_sparse or other.is_sparse or one.layout != torch.strided:
+                one, other = one.to_dense(), other.to_dense()
+            if one.is_quantized or other.is_quantized:
+                one, other = one.dequantize(), other.dequantize()
+            if one.numel() == 0:
+                return Measures(0.0, TENSORS, max_abs=0.0, mean_abs=0.0)
+            return measure_elements(one, other, self.tolerance(a, b), a, b)
+
+    # Samples -------------------------------------------------------------------------------------
+
+    def _samples(self, a: Value, b: Value) -> tuple[Sequence[float], Sequence[float]] | None:
+        """Return the elements of both at fixed positions, where one side kept only those."""
+        one, other = _sampled_elements(self._a, a), _sampled_elements(self._b, b)
+        return None if one is None or other is None or len(one) != len(other) else (one, other)
+
+
+def _squeezed(shape: Sequence[int]) -> list[int]:
+    """Return a shape without its dimensions of one, which do not change where elements lie."""
+    return [size for size in shape if size != 1]
+
+
+def _sampled_elements(trace: TraceData, value: Value) -> Sequence[float] | None:
+    read_sample = getattr(trace.data, "sample", None)
+    if read_sample is not None:
+        sample: Sequence[float] | None = read_sample(value)
+        return sample
+    if value.saved is None:
+        return None
+    try:
+        flat = trace.tensor(value).detach().reshape(-1)
+        return [_real(flat[position].item()) for position in sample_positions(flat.numel())]
+    except Exception:  # as in `_tensors`, or of a layout without positions (sparse, nested)
+        return None
+
+
+def _real(item: Any) -> float:
+    return abs(item) if isinstance(item, complex) else float(item)
+
+
+def _measure_samples(
+    a: Value, b: Value, one: Sequence[float], other: Sequence[float], by_stats: float | None
+) -> Measures:
+    size = 0.0 if a.stats is None else rms_of(a.stats)
+    top = max((abs(x) for x in one if math.isfinite(x)), default=0.0)
+    scale = max(size, top)
+    worst = 0.0
+    for x, y in zip(one, other):
+        if x != y and not (x != x and y != y):
+            gap = abs(x - y)
+            worst = max(worst, gap / scale if scale and math.isfinite(gap) else math.inf)
+    if a.stats is not None and is_additive_mask(a.stats) and b.stats is not None and is_additive_mask(b.stats):
+        worst = 0.0
+    return Measures(max(worst, by_stats or 0.0), SAMPLE, "nonfinite" if _nonfinite_differ(a, b) else "")
+
+
+def _equal_measures(a: Value) -> Measures:
+    return Measures(0.0, TENSORS, "", 0.0, 0.0, 0.0, 1.0, math.inf, 0.0, 0)
+
+
+def _is_repetition(a: Value, b: Value) -> bool:
+    """Is one the other, repeated along a dimension? One run expands early what the other broadcasts later."""
+    one, other = a.stats, b.stats
+    if one is None or other is None or not a.numel or not b.numel or max(a.numel, b.numel) % min(a.numel, b.numel):
+        return False
+    same = [getattr(one, name) == getattr(other, name) for name in ("min", "max", "absmax")]
+    return all(same) and abs(population_std(one) - population_std(other)) <= 1e-6 * (rms_of(one) or 1.0)
+
+
+def _nonfinite_differ(a: Value, b: Value) -> bool:
+    one, other = a.stats, b.stats
+    if (
+        one is None
+        or other is None
+        or (is_masked(one) and is_masked(other))
+        or (is_additive_mask(one) and is_additive_mask(other))
+    ):
+        return False
+    return (one.nan > 0, one.posinf > 0, one.neginf > 0) != (other.nan > 0, other.posinf > 0, other.neginf > 0)

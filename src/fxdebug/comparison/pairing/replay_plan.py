@@ -1,0 +1,111 @@
+"""Plan an isolated run of b: for each paired call, the tensors of a that replace its inputs and its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Inputs, Outputs, Value
+
+LEAST_CONFIDENCE = 0.5  # of a pair of calls that have other names
+
+CallKey: TypeAlias = tuple[str, int]  # a call of b: its module's path and its number
+Slots: TypeAlias = dict[str, Value]  # slot → the value of a that goes there
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The values of a that an isolated run of b is given, by call of b; a call without any has an empty table."""
+
+    inputs: Mapping[CallKey, Slots]
+    outputs: Mapping[CallKey, Slots]
+
+
+def replay_plan(pairs: Pairs) -> ReplayPlan:
+    """Plan which values of a replace those of b, in every call that has a partner.
+
+    The tensors of a must have been kept. The root is left alone, and so is a call that raised. Memory that a call
+    writes to stays its own, as its caller must see what is written there.
+    """
+    written, meter = _written_storages(pairs), Meter(pairs.a.trace, pairs.b.trace)
+    inputs: dict[CallKey, Slots] = {}
+    outputs: dict[CallKey, Slots] = {}
+    for call in pairs.b.trace.calls:
+        partner = pairs.call_in_a(call)
+        if partner is None or call.parent_index is None or call.error is not None:
+            continue
+        key = (call.path, call.number)
+        own = written.get(call.index, set())
+        replaceable = [(slot, value) for slot, value in call.inputs.named() if value.storage not in own]
+        inputs[key] = _facing_values(pairs, replaceable, dict(partner.inputs.named()), call)
+        if _encodes_inputs_otherwise(meter, partner, call):
+            inputs[key] = {}
+        returned = partner.returned or partner.outputs
+        if call.outputs is not None and returned is not None:
+            outputs[key] = _facing_values(pairs, call.outputs.named(), dict(returned.named()), call)
+    return ReplayPlan(inputs, outputs)
+
+
+def _facing_values(
+    pairs: Pairs, slots: Iterable[tuple[str, Value]], candidates: Mapping[str, Value], call: Call
+) -> Slots:
+    """Return for each slot of a call of b the value of its partner that goes there, where there is one.
+
+    In calls of one name the value in the same slot is taken, in other calls only the value that is paired: with a
+    wrong value in its place, nothing after it could be judged.
+    """
+    pair = pairs.calls[call.index]
+    named = pair.matched_by in ("path", "mapping")
+    if not named and pair.confidence < LEAST_CONFIDENCE:
+        return {}
+    plan: Slots = {}
+    for slot, value in slots:
+        fitting = [
+            x for x in candidates.values() if x.saved is not None and x.shape == value.shape and _castable(x, value)
+        ]
+        fitting = [x for x in fitting if x.detail is None and value.detail is None]  # inside vmap, say
+        in_slot = candidates.get(slot) if candidates.get(slot) in fitting else None
+        partner = next((x for x in fitting if pairs.are_paired(x, value)), None)
+        chosen = (in_slot or partner) if named else partner
+        if chosen is not None:
+            plan[slot] = chosen
+    return plan
+
+
+def _encodes_inputs_otherwise(meter: Meter, a: Call, b: Call) -> bool:
+    """Do they return the same for different inputs? Then these say it in another way (positions from 2, not from 0)."""
+    return _differ(meter, a.outputs, b.outputs) is False and _differ(meter, a.inputs, b.inputs) is True
+
+
+def _differ(meter: Meter, a: Inputs | Outputs | None, b: Inputs | Outputs | None) -> bool | None:
+    """Is any pair of values in equal slots further apart than rounding? ``None`` where nothing can be compared."""
+    named = {} if a is None else dict(a.named())
+    sides = [(named[slot], value) for slot, value in (() if b is None else b.named()) if slot in named]
+    measured = [(meter(x, y), meter.tolerance(x, y)) for x, y in sides if _castable(x, y)]
+    known = [(measures, limit) for measures, limit in measured if measures.what != "unknown"]
+    return any(measures.error > limit for measures, limit in known) if known else None
+
+
+def _castable(a: Value, b: Value) -> bool:
+    """May one be cast to the other? Not a mask of numbers to one of booleans, nor positions to activations."""
+    return _number_kind(a.dtype) == _number_kind(b.dtype)
+
+
+def _number_kind(dtype: str) -> str:
+    return "float" if "float" in dtype else "complex" if "complex" in dtype else "bool" if dtype == "bool" else "int"
+
+
+def _written_storages(pairs: Pairs) -> dict[int, set[int | None]]:
+    """Return for each call of b, by index, the storages that it and the calls in it write to."""
+    written: dict[int, set[int | None]] = {}
+    for call in reversed(pairs.b.trace.calls):  # children before their parents
+        body = call.body
+        own = written.setdefault(call.index, set())
+        own |= {value.storage for _, value in body.writes} if body is not None else set()
+        if call.parent_index is not None and own:
+            written.setdefault(call.parent_index, set()).update(own)
+    return written
