@@ -7,19 +7,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fxdebug.analyses.findings import ADVICE, WARNING, Finding, FindingKind, Severity
-from fxdebug.analyses.origins import OPERATIONS, Given, Lineage, Results, literals_of
+from fxdebug.analyses.origins import OPERATIONS, Lineage, NodeInput, NodeResults, literals_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import CASTS, SOFTMAXES, UNFILLED, VIEWS, WRITES
-from fxdebug.operators.dtypes import FLOATS
-from fxdebug.operators.nonfinite import broken, largest_of, masking
+from fxdebug.operators.dtypes import FLOATS, largest_of
+from fxdebug.operators.masks import is_mask
+from fxdebug.operators.nonfinite import has_nonfinite
 from fxdebug.query.network import Node
 
 HEADROOM = 4.0  # a result this factor below the largest number of its dtype: two doublings more, and it is infinite
 NARROW = frozenset(name for name in FLOATS if name not in ("float32", "float64"))
 SHORT_EXPONENT = NARROW - {"bfloat16"}  # where numbers get lost that matter
 WIDE = ("float32", "bfloat16", "float64")
-HALF = FLOATS["float16"].max
+FLOAT16_MAX = FLOATS["float16"].max
 LOST_SHARE = 0.01  # of the elements that became 0
 MOST_LOST = 0.5  # of those that were not 0: less is what cubes of small activations lose in any float16 model
 WHOLE_STEP = 1 / 16  # between numbers as large as the operands: only then are whole results no accident
@@ -43,38 +44,40 @@ _EXACT = frozenset(
 )
 
 
-def check(trace: TraceData, results: Results, *, tensors: bool = True) -> list[Finding]:
+def check_limits(trace: TraceData, results: NodeResults, *, tensors: bool = True) -> list[Finding]:
     """What is close to the limits of its dtype or beyond them, one finding for all layers of the same line."""
     masks = Masks(results)
-    local = [found for node in _operations(results) for found in _at(node, results, masks)]
+    local = [found for node in _operations(results) for found in _findings_at(node, results, masks)]
     found = [*_headroom(results, masks), *local]
     if tensors and trace.data is not None:
         found += _subnormal(trace, results)
-    return [*grouped(found), *_float16(results, masks)]
+    return [*group_findings(found), *_float16(results, masks)]
 
 
-def _operations(results: Results) -> Iterator[Node]:
+def _operations(results: NodeResults) -> Iterator[Node]:
     return (node for node in results.net.nodes.values() if node.kind in OPERATIONS)
 
 
 class Masks:
     """Which values are masks, or have one added to them: what is so low there is low on purpose."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: NodeResults) -> None:
         self._known: set[int] = set()
         for node in results.net.nodes.values():
             given = [value for value, _ in results.given(node)]
-            lows = [low for value in given if value.number in self._known and (low := _low(value)) is not None]
+            lows = [
+                low for value in given if value.number in self._known and (low := _depth_below_zero(value)) is not None
+            ]
             for value in results.made(node):
-                low = _low(value)
-                if masking(value) or (low is not None and any(0.25 * old <= low <= 4 * old for old in lows)):
+                low = _depth_below_zero(value)
+                if is_mask(value) or (low is not None and any(0.25 * old <= low <= 4 * old for old in lows)):
                     self._known.add(value.number)
 
     def __contains__(self, value: Value) -> bool:
         return value.number in self._known
 
 
-def _low(value: Value) -> float | None:
+def _depth_below_zero(value: Value) -> float | None:
     """How far below zero it goes, if that is further than it goes above; infinity for a mask of -Inf."""
     stats = value.stats
     if stats is None:
@@ -89,40 +92,40 @@ def _low(value: Value) -> float | None:
 # Overflow ----------------------------------------------------------------------------------------
 
 
-def _headroom(results: Results, masks: Masks) -> Iterator[Finding]:
+def _headroom(results: NodeResults, masks: Masks) -> Iterator[Finding]:
     """Results of narrow dtypes that are nearly too large, where they first are."""
 
     def near(value: Value) -> bool:
         largest = largest_of(value.dtype)
-        reach = _reach(value)
-        return value.dtype in NARROW and reach * HEADROOM > largest and value not in masks and not broken(value)
+        reach = _absmax(value)
+        return value.dtype in NARROW and reach * HEADROOM > largest and value not in masks and not has_nonfinite(value)
 
-    for origin in Lineage(results, near, _begins).origins:
-        largest, reach = FLOATS[origin.made.dtype].max, _reach(origin.made)
+    for origin in Lineage(results, near, _op_if_computed).origins:
+        largest, reach = FLOATS[origin.made.dtype].max, _absmax(origin.made)
         what = (
             f"up to {reach:.4g}, {largest / reach:.1f} times less than the largest {origin.made.dtype}, {largest:.4g}"
         )
         yield _finding("headroom", WARNING, origin.node, results, what, origin.made, origin.given)
 
 
-def _float16(results: Results, masks: Masks) -> Iterator[Finding]:
+def _float16(results: NodeResults, masks: Masks) -> Iterator[Finding]:
     """One piece of advice for the run: where numbers begin that float16 does not have."""
 
     def beyond(value: Value) -> bool:
-        return value.dtype in WIDE and _reach(value) > HALF and value not in masks
+        return value.dtype in WIDE and _absmax(value) > FLOAT16_MAX and value not in masks
 
-    origins = Lineage(results, beyond, _begins).origins
+    origins = Lineage(results, beyond, _op_if_computed).origins
     if not origins:
         return
-    worst = max(origins, key=lambda origin: _reach(origin.made))
+    worst = max(origins, key=lambda origin: _absmax(origin.made))
     others = tuple(origin.node.id for origin in origins if origin is not worst)
     reached = len({node.id for origin in origins for node in origin.reached})
-    what = f"up to {_reach(worst.made):.4g}: it would overflow in float16, whose largest is {HALF:.0f}"
+    what = f"up to {_absmax(worst.made):.4g}: it would overflow in float16, whose largest is {FLOAT16_MAX:.0f}"
     found = _finding("float16", ADVICE, worst.node, results, what, worst.made, worst.given)
     yield replace(found, others=others, reached=reached)
 
 
-def _begins(node: Node, given: list[Given], bad: list[Value], inherited: int) -> str | None:
+def _op_if_computed(node: Node, given: list[NodeInput], bad: list[Value], inherited: int) -> str | None:
     """Operations that compute begin something; what is read, moved or was never written to does not."""
     if inherited or node.kind not in OPERATIONS or node.op in UNFILLED | VIEWS - CASTS | WRITES:
         return None
@@ -133,7 +136,7 @@ def _constant(node: Node) -> bool:
     return node.op in _EXACT
 
 
-def _reach(value: Value) -> float:
+def _absmax(value: Value) -> float:
     reach = None if value.stats is None else value.stats.absmax
     return 0.0 if reach is None else float(reach)
 
@@ -141,12 +144,12 @@ def _reach(value: Value) -> float:
 # At one operation --------------------------------------------------------------------------------
 
 
-def _at(node: Node, results: Results, masks: Masks) -> Iterator[Finding]:
+def _findings_at(node: Node, results: NodeResults, masks: Masks) -> Iterator[Finding]:
     made = node.value
     if made is None or made.stats is None or made.dtype not in FLOATS or not made.stats.count:
         return
     given = tuple([value for value, _ in results.given(node)])
-    if any(value.stats is None for value in given) or any(map(broken, given)) or broken(made):
+    if any(value.stats is None for value in given) or any(map(has_nonfinite, given)) or has_nonfinite(made):
         return
     if node.op in _SUBTRACTS:
         yield from _cancelled(node, results, given, made)
@@ -154,10 +157,12 @@ def _at(node: Node, results: Results, masks: Masks) -> Iterator[Finding]:
         yield from _vanished(node, results, given, made, masks)
 
 
-def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Value, masks: Masks) -> Iterator[Finding]:
+def _vanished(
+    node: Node, results: NodeResults, given: tuple[Value, ...], made: Value, masks: Masks
+) -> Iterator[Finding]:
     """Numbers that were not 0 and are now: more zeros than those of the operands account for."""
     assert made.stats is not None
-    if not given or 0 in literals_of(node) or any(value in masks for value in given) or _rounds(node):
+    if not given or 0 in literals_of(node) or any(value in masks for value in given) or _divides_to_whole_numbers(node):
         return
     if node.op in CASTS and FLOATS[given[0].dtype].least >= FLOATS[made.dtype].least:
         return
@@ -173,7 +178,7 @@ def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Valu
     yield _finding("underflow", severity, node, results, what, made, given)
 
 
-def _rounds(node: Node) -> bool:
+def _divides_to_whole_numbers(node: Node) -> bool:
     """Is it a division to whole numbers?"""
     return node.step is not None and node.step.kwargs.get("rounding_mode") is not None
 
@@ -182,16 +187,16 @@ def _zero_share(value: Value) -> float:
     return 0.0 if value.stats is None or not value.stats.count else value.stats.zeros / value.stats.count
 
 
-def _cancelled(node: Node, results: Results, given: tuple[Value, ...], made: Value) -> Iterator[Finding]:
+def _cancelled(node: Node, results: NodeResults, given: tuple[Value, ...], made: Value) -> Iterator[Finding]:
     """A difference that is tiny against what it is the difference of, when those had been rounded."""
     literal = max((abs(number) for number in literals_of(node)), default=0.0) if len(given) == 1 else 0.0
-    operands = sum(map(_reach, given[:2])) + literal
-    result = _reach(made)
+    operands = sum(map(_absmax, given[:2])) + literal
+    result = _absmax(made)
     if not result or not operands or (len(given) < 2 and not literal):
         return
     ratio, step = result / operands, operands * FLOATS[made.dtype].eps
-    exact = step < WHOLE_STEP and _whole(made)
-    if ratio >= math.sqrt(FLOATS[made.dtype].eps) or exact or not _rounded(node, results):
+    exact = step < WHOLE_STEP and _are_whole_numbers(made)
+    if ratio >= math.sqrt(FLOATS[made.dtype].eps) or exact or not _has_computed_operand(node, results):
         return
     lost = FLOATS[made.dtype].eps / ratio
     what = (
@@ -202,13 +207,13 @@ def _cancelled(node: Node, results: Results, given: tuple[Value, ...], made: Val
     yield _finding("cancellation", WARNING, node, results, what, made, given)
 
 
-def _rounded(node: Node, results: Results) -> bool:
+def _has_computed_operand(node: Node, results: NodeResults) -> bool:
     """Were the operands computed? Counted, copied or read ones are exact, and so is their difference."""
     sources = [results.net.nodes[source] for _, source in results.given(node)]
-    return any(_computed(results, source) for source in sources)
+    return any(_is_computed(results, source) for source in sources)
 
 
-def _computed(results: Results, node: Node) -> bool:
+def _is_computed(results: NodeResults, node: Node) -> bool:
     for _ in range(16):  # through views, placeholders and calls to what computed it
         if node.kind in OPERATIONS and node.op not in VIEWS:
             return node.op not in _EXACT
@@ -222,7 +227,7 @@ def _computed(results: Results, node: Node) -> bool:
     return False
 
 
-def _whole(value: Value) -> bool:
+def _are_whole_numbers(value: Value) -> bool:
     """Are these whole numbers? Then their ends are, and the sum of their squares is."""
     stats = value.stats
     if stats is None or stats.std is None or not isinstance(stats.mean, float):
@@ -235,13 +240,13 @@ def _whole(value: Value) -> bool:
 # Numbers below the smallest normal one -----------------------------------------------------------
 
 
-def _subnormal(trace: TraceData, results: Results) -> Iterator[Finding]:
+def _subnormal(trace: TraceData, results: NodeResults) -> Iterator[Finding]:
     """Calls whose results, where they were kept, are largely below the smallest number with all its digits."""
     read: set[int] = set()
     for call in trace.calls:
         for value in call.outputs or ():
             tiny = FLOATS[value.dtype].tiny if value.dtype in FLOATS else None
-            near = value.dtype == "float16" or (tiny is not None and 0 < _reach(value) < tiny * SUBNORMAL_NEAR)
+            near = value.dtype == "float16" or (tiny is not None and 0 < _absmax(value) < tiny * SUBNORMAL_NEAR)
             if tiny is None or not near or value.saved is None or value.number in read:
                 continue
             read.add(value.number)
@@ -260,14 +265,20 @@ def _subnormal(trace: TraceData, results: Results) -> Iterator[Finding]:
 
 
 def _finding(
-    kind: FindingKind, severity: Severity, node: Node, results: Results, what: str, made: Value, given: Iterable[Value]
+    kind: FindingKind,
+    severity: Severity,
+    node: Node,
+    results: NodeResults,
+    what: str,
+    made: Value,
+    given: Iterable[Value],
 ) -> Finding:
     inputs = tuple(dict.fromkeys(given))
     call = results.net.call_id(node.call)
     return Finding(kind, severity, node.path, call, node.op, what, node.id, node.source, made, inputs)
 
 
-def grouped(findings: Iterable[Finding], *, calls_only: bool = False) -> list[Finding]:
+def group_findings(findings: Iterable[Finding], *, calls_only: bool = False) -> list[Finding]:
     """Findings of one kind at one line are one, the first, that names the others; or only in calls of one module."""
     groups: dict[tuple[str | None, ...], list[Finding]] = {}
     for finding in findings:

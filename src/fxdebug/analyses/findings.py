@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.data.values import Value
-from fxdebug.operators.nonfinite import described
+from fxdebug.operators.nonfinite import summary_of
 
 Severity: TypeAlias = Literal["error", "warning", "advice"]
 FindingKind: TypeAlias = Literal[
@@ -185,10 +185,10 @@ def _paragraph(finding: Finding, width: int) -> list[str]:
 
 
 def _values(finding: Finding) -> list[str]:
-    rows = [f"given {described(value)}" for value in finding.inputs[:4]]
+    rows = [f"given {summary_of(value)}" for value in finding.inputs[:4]]
     if len(finding.inputs) > 4:
         rows.append(f"and {len(finding.inputs) - 4} more")
-    return [*rows, f"made {described(finding.value)}"] if finding.value is not None else rows
+    return [*rows, f"made {summary_of(finding.value)}"] if finding.value is not None else rows
 
 
 def _spread(finding: Finding) -> str:

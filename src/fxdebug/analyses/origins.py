@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeAlias
 
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Group, Value
-from fxdebug.operators.categories import OVERWRITES, TAKES_OUT, only_the_shape
+from fxdebug.operators.categories import OVERWRITES, TO_PYTHON_NUMBERS, uses_only_shape
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Network, Node
 
 OPERATIONS = ("call_function", "call_method")
 
 
-class Given(NamedTuple):
+class NodeInput(NamedTuple):
     """A value as a node met it, and the origins (as bits) that it carries."""
 
     value: Value
@@ -41,10 +41,10 @@ class Origin:
     output: bool = False
 
 
-Judge: TypeAlias = Callable[[Node, list[Given], list[Value], int], object]
+FindCause: TypeAlias = Callable[[Node, list[NodeInput], list[Value], int], object]
 
 
-class Results:
+class NodeResults:
     """What each node made, memory that it wrote to included, and what it was given."""
 
     def __init__(self, net: Network) -> None:
@@ -112,7 +112,7 @@ class Lineage:
     that it knows to be in there although no edge brings them.
     """
 
-    def __init__(self, results: Results, bad: Callable[[Value], bool], judge: Judge) -> None:
+    def __init__(self, results: NodeResults, bad: Callable[[Value], bool], judge: FindCause) -> None:
         self.origins: list[Origin] = []
         self._results = results
         self._net = results.net
@@ -134,7 +134,7 @@ class Lineage:
             bits &= bits - 1
         return found
 
-    def _follow(self, judge: Judge) -> None:
+    def _follow(self, judge: FindCause) -> None:
         for node in self._net.nodes.values():
             made = self._results.made(node)
             bad = [value for value in made if self._bad(value)]
@@ -160,16 +160,16 @@ class Lineage:
                 self.origins.append(Origin(own, node, found, values, bad[0]))
             self._carry(node, inherited, own, bad)
 
-    def _given(self, node: Node) -> list[Given]:
+    def _given(self, node: Node) -> list[NodeInput]:
         found = [
-            Given(value, self._values.get(value.number, 0) | self._nodes.get(source, 0))
+            NodeInput(value, self._values.get(value.number, 0) | self._nodes.get(source, 0))
             for value, source in self._results.given(node)
         ]
         if node.kind == "call_module" and not self._net.steps(node.call):
-            found += [Given(value, self._of_input(node.call, value)) for value in node.call.inputs]
+            found += [NodeInput(value, self._of_input(node.call, value)) for value in node.call.inputs]
             for child in node.call.children:
                 bits = self._nodes.get(self._net.call_id(child), 0)
-                found += [Given(value, bits) for value in child.outputs or () if self._bad(value)]
+                found += [NodeInput(value, bits) for value in child.outputs or () if self._bad(value)]
         return found
 
     def _around(self, node: Node, bad: list[Value]) -> tuple[set[int], int]:
@@ -194,7 +194,7 @@ class Lineage:
         return bits
 
     def _absorbed(self, node: Node, made: list[Value], bits: int) -> None:
-        if bits and is_operation(self._net, node) and not _only_asks(node, made):
+        if bits and is_operation(self._net, node) and not _is_query(node, made):
             for origin in self.of(bits):
                 origin.absorbed.append(node)
 
@@ -229,11 +229,11 @@ def is_output(node: Node) -> bool:
     return call.parent is None or (call.path == "" and call.parent.parent is None and call.parent.method != "forward")
 
 
-def _only_asks(node: Node, made: list[Value]) -> bool:
+def _is_query(node: Node, made: list[Value]) -> bool:
     """Does it only ask (for a size, for NaN, whether one is larger), so that nothing of the value is in its result?"""
-    if only_the_shape(node.op):
+    if uses_only_shape(node.op):
         return True
-    return node.op not in TAKES_OUT and all(value.dtype == "bool" for value in made)
+    return node.op not in TO_PYTHON_NUMBERS and all(value.dtype == "bool" for value in made)
 
 
 def literals_of(node: Node) -> list[float]:
@@ -246,10 +246,10 @@ def literals_of(node: Node) -> list[float]:
         thing = pending.pop()
         if isinstance(thing, Group):
             pending.extend(thing.items)
-        elif isinstance(thing, (int, float)) and not isinstance(thing, bool) and not _huge(thing):
+        elif isinstance(thing, (int, float)) and not isinstance(thing, bool) and not _exceeds_float(thing):
             found.append(thing)
     return found
 
 
-def _huge(number: float) -> bool:
+def _exceeds_float(number: float) -> bool:
     return isinstance(number, int) and abs(number) > 1 << 1000  # floats do not reach there

@@ -19,12 +19,12 @@ from fxdebug.query.network import Network, Node, network_of
 
 # An error is a loss of digits when it is this many roundings of its dtype (or a quarter of the value, where the
 # dtype has few digits), and this much more than came in.
-LOST, LARGE = 256.0, 0.25
+LOST_ROUNDINGS, LARGE_ERROR = 256.0, 0.25
 GROWTH = 32.0
 
 
 # It counts if what is made of it is no better: the rounding of a mean close to 0 is gone once it is subtracted.
-REMAINS = 8.0
+REMAINING_SHARE = 8.0
 _SUBTRACTS = ("sub", "rsub", "add", "radd", "isub", "iadd")
 MOST_LAYERS = 12  # that are shown
 _NUMBER = re.compile(r"\b\d+\b")
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"\b\d+\b")
 _T = TypeVar("_T", bound=TraceData)
 
 
-def judged(
+def find_precision_loss(
     trace: _T,
     dtype: str,
     of_nodes: Mapping[tuple[int, str], float],
@@ -55,7 +55,7 @@ def judged(
             rows.append(_row(net, node, own, inherited[node.id]))
     if any(node.op in DRAWS for node in net.nodes.values()):
         notes = [*notes, "the run draws random numbers, and in the twin they may be others"]
-    found = tuple([_finding(net, row) for row in rows if _lost(net, row, errors)])
+    found = tuple([_finding(net, row) for row in rows if _loses_digits(net, row, errors)])
     calls = {net.call_id(call): of_calls[call.index] for call in trace.calls if call.index in of_calls}
     error = of_calls.get(trace.root.index)
     return Shadow(trace, dtype, error, tuple(rows), calls, tuple(_layers(net, calls)), found, tuple(notes))
@@ -82,15 +82,18 @@ def _ratio(node: Node, inputs: tuple[Value, ...]) -> float | None:
     return node.stats.absmax / operands if operands else None
 
 
-def _lost(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
+def _loses_digits(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
     """Did digits get lost here, that are missed afterwards?"""
     dtype = "" if row.value is None else row.value.dtype
-    if row.error < min(LOST * (FLOATS[dtype].eps if dtype in FLOATS else 1.0), LARGE) or row.growth < GROWTH:
+    if (
+        row.error < min(LOST_ROUNDINGS * (FLOATS[dtype].eps if dtype in FLOATS else 1.0), LARGE_ERROR)
+        or row.growth < GROWTH
+    ):
         return False
     if not any(map(is_output, _reached(net, row.node))):
         return False  # somebody asked whether two numbers are the same by now, as a loop does
     later = [net.nodes[edge.target] for edge in net.out_of.get(row.node, ()) if edge.kind == "data"]
-    return any(errors[node.id] * REMAINS >= row.error for node in later)
+    return any(errors[node.id] * REMAINING_SHARE >= row.error for node in later)
 
 
 def _finding(net: Network, row: Row) -> Finding:

@@ -13,7 +13,7 @@ from fxdebug.comparison.steps import Step, StepInput
 from fxdebug.comparison.tolerance import masked, size_of, spread
 from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS, FLOATS
-from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, PIECES
+from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, SLICES
 
 EXACT = 1e-6  # weights are copied
 SIGMAS = 6.0  # standard deviations that a sum of roundings may be off by
@@ -124,7 +124,7 @@ def enlarged(step: Step, sides: Iterable[tuple[StepInput, StepInput]], a: Value)
         return None if length is None else SLACK * max(1.0, math.sqrt(length) * sizes[0] * sizes[1] / size)
     if step.name == "mul" and len(known) == 2:
         return SLACK * max(1.0, size_of(known[0]) * size_of(known[1]) / size)
-    if step.name in ACTIVATIONS | PIECES or step.name == "embedding":
+    if step.name in ACTIVATIONS | SLICES or step.name == "embedding":
         return SLACK * max(1.0, largest / size, max(float(stats.absmax or 0.0) for stats in known) / top)
     return None
 

@@ -18,15 +18,15 @@ from fxdebug.data.graphs import Op, Ref, text_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, Value, leaves
 from fxdebug.operators.names import (
-    ADDING,
+    BIAS_FIRST,
     CONVOLUTIONS,
     REORDERING,
     TRANSPARENT,
-    called,
     canonical,
-    convolved,
+    convolution_arguments,
     family,
-    shorter,
+    normalized_constant,
+    op_of_module,
 )
 from fxdebug.query import network
 from fxdebug.query.network import Node
@@ -90,7 +90,7 @@ class Step:
 
 def kindred(a: Step, b: Step) -> bool:
     """May one stand for the other? A product with weights is not one of two values, nor one to which more is added."""
-    adding = (a.name in ADDING) == (b.name in ADDING)
+    adding = (a.name in BIAS_FIRST) == (b.name in BIAS_FIRST)
     return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights) and adding
 
 
@@ -129,7 +129,7 @@ def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
             continue
         for piece in glue(net, call):
             given = tuple([StepInput(slot, value) for slot, value in piece.given])
-            name = called(call.type)
+            name = op_of_module(call.type)
             found.append((piece.position, Step(0, piece.node, name, given, piece.made, loose=True)))
     for _, step in sorted(found, key=lambda pair: pair[0]):
         _add(run, step)
@@ -156,13 +156,13 @@ def _operations(run: StepList, net: Any) -> list[tuple[float, Step]]:
                     results[index] = _results(net, node.call)
                 step.constants = tuple(_constants(node.step, results[index]))
                 if canonical(node.op) in CONVOLUTIONS:
-                    step.constants = convolved(step.constants)
+                    step.constants = convolution_arguments(step.constants)
                 if name in ("clamp", "clamp_min") and len(inputs) == 1 and zero_below(step.constants):
                     step.name = "relu"
                 if name != canonical(node.op) and _same_places(inputs, made):
                     step.constants = ()  # how a kernel of one place moves
                 if name == "scaled_dot_product_attention" and inputs:
-                    usual = shorter(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
+                    usual = normalized_constant(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
                     step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
             found.append((node.position, step))
     return found
@@ -268,7 +268,7 @@ def _constants(step: Op, results: dict[str, Item]) -> Iterator[str]:
             continue
         if isinstance(plain, Group) and any(True for _ in leaves(plain)):
             continue
-        text = shorter(text_of(plain))
+        text = normalized_constant(text_of(plain))
         yield text if name is None else f"{name}={text}"
 
 

@@ -35,8 +35,10 @@ DRAWS = frozenset(
 
 
 # Operations that put something else where a NaN or an infinity was.
-CURES = frozenset("where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split())
-TAKES_OUT = frozenset("item tolist".split())  # as numbers of Python
+REPLACES_NONFINITE = frozenset(
+    "where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split()
+)
+TO_PYTHON_NUMBERS = frozenset("item tolist".split())  # as numbers of Python
 CASTS = frozenset("to type float half bfloat16 double type_as".split())
 SOFTMAXES = frozenset("softmax log_softmax _softmax softmin special_softmax sparse_softmax".split())
 ATTENTIONS = frozenset(
@@ -48,18 +50,20 @@ DIVIDES = frozenset(
     "div divide truediv rtruediv itruediv floordiv floor_divide true_divide rdiv remainder fmod".split()
 )
 LOGS = frozenset("log log2 log10".split())
-SQUASHES = SOFTMAXES - {"log_softmax"} | {"sigmoid", "special_expit", "hardsigmoid"}  # into 0 to 1
-OF_ZERO = LOGS | DIVIDES | {"reciprocal", "rsqrt"}  # often taken everywhere, and chosen from with ``where``
+TO_UNIT_INTERVAL = SOFTMAXES - {"log_softmax"} | {"sigmoid", "special_expit", "hardsigmoid"}  # into 0 to 1
+SINGULAR_AT_ZERO = LOGS | DIVIDES | {"reciprocal", "rsqrt"}  # often taken everywhere, and chosen from with ``where``
 EXPONENTIALS = frozenset("exp exp2 expm1 sinh cosh".split())
 PRODUCTS = frozenset("mul rmul imul multiply matmul mm bmm baddbmm addmm linear einsum dot mv conv1d conv2d".split())
 
 
 # What they make of -Inf is not +Inf.
-KEEP_SIGNS = EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
+KEEPS_SIGN_OF_INF = (
+    EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
+)
 
 
 # An infinity in what they make was in its place before, or they made it.
-ONE_BY_ONE = (
+ELEMENTWISE = (
     ADDS - {"addmm", "baddbmm"}
     | DIVIDES
     | EXPONENTIALS
@@ -69,11 +73,11 @@ ONE_BY_ONE = (
 
 
 # They put the numbers in their arguments somewhere as they are.
-PUTS = CURES | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())
+PLACES_LITERALS = REPLACES_NONFINITE | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())
 SCALES = frozenset("mul rmul imul multiply div divide truediv add radd iadd".split())  # up to 65536 in float16, say
 
 
-def only_the_shape(op: str) -> bool:
+def uses_only_shape(op: str) -> bool:
     """Does an operation use nothing of a tensor but its shape and kind?
 
     >>> only_the_shape("zeros_like"), only_the_shape("new_full"), only_the_shape("neg")
@@ -82,7 +86,7 @@ def only_the_shape(op: str) -> bool:
     return op.endswith("_like") or op.startswith("new_")
 
 
-_PASS_ON = VIEWS | {"rsub", "sub"}  # p, and 1 - p
+_KEEPS_UNIT_INTERVAL = VIEWS | {"rsub", "sub"}  # p, and 1 - p
 
 
 def is_probability(op: str, given: Iterable[Value], known: Set[int]) -> bool:
@@ -91,4 +95,6 @@ def is_probability(op: str, given: Iterable[Value], known: Set[int]) -> bool:
     >>> is_probability("softmax", (), set()), is_probability("ge", (), set())
     (True, False)
     """
-    return op in SQUASHES or (bool(known) and op in _PASS_ON and any(value.number in known for value in given))
+    return op in TO_UNIT_INTERVAL or (
+        bool(known) and op in _KEEPS_UNIT_INTERVAL and any(value.number in known for value in given)
+    )

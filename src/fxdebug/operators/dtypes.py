@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -63,3 +64,8 @@ FLOATS = {name: dtype for name, dtype in DTYPES.items() if dtype.kind == "float"
 
 # One rounding step of every dtype that rounds, complex ones among them.
 EPS = {name: dtype.eps for name, dtype in DTYPES.items() if dtype.eps}
+
+
+def largest_of(dtype: str) -> float:
+    """The largest finite number of a floating dtype; infinite for all others, where nothing overflows."""
+    return FLOATS[dtype].max if dtype in FLOATS else math.inf

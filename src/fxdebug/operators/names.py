@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-_SAME = {
+_SYNONYMS = {
     "iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub", "imul": "mul", "rmul": "mul", "multiply": "mul",
     "truediv": "div", "itruediv": "div", "rtruediv": "rdiv", "divide": "div", "true_divide": "div",
     "negative": "neg", "ipow": "pow", "imatmul": "matmul", "rmatmul": "matmul",
@@ -48,7 +48,7 @@ UNINITIALISED = frozenset(["empty", "empty_like", "new_empty", "empty_strided", 
 
 
 # They choose by comparing.
-PICKING = frozenset(["topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"])
+BY_RANK = frozenset(["topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"])
 
 ACTIVATIONS = frozenset(
     "gelu silu relu relu6 leaky_relu elu selu celu tanh sigmoid softplus hardswish hardsigmoid mish glu".split()
@@ -67,7 +67,7 @@ COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast
 
 
 # Views that change the order in which elements are met.
-TURNING = frozenset(
+REORDERING_VIEWS = frozenset(
     "transpose permute t T mT movedim moveaxis swapaxes swapdims adjoint getattr repeat repeat_interleave tile".split()
 )
 
@@ -79,7 +79,7 @@ REPEATING = COPYING - {"cat", "stack"}
 
 
 # They take a part of a value: what they give is wrong only if what they take it from is in another order.
-PIECES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
+SLICES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
 
 
 # Linear in what they are given: an error cannot grow by more than the operands' sum.
@@ -106,7 +106,7 @@ _PRODUCTS = frozenset(
 
 
 # Products of two values to which a third, given first, is added.
-ADDING = frozenset(["baddbmm", "addbmm"])
+BIAS_FIRST = frozenset(["baddbmm", "addbmm"])
 
 RANDOM = frozenset(
     """rand randn rand_like randn_like randint randint_like randperm bernoulli multinomial normal uniform exponential
@@ -157,13 +157,13 @@ def canonical(name: str) -> str:
     ['add', 'add', 'add', 'matmul', 'sigmoid', 'gelu']
     """
     plain = name.strip("_") or name
-    return _SAME.get(plain, plain)
+    return _SYNONYMS.get(plain, plain)
 
 
-_CALLED = {"linear": "linear", "conv1d": "linear", "layernorm": "layer_norm", "embedding": "embedding"}
+_OPS_OF_MODULES = {"linear": "linear", "conv1d": "linear", "layernorm": "layer_norm", "embedding": "embedding"}
 
 
-def called(type: str) -> str:
+def op_of_module(type: str) -> str:
     """A call of a module as an operation: what its class says that it does.
 
     >>> called("LayerNorm"), called("LlamaRMSNorm"), called("BertSelfAttention")
@@ -174,7 +174,7 @@ def called(type: str) -> str:
         return "rms_norm"
     if plain.endswith(("gelu", "geluactivation")):
         return "gelu"
-    return _CALLED.get(plain, type)
+    return _OPS_OF_MODULES.get(plain, type)
 
 
 _FAMILIES = {"relu": "clamp"}  # at zero, from below
@@ -185,7 +185,7 @@ def family(name: str) -> str:
     return "product" if name in _PRODUCTS else _FAMILIES.get(name, name)
 
 
-def settings(constants: Iterable[str]) -> Counter[str]:
+def normalized_constants(constants: Iterable[str]) -> Counter[str]:
     """What constants say, however they are spelled: by position or by name, defaults given or left out.
 
     >>> settings(["dim=-1.0", "dtype=None"]) == settings(["-1.0"])
@@ -197,29 +197,36 @@ def settings(constants: Iterable[str]) -> Counter[str]:
 
 
 CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
-_USUAL = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}  # in the order of their arguments
+_CONVOLUTION_DEFAULTS = {
+    "stride": "1",
+    "padding": "0",
+    "dilation": "1",
+    "groups": "1",
+}  # in the order of their arguments
 
 
-def convolved(constants: Iterable[str]) -> tuple[str, ...]:
+def convolution_arguments(constants: Iterable[str]) -> tuple[str, ...]:
     """What is said of a convolution by position or name, for each dimension or for all, without what is usual.
 
     >>> convolved(["(2, 2)", "[1, 1]", "(1, 1)", "1"]), convolved(["None", "padding=1.0", "stride=2"])
     (('stride=2', 'padding=1'), ('stride=2', 'padding=1'))
     """
     said: dict[str, str] = {}
-    free = list(_USUAL)
+    free = list(_CONVOLUTION_DEFAULTS)
     for text in constants:
         name, _, value = text.rpartition("=")
         parts = [part.strip().removesuffix(".0") for part in value.strip("()[] ").split(",") if part.strip()]
         plain = parts[0] if len(set(parts)) == 1 else value
-        if name in _USUAL:
+        if name in _CONVOLUTION_DEFAULTS:
             said[name] = plain
         elif not name and plain != "None" and free:
             said[free.pop(0)] = plain
-    return tuple([f"{name}={said[name]}" for name, usual in _USUAL.items() if said.get(name, usual) != usual])
+    return tuple(
+        [f"{name}={said[name]}" for name, usual in _CONVOLUTION_DEFAULTS.items() if said.get(name, usual) != usual]
+    )
 
 
-def shorter(constant: str) -> str:
+def normalized_constant(constant: str) -> str:
     """A constant as it is compared: ``1e-05`` and ``0.00001`` are one."""
     try:
         number = float(constant)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Pairs = Callable[[list[tuple[str, Any]]], Any]
+PairsHook = Callable[[list[tuple[str, Any]]], Any]
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring_ascii
@@ -30,11 +30,11 @@ def dumps(content: Any) -> str:
         return _encode(content)
     except RecursionError:
         pieces: list[str] = []
-        put(content, pieces.append, newline="", step="", colon=":", encode=_encode)
+        write_indented(content, pieces.append, newline="", step="", colon=":", encode=_encode)
         return "".join(pieces)
 
 
-def put(
+def write_indented(
     content: Any,
     write: Callable[[str], object],
     *,
@@ -56,7 +56,7 @@ def put(
         for item in items:
             if named:
                 key, item = item
-                before += f"{_quoted(key if type(key) is str else key_text(key))}{colon}"
+                before += f"{_quoted(key if type(key) is str else json_key(key))}{colon}"
             if type(item) is str or isinstance(item, str):
                 add(before + _quoted(item))
             elif isinstance(item, dict) and item:
@@ -98,7 +98,7 @@ def _quoted_each(items: list[str], line: str) -> str:
     return f",{line}".join(map(_quoted, items))
 
 
-def key_text(key: Any) -> str:
+def json_key(key: Any) -> str:
     """The text that ``json`` makes of a key."""
     if isinstance(key, str):
         return key
@@ -110,24 +110,24 @@ def key_text(key: Any) -> str:
 # Reading -----------------------------------------------------------------------------------------
 
 
-def loads(text: str, object_pairs_hook: Pairs | None = None) -> Any:
+def loads(text: str, object_pairs_hook: PairsHook | None = None) -> Any:
     """What ``json.loads`` makes of it. Raises ``json.JSONDecodeError``, a ``ValueError``, for what is not JSON."""
     try:
         return json.loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
-        return _read(text, object_pairs_hook or dict)
+        return _loads_deep(text, object_pairs_hook or dict)
 
 
-def _read(text: str, pairs: Pairs) -> Any:
+def _loads_deep(text: str, pairs: PairsHook) -> Any:
     opened: list[tuple[str, list[Any], list[str]]] = []  # what closes a container, its items so far and their keys
-    at = _after_space(text, 0)
+    at = _skip_space(text, 0)
     while True:
         begins = text[at : at + 1]
         if begins in _CLOSES:
-            at = _after_space(text, at + 1)
+            at = _skip_space(text, at + 1)
             if text[at : at + 1] != _CLOSES[begins]:
                 opened.append((_CLOSES[begins], [], []))
-                at = _key(text, at, opened[-1])
+                at = _read_key(text, at, opened[-1])
                 continue
             content: Any = pairs([]) if begins == "{" else []
             at += 1
@@ -136,10 +136,10 @@ def _read(text: str, pairs: Pairs) -> Any:
         while opened:
             closes, items, keys = opened[-1]
             items.append(content)
-            at = _after_space(text, at)
+            at = _skip_space(text, at)
             follows = text[at : at + 1]
             if follows == ",":
-                at = _key(text, _after_space(text, at + 1), opened[-1])
+                at = _read_key(text, _skip_space(text, at + 1), opened[-1])
                 break
             if follows != closes:
                 raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
@@ -147,13 +147,13 @@ def _read(text: str, pairs: Pairs) -> Any:
             opened.pop()
             at += 1
         else:
-            at = _after_space(text, at)
+            at = _skip_space(text, at)
             if at != len(text):
                 raise json.JSONDecodeError("Extra data", text, at)
             return content
 
 
-def _key(text: str, at: int, container: tuple[str, list[Any], list[str]]) -> int:
+def _read_key(text: str, at: int, container: tuple[str, list[Any], list[str]]) -> int:
     """Read the key of the next item, if the container has keys; return where the item begins."""
     closes, _, keys = container
     if closes == "]":
@@ -162,13 +162,13 @@ def _key(text: str, at: int, container: tuple[str, list[Any], list[str]]) -> int
         raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
     key, at = _decoder.raw_decode(text, at)
     keys.append(key)
-    at = _after_space(text, at)
+    at = _skip_space(text, at)
     if text[at : at + 1] != ":":
         raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
-    return _after_space(text, at + 1)
+    return _skip_space(text, at + 1)
 
 
-def _after_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     found = _space(text, at)
     assert found is not None  # no space at all matches, too
     return found.end()

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.stats.measure import measure
-from fxdebug.store.transformers.print_tensor import Printer, options_of_this_thread
+from fxdebug.store.transformers.print_options import thread_print_options
+from fxdebug.store.transformers.print_tensor import Printer
 from support.sweep import examples
 
 STANDARD = {"sci_mode": True, "linewidth": 120}
@@ -312,7 +313,7 @@ def test_an_object_is_shown_under_the_users_options_until_a_tensor_was_met_as_th
 def test_options_set_while_we_print_stay_if_the_program_sets_them_and_go_if_a_repr_does() -> None:
     before = tensor_str.get_printoptions()
     try:
-        with options_of_this_thread(dict(STANDARD)):
+        with thread_print_options(dict(STANDARD)):
             torch.set_printoptions(edgeitems=7)  # as a repr that we asked for might
             program = threading.Thread(target=lambda: torch.set_printoptions(precision=2))
             program.start()
@@ -325,8 +326,8 @@ def test_options_set_while_we_print_stay_if_the_program_sets_them_and_go_if_a_re
 
 def test_printing_nested_in_printing_keeps_its_options_until_it_is_done() -> None:
     number, options = torch.tensor(0.5), tensor_str.PRINT_OPTS
-    with options_of_this_thread(dict(STANDARD)):
-        with options_of_this_thread({"precision": 1, "sci_mode": True}):
+    with thread_print_options(dict(STANDARD)):
+        with thread_print_options({"precision": 1, "sci_mode": True}):
             assert str(number) == "tensor(5.0e-01)"
         assert str(number) == "tensor(5.0000e-01)"
     assert str(number) == "tensor(0.5000)"
@@ -381,14 +382,14 @@ def test_threads_that_end_in_another_order_than_they_began_put_the_options_back(
     began, end = threading.Event(), threading.Event()
 
     def first() -> None:
-        with options_of_this_thread(dict(STANDARD)):
+        with thread_print_options(dict(STANDARD)):
             began.set()
             end.wait(10)
 
     thread = threading.Thread(target=first)
     thread.start()
     began.wait(10)
-    with options_of_this_thread({"precision": 1}):
+    with thread_print_options({"precision": 1}):
         end.set()
         thread.join()
         assert tensor_str.get_printoptions()["precision"] == 1

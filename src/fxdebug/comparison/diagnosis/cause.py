@@ -12,7 +12,17 @@ from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import error_between, visible
 from fxdebug.data.values import Value, shape_text
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, canonical, family, role
+from fxdebug.operators.names import (
+    BY_RANK,
+    COMMUTATIVE,
+    COPYING,
+    REORDERING_VIEWS,
+    SLICES,
+    SUMS,
+    canonical,
+    family,
+    role,
+)
 
 
 class Diagnoser:
@@ -165,7 +175,7 @@ class Diagnoser:
             found = found or self._crossed(judged, *roots)
             if found is not None:
                 return found
-            if judged.step.name in PIECES | PICKING and not judged.step.data[1:] and measures.basis != "tensors":
+            if judged.step.name in SLICES | BY_RANK and not judged.step.data[1:] and measures.basis != "tensors":
                 return self._shuffled(judged, other.value)
         return None
 
@@ -184,7 +194,7 @@ class Diagnoser:
         """Views of another kind."""
         by_path = self._by_path(judged)
         # in another implementation a view and a reshape are one; a transposition more or less is not
-        ways = [[step for step in way if by_path or step.name in TURNING] for way in (a, b)]
+        ways = [[step for step in way if by_path or step.name in REORDERING_VIEWS] for way in (a, b)]
         seen = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
         if seen[0] == seen[1] or not b:
             return None

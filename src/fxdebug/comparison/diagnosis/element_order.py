@@ -10,10 +10,10 @@ from fxdebug.comparison.diagnosis.judge import Judge, StepResult
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, REORDERING, TRANSPARENT, TURNING
+from fxdebug.operators.names import BY_RANK, COMMUTATIVE, COPYING, REORDERING, REORDERING_VIEWS, SLICES, TRANSPARENT
 
 FARTHEST = 300  # steps that are looked at
-ARRANGING = COPYING | REORDERING | PIECES
+ARRANGING = COPYING | REORDERING | SLICES
 
 
 class ElementOrder(NamedTuple):
@@ -40,8 +40,8 @@ def crossed(judge: Judge, judged: StepResult) -> ElementOrder | None:
 def resettled(judge: Judge, judged: StepResult) -> ElementOrder | None:
     """A step on the way to this one that has other constants: in the same place of the same code, or one that picks."""
     for step, partner, how in _before(judge, judged):
-        same = step.name == partner.name and (how in ("path", "mapping") or step.name in PICKING)
-        if not same or (step.name in TRANSPARENT and step.name not in TURNING):
+        same = step.name == partner.name and (how in ("path", "mapping") or step.name in BY_RANK)
+        if not same or (step.name in TRANSPARENT and step.name not in REORDERING_VIEWS):
             continue
         gone, new = other_settings(partner, step)
         if gone and new:

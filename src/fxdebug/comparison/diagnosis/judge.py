@@ -14,7 +14,7 @@ from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import distinctive, eps_of, error_between, masked, size_of, spread, tolerance_of
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
+from fxdebug.operators.names import LOOKUPS, NORMS, RANDOM, SLICES, SUMS, UNINITIALISED, family, normalized_constants
 from fxdebug.query import network
 
 # How much one operation may enlarge an error that it was given before it is suspected: normalisation of rows with
@@ -174,7 +174,7 @@ class Judge:
         if self.narrow is None or self._given_tolerance is not None:
             return False
         floats = [given for side in (partner, step) for given in side.inputs if given.value.dtype in EPS]
-        alike = all(side.name in LOOKUPS | PIECES for side in (partner, step))
+        alike = all(side.name in LOOKUPS | SLICES for side in (partner, step))
         return alike and bool(floats) and all(given.weight for given in floats)
 
     def _handed_on(
@@ -236,7 +236,7 @@ class Judge:
 
     def _sharp(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
         """On bit-equal inputs a visible cause needs no large effect: another constant, other weights."""
-        if settings(step.constants) != settings(partner.constants):
+        if normalized_constants(step.constants) != normalized_constants(partner.constants):
             return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
         return min(tolerance, SHARP_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 

@@ -16,14 +16,14 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     ACTIVATIONS,
-    ADDING,
+    BIAS_FIRST,
     FACTORIES,
-    PIECES,
     REPEATING,
+    SLICES,
     STEPS_OF,
     TRANSPARENT,
+    normalized_constants,
     role,
-    settings,
 )
 
 DEEPEST = 400  # steps that a region may have: more than that explains nothing
@@ -87,7 +87,7 @@ def _again(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
 
 def written_out(steps: Iterable[Step]) -> list[tuple[str, Step]]:
     """The names of what steps do, fused operations one by one; what takes parts and makes constants left out."""
-    doing = [step for step in steps if looks_up(step) or step.name not in PIECES | FACTORIES | REPEATING]
+    doing = [step for step in steps if looks_up(step) or step.name not in SLICES | FACTORIES | REPEATING]
     return [(name, step) for step in doing for name in _parts(step)]
 
 
@@ -110,7 +110,7 @@ def _parts(step: Step) -> tuple[str, ...]:
 def fractions(step: Step) -> list[float]:
     """The numbers written in a step that are no sizes, dimensions or counts."""
     found = []
-    for text in settings(step.constants):
+    for text in normalized_constants(step.constants):
         try:
             number = float(text)
         except ValueError:
@@ -125,7 +125,7 @@ def products(step: Step) -> list[tuple[Value, ...]]:
     data = tuple([given.value for given in step.data])
     if step.name == "scaled_dot_product_attention" and len(data) >= 3:
         return [data[:2]]
-    if step.name in ADDING and len(data) == 3:
+    if step.name in BIAS_FIRST and len(data) == 3:
         return [data[1:]]
     return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
 
@@ -146,7 +146,7 @@ def parts(run: StepList, step: Step) -> list[Value]:
     found = list(step.outputs)
     for value in step.outputs:
         for user in run.users.get(run.root(value).number, ()):
-            if user.name in PIECES:
+            if user.name in SLICES:
                 found += user.outputs
     return found
 

@@ -12,7 +12,7 @@ from fxdebug.comparison.result import How
 from fxdebug.comparison.steps import Step, StepList, kindred
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
-from fxdebug.operators.names import called
+from fxdebug.operators.names import op_of_module
 from fxdebug.query import network
 
 UNKNOWN = "Module"  # the class, where it was not written down
@@ -93,7 +93,7 @@ def _named_alike(pairs: Pairs, a: Call, b: Call) -> None:
     """The reference debugger does not write classes: a call there does what the call of its name does."""
     for run, call, type in ((pairs.a, a, b.type), (pairs.b, b, a.type)):
         for step in run.inside.get(call.index, ()) if call.type == UNKNOWN else ():
-            step.name = called(type)
+            step.name = op_of_module(type)
 
 
 def _same_bodies(pairs: Pairs, a: Call, b: Call, how: How) -> None:

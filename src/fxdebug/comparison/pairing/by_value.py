@@ -14,7 +14,7 @@ from fxdebug.comparison.rounding import EXACT, copied, half_step
 from fxdebug.comparison.steps import Step, StepList, kindred
 from fxdebug.comparison.tolerance import distinctive, eps_of, error_between, key_of
 from fxdebug.data.values import Stats, Value, pooled
-from fxdebug.operators.names import PIECES, family
+from fxdebug.operators.names import SLICES, family
 
 UNLIKE = 0.1  # what rounding does not make of one value
 CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
@@ -175,6 +175,6 @@ def _pooled(steps: Iterable[Step]) -> Stats:
 
 def _in_parts(run: StepList, step: Step) -> list[Value]:
     """A result, or what is taken out of it where that is all of it in parts of one size."""
-    cut = [user for user in run.users.get(step.outputs[0].number, ()) if user.name in PIECES]
+    cut = [user for user in run.users.get(step.outputs[0].number, ()) if user.name in SLICES]
     taken = [value for user in cut for value in user.outputs]
     return taken if taken and sum(value.numel for value in taken) == step.outputs[0].numel else list(step.outputs)

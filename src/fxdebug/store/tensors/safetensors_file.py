@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fxdebug.stats.cpu_sums import memory_of
 
-STREAMED = 1024 * 1024  # bytes after which a file is begun before all of it is known
-RESERVED = 32 * 1024  # bytes for its table of contents
+STREAM_FROM_BYTES = 1024 * 1024  # bytes after which a file is begun before all of it is known
+RESERVED_HEADER_BYTES = 32 * 1024  # bytes for its table of contents
 
-NAMES = {
+DTYPE_NAMES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32",
     torch.int64: "I64", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64", torch.float16: "F16",
     torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64",
@@ -34,7 +34,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(memory_of(tensor)).cast("B")[:size] if size else memoryview(b"")
 
 
-class Safetensors:
+class SafetensorsWriter:
     """One safetensors file, written as its tensors come.
 
     The table of contents stands at the front and is known at the end: a file that grows beyond ``streamed`` bytes
@@ -42,7 +42,7 @@ class Safetensors:
     alignment.
     """
 
-    def __init__(self, path: Path, metadata: Mapping[str, str], streamed: int = STREAMED) -> None:
+    def __init__(self, path: Path, metadata: Mapping[str, str], streamed: int = STREAM_FROM_BYTES) -> None:
         self.path = path
         self._streamed = streamed
         self.waiting = 0  # bytes that are not written yet
@@ -56,11 +56,11 @@ class Safetensors:
 
     def has_room(self, parts: Mapping[str, Tensor]) -> bool:
         """Is there room left for the names, shapes and places of these?"""
-        return not self._reserved or self._table + sum(map(_most, parts, parts.values())) <= self._reserved
+        return not self._reserved or self._table + sum(map(_largest_entry, parts, parts.values())) <= self._reserved
 
     def add(self, name: str, tensor: Tensor) -> list[Tensor]:
         """Take a tensor; return those that are in the file by now and not needed any more."""
-        self._table += _most(name, tensor)
+        self._table += _largest_entry(name, tensor)
         self.waiting += tensor.nbytes
         if tensor.nbytes % 8:
             self._odd.append((name, tensor))
@@ -69,7 +69,7 @@ class Safetensors:
         if self.end + self.waiting < self._streamed:
             return []
         if not self._reserved:
-            self._begin(max(RESERVED, 2 * self._table))
+            self._begin(max(RESERVED_HEADER_BYTES, 2 * self._table))
         return self._written()
 
     def close(self) -> list[Tensor]:
@@ -98,14 +98,14 @@ class Safetensors:
         for name, tensor in self._early:
             body = bytes_of(tensor)
             start, self.end = self.end, self.end + len(body)
-            self._entries.append(_entry(name, NAMES[tensor.dtype], tensor.shape, start, self.end))
+            self._entries.append(_entry(name, DTYPE_NAMES[tensor.dtype], tensor.shape, start, self.end))
             _write(self._file, body)
             self.waiting -= len(body)
         written, self._early = [tensor for _, tensor in self._early], []
         return written
 
 
-def _most(name: str, tensor: Tensor) -> int:
+def _largest_entry(name: str, tensor: Tensor) -> int:
     """Bytes that an entry takes at most."""
     return len(json.dumps(name)) + 21 * (tensor.dim() + 2) + 60
 
@@ -121,7 +121,7 @@ def _entry(name: str, dtype: str, shape: Sequence[int], start: int, end: int) ->
 
 
 @functools.lru_cache(maxsize=1024)
-def _head_of_one(dtype: str, shape: tuple[int, ...], size: int) -> bytes:
+def _header_of_single(dtype: str, shape: tuple[int, ...], size: int) -> bytes:
     return _header([_entry("data", dtype, shape, 0, size)])
 
 
@@ -132,20 +132,20 @@ def _header(entries: list[str], room: int | None = None) -> bytes:
     return len(table).to_bytes(8, "little") + table
 
 
-_gather: Callable[[int, Any], int] | None = getattr(os, "writev", None)  # Windows has none
+_writev: Callable[[int, Any], int] | None = getattr(os, "writev", None)  # Windows has none
 
 
 def _write(file: Any, *parts: memoryview | bytes) -> None:
     """Write these one after the other, in one piece where the system can. It takes at most 2 GB at a time."""
     left = [memoryview(part) for part in parts if len(part)]
     while left:
-        done = file.write(left[0]) if len(left) < 2 or _gather is None else _gather(file.fileno(), left)
+        done = file.write(left[0]) if len(left) < 2 or _writev is None else _writev(file.fileno(), left)
         while left and done >= len(left[0]):
             done -= len(left.pop(0))
         if left:
             left[0] = left[0][done:]
 
 
-def write_one(file: io.FileIO, tensor: Tensor) -> None:
+def write_single_tensor(file: io.FileIO, tensor: Tensor) -> None:
     """Make an empty file one with a tensor, ``data``: byte for byte as ``safetensors.torch.save_file`` writes it."""
-    _write(file, _head_of_one(NAMES[tensor.dtype], tuple(tensor.shape), tensor.nbytes), bytes_of(tensor))
+    _write(file, _header_of_single(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), tensor.nbytes), bytes_of(tensor))

@@ -9,33 +9,34 @@ from torch import Tensor
 
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.store.tensors.encode import digest_of, encoded
-from fxdebug.store.tensors.safetensors_file import STREAMED, Safetensors
-from fxdebug.store.tensors.write_thread import Copies, Writer
+from fxdebug.store.tensors.copy_buffers import CopyBuffers
+from fxdebug.store.tensors.encode import digest_of, encode_tensor
+from fxdebug.store.tensors.safetensors_file import STREAM_FROM_BYTES, SafetensorsWriter
+from fxdebug.store.tensors.write_thread import WriteThread
 
-BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
-BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
-AT_ONCE = 4 * 1024 * 1024  # bytes up to which a tensor is written in the time it takes to copy it for a thread
-SHARD = 64 * 1024 * 1024  # bytes after which a shard is full
+BATCH_BYTES = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
+WAITING_BYTES = 256 * 1024 * 1024  # bytes that may wait to be written
+WRITE_NOW_BYTES = 4 * 1024 * 1024  # bytes up to which a tensor is written in the time it takes to copy it for a thread
+SHARD_BYTES = 64 * 1024 * 1024  # bytes after which a shard is full
 
 
-class Shards:
+class ShardWriter:
     """Writes the values of one run into ``folder/tensors-0001.safetensors`` and so on.
 
     ``first`` is the number of the first shard. Errors of the disk do not reach the model: they are
     kept, the rest of the run is not saved, and :meth:`finish` raises the first.
     """
 
-    def __init__(self, folder: Path, *, budget: int = BUDGET, first: int = 1) -> None:
+    def __init__(self, folder: Path, *, budget: int = WAITING_BYTES, first: int = 1) -> None:
         self.files: list[Path] = []
         self._folder = folder
         self._next = first
-        self._most = min(BATCH, max(1, budget // 4))
-        self._writer = Writer(max(budget - self._most, self._most))
-        self._copies = Copies()
+        self._most = min(BATCH_BYTES, max(1, budget // 4))
+        self._writer = WriteThread(max(budget - self._most, self._most))
+        self._copies = CopyBuffers()
         self._batch: list[tuple[Value, dict[str, Tensor]]] = []
         self._batched = 0
-        self._shard: Safetensors | None = None
+        self._shard: SafetensorsWriter | None = None
         self._written: dict[str, str] = {}
         self.facts: dict[int, tuple[str, str]] = {}  # value number → (saved, digest)
 
@@ -43,7 +44,7 @@ class Shards:
         """Take a copy of the data now, to be written soon; waits while more than the budget is waiting."""
         if self._writer.error is not None:
             return
-        parts = encoded(body, self._copies)
+        parts = encode_tensor(body, self._copies)
         self._batch.append((value, parts))
         self._batched += _size(parts)
         if self._batched >= self._most:
@@ -88,14 +89,14 @@ class Shards:
             self._release(parts.values())
         self.facts[value.number] = (saved, digest)
 
-    def _open(self, parts: dict[str, Tensor]) -> Safetensors:
+    def _open(self, parts: dict[str, Tensor]) -> SafetensorsWriter:
         """The shard that has room for these."""
         shard = self._shard
-        if shard is not None and (shard.end >= SHARD or not shard.has_room(parts)):
+        if shard is not None and (shard.end >= SHARD_BYTES or not shard.has_room(parts)):
             self._close()
         if self._shard is None:
             path = self._folder / f"tensors-{self._next:04d}.safetensors"
-            self._shard = Safetensors(path, {"format": "fxdebug"}, min(STREAMED, self._most))
+            self._shard = SafetensorsWriter(path, {"format": "fxdebug"}, min(STREAM_FROM_BYTES, self._most))
             self.files.append(path)
             self._next += 1
         return self._shard

@@ -1,72 +1,21 @@
-"""Empty files, made by a thread before they are needed.
-
-To create a file takes the system 0.02 to 0.7 ms, by what its disk is at; to write a tensor of a megabyte into one
-that is open takes less. The standard tree with ``use_repr=False`` is a file a tensor: made while the model computes,
-they cost it nothing.
-"""
+"""A thread that writes to disk while the model runs."""
 
 from __future__ import annotations
 
-import io
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from fxdebug.store.tensors.safetensors_file import NAMES
+from fxdebug.store.tensors.safetensors_file import DTYPE_NAMES
 
-AHEAD = 8  # files that are made in a row; what nobody needed is removed with its folder
-
-
-class PreparedFiles:
-    """The empty files of one folder, made by the thread of ``writer``. One thread at a time may take them."""
-
-    def __init__(self, folder: Path, writer: Writer) -> None:
-        self._folder = folder
-        self._writer = writer
-        self._ready: deque[io.FileIO] = deque()
-        self._made = 0
-        self._is_making = False
-        self._order()
-
-    def take(self) -> io.FileIO | None:
-        """An empty file, open for writing; ``None`` where none is there yet."""
-        file = self._ready.popleft() if self._ready else None
-        if len(self._ready) < AHEAD // 2 and not self._is_making:
-            self._order()
-        return file
-
-    def close(self) -> None:
-        """No more are needed. Call it when the writer is at its end."""
-        while self._ready:
-            self._ready.popleft().close()
-
-    def _order(self) -> None:
-        self._is_making = True
-        self._writer.put(0, self._make)
-
-    def _make(self) -> None:
-        try:
-            for _ in range(AHEAD):
-                self._ready.append(io.FileIO(f"{self._folder}/blank-{self._made}.safetensors", "x"))
-                self._made += 1
-        except OSError:  # a full disk: that is told by who needs a file and cannot have it
-            return
-        self._is_making = False
-
-
-KEPT = 64 * 1024 * 1024  # bytes of memory that stay for the next copies
-_SMALL = 64 * 1024  # bytes up to which memory is had faster than it is looked for
 if hasattr(torch, "float8_e8m0fnu"):  # from torch 2.7 on
-    NAMES[torch.float8_e8m0fnu] = "F8_E8M0"
+    DTYPE_NAMES[torch.float8_e8m0fnu] = "F8_E8M0"
 
 
-class Writer:
+class WriteThread:
     """Does what it is given, in order, in a thread of its own, with at most ``budget`` bytes waiting.
 
     Nothing that the disk does reaches who gives: the first error is kept as ``error``, and the rest is left undone.
@@ -128,38 +77,3 @@ class Writer:
             except BaseException as error:
                 self.error = error
                 self.release(0)
-
-
-class Copies:
-    """Memory for copies, used again: pages that are touched for the first time cost more than the copy."""
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[Tensor]] = {}
-        self._kept = 0
-        self._lock = threading.Lock()
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """A contiguous copy in the CPU's memory."""
-        size = tensor.numel() * tensor.element_size()
-        if size < _SMALL or tensor.device.type != "cpu":
-            return tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
-        with self._lock:
-            free = self._free.get(size)
-            memory = free.pop() if free else None
-            self._kept -= 0 if memory is None else size
-        if memory is None:
-            with torch.inference_mode(False):  # or it could not be written to outside that mode
-                memory = torch.empty(size, dtype=torch.uint8)
-        copy = memory.view(tensor.dtype).view(tensor.shape)
-        copy.copy_(tensor)
-        return copy
-
-    def back(self, copy: Tensor) -> None:
-        """Nobody looks at a copy any more."""
-        size = copy.numel() * copy.element_size()
-        if size < _SMALL or copy.untyped_storage().nbytes() != size:
-            return
-        with self._lock:
-            if self._kept + size <= KEPT:
-                self._kept += size
-                self._free.setdefault(size, []).append(copy.view(-1).view(torch.uint8))

@@ -23,20 +23,22 @@ from fxdebug.data.values import Group, Inputs, Outputs, Stats, Thing, Value
 from fxdebug.errors import SaveError
 from fxdebug.operators.dtypes import EPS
 from fxdebug.store.trace_json import trace_file
-from fxdebug.store.trace_json.samples import Samples, sampled, shortest
+from fxdebug.store.trace_json.samples import Samples, sample_tensor, shortest_decimal
 
 # 9 digits of a mean are more than these have.
-NARROW = {*(name for name, eps in EPS.items() if eps >= EPS["float32"]), "float8_e8m0fnu"}
-EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+NINE_DIGITS_SUFFICE = {*(name for name, eps in EPS.items() if eps >= EPS["float32"]), "float8_e8m0fnu"}
+UNINITIALISED_OPS = frozenset(
+    ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
 
-_TELLING = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without paths, or else the class must do
+_PORTABLE_TEXT = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without paths, or else the class must do
 _ADDRESS = re.compile(r"0x[0-9A-Fa-fX]+")
 
 
 def write(trace: TraceData, path: Path) -> Path:
     """Write the golden file of a run, gzipped if it ends in ``.gz``. Raises :class:`SaveError`."""
     text = io.StringIO()
-    trace_file.write(reduced(trace), text, lean=True)
+    trace_file.write(reduce_trace(trace), text, lean=True)
     data = text.getvalue().encode("utf-8", "surrogatepass")
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
@@ -50,12 +52,12 @@ def write(trace: TraceData, path: Path) -> Path:
     return path
 
 
-def reduced(trace: TraceData) -> TraceData:
+def reduce_trace(trace: TraceData) -> TraceData:
     """What of a trace stays the same from run to run, as long as the model does."""
     explanation = trace.explanation
     arbitrary = _uninitialised(trace, explanation)
     values = [_value(value, value.number in arbitrary) for value in trace.values]
-    remade = _Remade(values)
+    remade = _Reducer(values)
     return TraceData(
         trace.model,
         tuple([remade.call(call) for call in trace.calls]),
@@ -79,7 +81,7 @@ def _versions(trace: TraceData) -> dict[str, str]:
     return {name: trace.versions[name] for name, counts in used.items() if counts and name in trace.versions}
 
 
-class _Remade:
+class _Reducer:
     """Calls, bodies and graphs of the values as they are in the golden file."""
 
     def __init__(self, values: list[Value]) -> None:
@@ -145,7 +147,7 @@ class _Remade:
 def _text(text: str) -> str:
     """What an object shows, if it is short and the same on every machine."""
     text = _ADDRESS.sub("0x…", text)
-    return text if _TELLING.fullmatch(text.replace("…", "")) else ""
+    return text if _PORTABLE_TEXT.fullmatch(text.replace("…", "")) else ""
 
 
 def _uninitialised(trace: TraceData, explanation: RunGraphs | None) -> set[int]:
@@ -156,7 +158,7 @@ def _uninitialised(trace: TraceData, explanation: RunGraphs | None) -> set[int]:
     made, written = [], set()
     for body in () if explanation is None else explanation.bodies:
         ops = () if explanation is None or body.graph is None else explanation.graphs[body.graph].ops
-        made += [item for op, item in zip(ops, body.results) if op.op in EMPTY and isinstance(item, Value)]
+        made += [item for op, item in zip(ops, body.results) if op.op in UNINITIALISED_OPS and isinstance(item, Value)]
         written |= {value.number for _, value in body.writes}
     seen = {(value.storage, value.stats) for value in made if value.storage is not None}
     same = {value.number for value in trace.values if seen and (value.storage, value.stats) in seen}
@@ -178,14 +180,14 @@ def _parameter(parameter: Parameter) -> Parameter:
 
 def _stats(stats: Stats, dtype: str) -> Stats:
     """Means and deviations in more digits than the dtype has, extremes in as many as lead back to the same number."""
-    digits = 9 if dtype in NARROW else 17
+    digits = 9 if dtype in NINE_DIGITS_SUFFICE else 17
     return replace(
         stats,
         mean=_rounded(stats.mean, digits),
         std=_rounded(stats.std, digits),
-        min=_exact(stats.min, dtype),
-        max=_exact(stats.max, dtype),
-        absmax=_exact(stats.absmax, dtype),
+        min=_shortest(stats.min, dtype),
+        max=_shortest(stats.max, dtype),
+        absmax=_shortest(stats.absmax, dtype),
     )
 
 
@@ -195,10 +197,10 @@ def _rounded(number: Any, digits: int) -> Any:
     return float(f"{number:.{digits}g}") if isinstance(number, float) and math.isfinite(number) else number
 
 
-def _exact(number: Any, dtype: str) -> Any:
+def _shortest(number: Any, dtype: str) -> Any:
     if not isinstance(number, float):
         return number
-    short = shortest(number, dtype)
+    short = shortest_decimal(number, dtype)
     return int(short) if short.is_integer() and abs(short) < 1e9 and math.copysign(1, short) > 0 else short
 
 
@@ -210,7 +212,7 @@ def _samples(trace: TraceData, arbitrary: set[int]) -> Samples:
     else:
         for value in trace.values:
             if value.saved is not None and value.number not in arbitrary:
-                row = sampled(trace.tensor(value))
+                row = sample_tensor(trace.tensor(value))
                 if row is not None:
                     found.samples[value.number] = row
     return found

@@ -9,8 +9,8 @@ from typing import Any
 from fxdebug.data.graphs import CallGraph, Graph, Guard, Op, Operand, Ref, RunGraphs
 from fxdebug.data.values import Group, Item, Value
 
-OP = tuple(f.name for f in fields(Op))
-BODY = tuple(f.name for f in fields(CallGraph))
+OP_COLUMNS = tuple(f.name for f in fields(Op))
+CALL_GRAPH_COLUMNS = tuple(f.name for f in fields(CallGraph))
 
 ToJson = Callable[[Any], Any]
 
@@ -62,7 +62,7 @@ def graph_from_json(coded: dict[str, Any], item_from_json: Callable[[Any], Item]
     return Graph(tuple(ops), coded["code"])
 
 
-def body_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
+def call_graph_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
     """A body as a list in the order of its columns."""
     guards = [[guard.what, guard.answer, guard.source] for guard in body.guards]
     results = [item_to_json(item) for item in body.results]
@@ -70,7 +70,7 @@ def body_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
     return [body.status, body.reason, guards, body.graph, results, list(body.sources), list(body.calls), writes]
 
 
-def body_from_row(
+def call_graph_from_row(
     record: dict[str, Any], item_from_json: Callable[[Any], Item], values: tuple[Value, ...]
 ) -> CallGraph:
     """The body again."""
@@ -82,7 +82,7 @@ def body_from_row(
     return CallGraph(**record)
 
 
-def explanation_of(
+def run_graphs_from_json(
     graphs: list[dict[str, Any]],
     bodies: list[dict[str, Any]],
     item_from_json: Callable[[Any, tuple[Value, ...]], Item],
@@ -93,5 +93,5 @@ def explanation_of(
     def item(coded: Any) -> Item:
         return item_from_json(coded, values)
 
-    made = tuple([body_from_row(row, item, values) for row in bodies])
+    made = tuple([call_graph_from_row(row, item, values) for row in bodies])
     return RunGraphs(tuple([graph_from_json(coded, item) for coded in graphs]), made)

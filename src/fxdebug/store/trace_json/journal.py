@@ -42,7 +42,7 @@ class Journal:
         self.broken: OSError | None = None
         self._values = values
         self._written = 0
-        self.rows = records.WrittenValues()
+        self.rows = records.ValueRowCache()
         self._file = (folder / FILE).open("wb", buffering=0)
         self._write(_line("run", [trace_file.VERSION, model]))
 
@@ -86,7 +86,7 @@ def _line(event: str, content: Any) -> str:
     return f'["{event}",{dumps(content)}]\n'
 
 
-def recovered(folder: Path) -> TraceData:
+def recover_trace(folder: Path) -> TraceData:
     """The trace that an unfinished run left in its working folder: calls that never ended have an error."""
     path = folder / FILE
     values: list[Value] = []
@@ -101,7 +101,7 @@ def recovered(folder: Path) -> TraceData:
             if event == "run":
                 model = content[1]
             elif event == "value":
-                values.append(records.value_from_row(dict(zip(records.VALUE, content))))
+                values.append(records.value_from_row(dict(zip(records.VALUE_COLUMNS, content))))
             elif event == "began":
                 index, place, kind, number, parent, depth, inputs = content
                 given = records.inputs_from_json(inputs, tuple(values))

@@ -13,14 +13,18 @@ from fxdebug.data.calls import Call, Failure, Parameter
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
 from fxdebug.store.deep_json import dumps
 
-VALUE = tuple(f.name for f in fields(Value))
-CALL = tuple(f.name for f in fields(Call) if f.init)
-PARAMETER = tuple(f.name for f in fields(Parameter))
+VALUE_COLUMNS = tuple(f.name for f in fields(Value))
+CALL_COLUMNS = tuple(f.name for f in fields(Call) if f.init)
+PARAMETER_COLUMNS = tuple(f.name for f in fields(Parameter))
 
 _quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call)
-_cells_of_value, _cells_of_call, _cells_of_parameter = attrgetter(*VALUE), attrgetter(*CALL), attrgetter(*PARAMETER)
+_cells_of_value, _cells_of_call, _cells_of_parameter = (
+    attrgetter(*VALUE_COLUMNS),
+    attrgetter(*CALL_COLUMNS),
+    attrgetter(*PARAMETER_COLUMNS),
+)
 _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
-_SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
+_TENSOR_REFERENCE = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
 
 
 # Items ⇄ JSON ------------------------------------------------------------------------------------
@@ -70,12 +74,12 @@ def _leaf_to_json(item: Value | Thing | bool | int | float | complex | str | byt
 
 def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
     """The item again."""
-    if _kind(coded) is None:
+    if _container_kind(coded) is None:
         return _leaf_from_json(coded, values)
     groups: list[dict[str, Any]] = [coded]
     for outer in groups:  # it grows meanwhile: those inside come after
         for inner in (*outer["items"], *(outer.get("keys") or ())):
-            if _kind(inner) is not None:
+            if _container_kind(inner) is not None:
                 groups.append(inner)
     made: dict[int, Group] = {}
 
@@ -83,7 +87,7 @@ def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
         return made[id(inner)] if id(inner) in made else _leaf_from_json(inner, values)
 
     for group in reversed(groups):
-        kind, keys = _kind(group), group.get("keys")
+        kind, keys = _container_kind(group), group.get("keys")
         assert kind is not None
         made[id(group)] = Group(
             kind,
@@ -96,7 +100,7 @@ def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
     return made[id(coded)]
 
 
-def _kind(coded: Any) -> str | None:
+def _container_kind(coded: Any) -> str | None:
     """The kind of a container; ``None``: it is none."""
     if not isinstance(coded, dict) or "value" in coded:
         return None
@@ -133,22 +137,22 @@ def _stats_row(stats: Stats | None) -> list[Any] | None:
     return list(row if plain else map(item_to_json, row))
 
 
-def _stats(row: list[Any] | None) -> Stats | None:
+def _stats_from_row(row: list[Any] | None) -> Stats | None:
     if row is None:
         return None
     return _quick_stats(*[item_from_json(n, ()) if type(n) is dict else n for n in row])  # type: ignore[arg-type]
 
 
-def _sharding(row: list[Any] | None) -> Sharding | None:
+def _sharding_from_row(row: list[Any] | None) -> Sharding | None:
     return None if row is None else Sharding(*(None if part is None else tuple(part) for part in row))  # type: ignore[arg-type]
 
 
 def value_row(value: Value) -> list[Any]:
     """A value as a list in the order of its columns."""
-    return _row_with_statistics(_cells_of_value(value))
+    return _row_of_cells(_cells_of_value(value))
 
 
-class WrittenValues:
+class ValueRowCache:
     """The JSON of values, kept for when they are written again: an unfinished run's journal has them, and its trace."""
 
     def __init__(self) -> None:
@@ -159,11 +163,11 @@ class WrittenValues:
         cells = _cells_of_value(value)
         known = self._known.get(value.number)
         if known is None or known[0] != cells:
-            known = self._known[value.number] = cells, dumps(_row_with_statistics(cells))
+            known = self._known[value.number] = cells, dumps(_row_of_cells(cells))
         return known[1]
 
 
-def _row_with_statistics(cells: tuple[Any, ...]) -> list[Any]:
+def _row_of_cells(cells: tuple[Any, ...]) -> list[Any]:
     row = list(cells)
     for position, cell in enumerate(cells):
         if type(cell) is Stats:
@@ -177,12 +181,12 @@ def value_from_row(record: dict[str, Any]) -> Value:
     """The value again."""
     record["shape"] = tuple(record["shape"])
     saved = record.get("saved")
-    if saved is not None and not _SAVED.fullmatch(saved):
+    if saved is not None and not _TENSOR_REFERENCE.fullmatch(saved):
         raise ValueError(f"{saved!r} is not where a value can lie")
     if record.get("stride") is not None:
         record["stride"] = tuple(record["stride"])
-    record["stats"] = _stats(record.get("stats"))
-    record["sharding"] = _sharding(record.get("sharding"))
+    record["stats"] = _stats_from_row(record.get("stats"))
+    record["sharding"] = _sharding_from_row(record.get("sharding"))
     return _quick_value(**record)
 
 
@@ -252,12 +256,12 @@ def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
 
 def parameter_row(parameter: Parameter) -> list[Any]:
     """A parameter as a list in the order of its columns."""
-    return _row_with_statistics(_cells_of_parameter(parameter))
+    return _row_of_cells(_cells_of_parameter(parameter))
 
 
 def parameter_from_row(record: dict[str, Any]) -> Parameter:
     """The parameter again."""
     record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
-    record["before"], record["stats"] = _stats(record.get("before")), _stats(record.get("stats"))
-    record["sharding"] = _sharding(record.get("sharding"))
+    record["before"], record["stats"] = _stats_from_row(record.get("before")), _stats_from_row(record.get("stats"))
+    record["sharding"] = _sharding_from_row(record.get("sharding"))
     return Parameter(**record)

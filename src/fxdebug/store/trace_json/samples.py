@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from fxdebug.data.values import Value, sample_positions, settled
 from fxdebug.errors import LoadError
-from fxdebug.store.tensors.read import Saved, Words
-from fxdebug.store.transformers.printed_statistics import MEASURED, rounded
+from fxdebug.store.tensors.saved_data import SavedData
+from fxdebug.store.transformers.printed_statistics import DTYPES_WITH_STATISTICS, PrintedStats, round_to_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Rows = Mapping[int, Sequence[float]]  # by the number of the value
 
-DENSE = 1 << 20  # elements up to which a sparse tensor is written out to be sampled
+DENSIFY_ELEMENTS = 1 << 20  # elements up to which a sparse tensor is written out to be sampled
 
 
 class Samples:
@@ -35,7 +35,7 @@ class Samples:
         self.samples: dict[int, Sequence[float]] = {}
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
-        found = None if body is None else sampled(body)
+        found = None if body is None else sample_tensor(body)
         if found is not None:
             self.samples[value.number] = found
 
@@ -47,7 +47,7 @@ class Samples:
         """Nothing was printed."""
         return None
 
-    def printed(self, value: Value) -> Words | None:
+    def printed(self, value: Value) -> PrintedStats | None:
         """Nothing was printed."""
         return None
 
@@ -56,7 +56,7 @@ class Samples:
         raise LoadError(f"only samples of value {value.number} ({value.label}) were kept: run with values='tensors'")
 
 
-class SavedSamples(Saved):
+class SavedSamples(SavedData):
     """A saved run with samples."""
 
     def __init__(self, folder: Path, samples: Rows) -> None:
@@ -71,7 +71,7 @@ class SavedSamples(Saved):
 # Taking them -------------------------------------------------------------------------------------
 
 
-def sampled(tensor: Tensor) -> list[float] | None:
+def sample_tensor(tensor: Tensor) -> list[float] | None:
     """Elements of a tensor at fixed positions in its own order, as Python numbers; of complex ones the magnitude.
 
     ``None`` for what has no elements to point at: meta, nested, packed 4-bit floats, large sparse tensors.
@@ -88,17 +88,17 @@ def sampled(tensor: Tensor) -> list[float] | None:
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     if tensor.layout is not torch.strided:
-        if tensor.numel() > DENSE:
+        if tensor.numel() > DENSIFY_ELEMENTS:
             return None
         tensor = tensor.to_dense()
-    places = _places(tuple(tensor.shape))
+    places = _sample_indices(tuple(tensor.shape))
     if tensor.numel() and tensor.dim():
         tensor = tensor[tuple([torch.tensor(place, device=tensor.device) for place in places])]
-    return _numbers(tensor.reshape(-1))
+    return _to_numbers(tensor.reshape(-1))
 
 
 @functools.lru_cache(maxsize=4096)
-def _places(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _sample_indices(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """The positions as one index for each dimension."""
     found = []
     for position in sample_positions(math.prod(shape)):
@@ -110,7 +110,7 @@ def _places(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(zip(*found))
 
 
-def _numbers(picked: Tensor) -> list[float]:
+def _to_numbers(picked: Tensor) -> list[float]:
     import torch
 
     if picked.dtype.is_complex:
@@ -125,24 +125,24 @@ def _numbers(picked: Tensor) -> list[float]:
 # Writing them ------------------------------------------------------------------------------------
 
 
-def shortest(number: float, dtype: str) -> float:
+def shortest_decimal(number: float, dtype: str) -> float:
     """The number with the fewest digits that is the same one in ``dtype``.
 
     >>> shortest(0.10000000149011612, "float32"), shortest(0.10009765625, "bfloat16")
     (0.1, 0.1)
     """
-    if dtype not in MEASURED or not math.isfinite(number):
+    if dtype not in DTYPES_WITH_STATISTICS or not math.isfinite(number):
         return number
     for digits in range(2 if dtype == "bfloat16" else 4, 9):
         short = float(f"{number:.{digits}g}")
-        if rounded(short, dtype) == number:
+        if round_to_dtype(short, dtype) == number:
             return short
-    return float(f"{number:.9g}") if rounded(float(f"{number:.9g}"), dtype) == number else number
+    return float(f"{number:.9g}") if round_to_dtype(float(f"{number:.9g}"), dtype) == number else number
 
 
 def to_json(numbers: Sequence[float], dtype: str) -> list[Any]:
     """Numbers as JSON has them; NaN and infinities as text."""
-    short = [shortest(number, dtype) for number in numbers]
+    short = [shortest_decimal(number, dtype) for number in numbers]
     return [number if math.isfinite(number) else repr(number) for number in short]
 
 
@@ -153,5 +153,5 @@ def from_json(coded: Sequence[Any], dtype: str) -> list[float]:
         if isinstance(number, str):
             found.append(settled(float(number)))
         else:
-            found.append(rounded(number, dtype) if dtype in MEASURED else number)
+            found.append(round_to_dtype(number, dtype) if dtype in DTYPES_WITH_STATISTICS else number)
     return found

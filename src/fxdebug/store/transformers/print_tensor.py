@@ -7,27 +7,26 @@ without touching the options; the others by torch itself while only this thread 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch._tensor_str as tensor_str
 from torch import Tensor
 
 from fxdebug.data.values import Stats
 from fxdebug.stats.cpu_sums import loop_of
 from fxdebug.stats.measure import fine_std
+from fxdebug.store.transformers.print_options import current_options, thread_print_options
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
-_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
+_INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
-_NEAR = 2.0**-19  # what 128 additions to each running sum of squares can be off, all rounded one way, and the root
-_MEASURED = frozenset((torch.float16, torch.float32, torch.bfloat16))  # the dtypes the reference has statistics for
+_STD_ERROR = 2.0**-19  # what 128 additions to each running sum of squares can be off, all rounded one way, and the root
+_DTYPES_WITH_STATISTICS = frozenset(
+    (torch.float16, torch.float32, torch.bfloat16)
+)  # the dtypes the reference has statistics for
 
 
 class Printer:
@@ -54,10 +53,10 @@ class Printer:
 
     def text(self, tensor: Tensor) -> str:
         """``str(tensor)`` under the reference's options."""
-        options = {**_options_now(), **self._changed}
+        options = {**current_options(), **self._changed}
         if _is_common(tensor, options):
-            return _common(tensor, options)
-        with options_of_this_thread(self._changed):
+            return _common_text(tensor, options)
+        with thread_print_options(self._changed):
             return str(tensor)
 
     def statistics(self, tensor: Tensor, known: Stats | None = None) -> tuple[str, str, str, str] | None:
@@ -66,14 +65,14 @@ class Printer:
         ``known``: our statistics of the tensor, which save a good part of the work.
         """
         self.begin()
-        if tensor.dtype not in _MEASURED:
+        if tensor.dtype not in _DTYPES_WITH_STATISTICS:
             return None
         kind = type(tensor)
         if tensor.numel() == 0:  # the reference stops here: the minimum of nothing
             empty = self._statistic(tensor.new_full((), math.nan), kind)
             return empty, empty, empty, empty
         if known is not None and tensor.dtype is torch.float32 and known.finite == tensor.numel() > 1:
-            options = {**_options_now(), **self._changed}
+            options = {**current_options(), **self._changed}
             if _is_common(tensor, options) and tensor.device.type == "cpu":
                 return self._from_ours(tensor.detach(), known, options)
         std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
@@ -91,8 +90,8 @@ class Printer:
         is torch's own: near zero, that is all rounding.
         """
         form = f".{options['precision']}e"
-        std = known.std if _is_fine(known) else fine_std(tensor, known)
-        if std is None or format(std * (1 - _NEAR), form) != format(std * (1 + _NEAR), form):
+        std = known.std if _has_exact_std(known) else fine_std(tensor, known)
+        if std is None or format(std * (1 - _STD_ERROR), form) != format(std * (1 + _STD_ERROR), form):
             std = float(tensor.std())
         if known.min and known.max:
             low, high = float(known.min), float(known.max)
@@ -100,7 +99,7 @@ class Printer:
             low, high = float(tensor.min()), float(tensor.max())
         suffixes = _suffixes(tensor, requires_grad=False)
         numbers = [float(tensor.mean()), std, low, high]
-        words = [format(n, form) if n and math.isfinite(n) else _zero_or_so(n) for n in numbers]
+        words = [format(n, form) if n and math.isfinite(n) else _special_text(n) for n in numbers]
         mean, *others = [_with_suffixes("tensor(" + word, suffixes, options["linewidth"]) for word in words]
         return mean, others[0], others[1], others[2]
 
@@ -120,7 +119,7 @@ class Printer:
         """``repr(thing)`` under the options in force by now."""
         if not self._changed:
             return repr(thing)
-        with options_of_this_thread(self._changed):
+        with thread_print_options(self._changed):
             return repr(thing)
 
     def begin(self) -> None:
@@ -131,79 +130,13 @@ class Printer:
                 self._changed["linewidth"] = self._linewidth
 
 
-# torch's own printing, with options only this thread sees ----------------------------------------
-
-
-class _Options(threading.local):
-    """The options of this thread, while there are any."""
-
-    now: dict[str, Any] | None = None
-
-
-class _PerThread(type(tensor_str.PRINT_OPTS)):  # type: ignore[misc]
-    """Stands in for torch's ``PRINT_OPTS``: a thread that has options of its own reads and sets those."""
-
-    def __init__(self, users: Any) -> None:
-        object.__setattr__(self, "__dict__", {"users": users})
-
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("_"):
-            return object.__getattribute__(self, name)
-        own = _options.now
-        return own[name] if own is not None and name in own else getattr(_users_of(self), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        own = _options.now
-        if own is not None and name in own:
-            own[name] = value
-        else:
-            setattr(_users_of(self), name, value)
-
-
-def _users_of(standing_in: _PerThread) -> Any:
-    return object.__getattribute__(standing_in, "__dict__")["users"]
-
-
-def _options_now() -> dict[str, Any]:
-    """What ``get_printoptions`` gives, without its deep copy."""
-    options = tensor_str.PRINT_OPTS
-    if isinstance(options, _PerThread):
-        return {**vars(_users_of(options)), **(_options.now or {})}
-    return dict(vars(options))
-
-
-_options = _Options()
-_printing = threading.Lock()
-_printers = 0  # how many are at it, in all threads
-
-
-@contextlib.contextmanager
-def options_of_this_thread(options: dict[str, Any]) -> Iterator[None]:
-    """Let torch print under ``options`` in this thread; nothing changes for the others or afterwards."""
-    global _printers
-    before = _options.now
-    _options.now = {**_options_now(), **options}  # all of them: what a repr sets is not for others
-    with _printing:
-        _printers += 1
-        if _printers == 1:
-            tensor_str.PRINT_OPTS = _PerThread(tensor_str.PRINT_OPTS)
-    try:
-        yield
-    finally:
-        with _printing:
-            _printers -= 1
-            if not _printers and isinstance(tensor_str.PRINT_OPTS, _PerThread):
-                tensor_str.PRINT_OPTS = _users_of(tensor_str.PRINT_OPTS)
-        _options.now = before
-
-
 # Our own printing of the common tensors ----------------------------------------------------------
 
 
 def _is_common(tensor: Tensor, options: dict[str, Any]) -> bool:
     return (
         type(tensor) in _PLAIN
-        and (tensor.dtype in _FLOATS or tensor.dtype in _WHOLE)
+        and (tensor.dtype in _FLOATS or tensor.dtype in _INTEGERS)
         and tensor.layout is torch.strided
         and tensor.numel() > 0
         and options["edgeitems"] > 0
@@ -217,11 +150,11 @@ def _is_common(tensor: Tensor, options: dict[str, Any]) -> bool:
     )
 
 
-def _common(tensor: Tensor, options: dict[str, Any]) -> str:
+def _common_text(tensor: Tensor, options: dict[str, Any]) -> str:
     prefix = "Parameter containing:\n" if isinstance(tensor, torch.nn.Parameter) else ""
     tensor, requires_grad = tensor.detach(), tensor.requires_grad
     edge = options["edgeitems"] if tensor.numel() > options["threshold"] else None
-    words, width = _words(tensor if edge is None else _edges(tensor, edge), options["precision"])
+    words, width = _element_texts(tensor if edge is None else _edge_elements(tensor, edge), options["precision"])
     if tensor.dim() == 0:
         body = words[0]
     else:
@@ -229,13 +162,13 @@ def _common(tensor: Tensor, options: dict[str, Any]) -> str:
     return prefix + _with_suffixes("tensor(" + body, _suffixes(tensor, requires_grad), options["linewidth"])
 
 
-def _edges(tensor: Tensor, edge: int) -> Tensor:
+def _edge_elements(tensor: Tensor, edge: int) -> Tensor:
     """The elements that an abridged print shows: both ends of every dimension that is long enough."""
-    return tensor.take(_places(tuple(tensor.shape), edge, tensor.device))
+    return tensor.take(_edge_positions(tuple(tensor.shape), edge, tensor.device))
 
 
 @functools.lru_cache(maxsize=256)
-def _places(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
+def _edge_positions(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
     """Where those elements are, counted from the first element on."""
     places, step = [0], 1
     for size in reversed(shape):
@@ -246,7 +179,7 @@ def _places(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
         return torch.tensor(places, device=device)
 
 
-def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
+def _element_texts(tensor: Tensor, precision: int) -> tuple[list[str], int]:
     """Each element as text, and the width of a column."""
     numbers = tensor.reshape(-1).tolist()
     if tensor.dtype not in _FLOATS:
@@ -258,12 +191,12 @@ def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
     if not all(numbers) or not math.isfinite(sum(numbers)):
         lengths = [len(word) for word, number in zip(words, numbers) if number and math.isfinite(number)]
     if not lengths:  # nothing to size the columns by: torch falls back to whole numbers in columns of one
-        return [_zero_or_so(number) for number in numbers], 1
+        return [_special_text(number) for number in numbers], 1
     width = max(lengths)
     return [word.rjust(width) for word in words], width
 
 
-def _is_fine(known: Stats) -> bool:
+def _has_exact_std(known: Stats) -> bool:
     """Were all sums of a float32 tensor taken in float64, and is its std what torch gets in float32?
 
     Not with a mean larger than it, where digits go in a difference; with squares that are no float32; and where zeros
@@ -275,7 +208,7 @@ def _is_fine(known: Stats) -> bool:
     return loop_of(torch.float32) is not None
 
 
-def _zero_or_so(number: float) -> str:
+def _special_text(number: float) -> str:
     return f"{number:.0f}." if math.isfinite(number) else str(number)
 
 

@@ -7,13 +7,15 @@ import struct
 
 from fxdebug.data.values import Stats, Value
 
-MEASURED = frozenset({"float16", "float32", "bfloat16"})  # the dtypes the reference has statistics for
+DTYPES_WITH_STATISTICS = frozenset({"float16", "float32", "bfloat16"})  # the dtypes the reference has statistics for
 
 
-def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -> tuple[str, str, str, str] | None:
+def print_statistics(
+    value: Value, precision: int = 4, default_dtype: str = "float32"
+) -> tuple[str, str, str, str] | None:
     """The four statistics as the reference would print them, from ours: NaN and Inf spread as torch spreads them."""
     stats = value.stats
-    if value.dtype not in MEASURED or (stats is None and value.device != "meta"):
+    if value.dtype not in DTYPES_WITH_STATISTICS or (stats is None and value.device != "meta"):
         return None
     suffix = "" if value.device == "cpu" else f", device='{value.device}'"
     suffix += ", size=()" if value.device == "meta" else ""
@@ -22,14 +24,14 @@ def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -
     if stats is None:
         text = f"tensor(...{suffix})"
         return text, text, text, text
-    mean, std, low, high = (rounded(x, value.dtype) for x in spread(stats))
+    mean, std, low, high = (round_to_dtype(x, value.dtype) for x in torch_statistics(stats))
     return (
         _scalar(mean, precision, suffix), _scalar(std, precision, suffix),
         _scalar(low, precision, suffix), _scalar(high, precision, suffix),
     )  # fmt: skip
 
 
-def spread(stats: Stats) -> tuple[float, float, float, float]:
+def torch_statistics(stats: Stats) -> tuple[float, float, float, float]:
     """Mean, std, min and max with NaN and Inf where torch has them."""
     nan = math.nan
     if stats.nan or not stats.count:
@@ -42,7 +44,7 @@ def spread(stats: Stats) -> tuple[float, float, float, float]:
     return stats.mean, stats.std if stats.count > 1 else nan, low, high
 
 
-def rounded(number: float, dtype: str) -> float:
+def round_to_dtype(number: float, dtype: str) -> float:
     """The nearest number that ``dtype`` (float16, bfloat16 or float32) can hold."""
     if not math.isfinite(number):
         return number
@@ -62,3 +64,6 @@ def _scalar(number: float, precision: int, suffix: str) -> str:
     if number and math.isfinite(number):
         return f"tensor({number:.{precision}e}{suffix})"
     return f"tensor({f'{number:.0f}.' if number == 0 else number}{suffix})"
+
+
+PrintedStats = tuple[str, str, str, str]

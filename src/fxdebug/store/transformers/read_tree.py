@@ -20,7 +20,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, plain
 from fxdebug.errors import LoadError
 from fxdebug.store.deep_json import loads
-from fxdebug.store.transformers.read_values import ReferenceFiles, Sightings, is_tensor
+from fxdebug.store.transformers.read_values import TreeValues, is_tensor
+from fxdebug.store.transformers.tree_data import TreeData
 
 UNKNOWN = "Module"  # the class of every module but the model itself
 
@@ -47,7 +48,7 @@ def is_tree(path: Path) -> bool:
         return False
 
 
-def find(folder: Path) -> Path | None:
+def find_tree(folder: Path) -> Path | None:
     """The tree in a folder, the full one if there are both; of several forwards the last. ``None``: there is none.
 
     Raises :class:`LoadError` where trees of several models lie: one has to be named.
@@ -66,17 +67,17 @@ def find(folder: Path) -> Path | None:
     return kinds.get("FULL_TENSORS") or kinds.get("SUMMARY")
 
 
-def read(path: Path) -> TraceData:
+def read_tree_file(path: Path) -> TraceData:
     """The trace in a standard tree. Raises :class:`LoadError` for what is not one, or is damaged."""
     repeated: list[str] = []
-    tree = _parsed(path, repeated)
+    tree = _parse(path, repeated)
     try:
-        return _Reading(path, tree).trace(repeated)
+        return _TreeReader(path, tree).trace(repeated)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise LoadError(f"{path} is damaged: {error}") from error
 
 
-def _parsed(path: Path, repeated: list[str]) -> dict[str, Any]:
+def _parse(path: Path, repeated: list[str]) -> dict[str, Any]:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         """A mapping of which nothing is lost: keys that differ in Python (1 and "1") may be one in JSON."""
         made = dict(items)
@@ -108,7 +109,7 @@ def _parsed(path: Path, repeated: list[str]) -> dict[str, Any]:
     return tree
 
 
-class _Reading:
+class _TreeReader:
     """One file on its way to a trace."""
 
     def __init__(self, path: Path, tree: dict[str, Any]) -> None:
@@ -119,7 +120,7 @@ class _Reading:
         self._numbers: Counter[str] = Counter()
         self._finished = 0
         self._notes: list[Note] = []
-        self._sightings = Sightings(path.parent, _tensors(tree))
+        self._sightings = TreeValues(path.parent, _tensors_in(tree))
 
     def trace(self, repeated: list[str]) -> TraceData:
         """The whole of it."""
@@ -137,7 +138,7 @@ class _Reading:
         return TraceData(
             self._model, calls, tuple(self._sightings.values),
             modules={call.path: call.type for call in calls}, notes=tuple(self._notes), settings=self._settings(),
-            data=ReferenceFiles(self._path.parent, self._sightings.words, self._sightings.lines),
+            data=TreeData(self._path.parent, self._sightings.words, self._sightings.lines),
             folder=self._path.parent,
         )  # fmt: skip
 
@@ -211,12 +212,12 @@ class _Reading:
     def _item(self, coded: Any) -> Item:
         if is_tensor(coded) or not isinstance(coded, (dict, list)):
             return self._leaf(coded)
-        opened: list[tuple[Any, Iterator[Any], list[Item]]] = [(coded, _inside(coded), [])]
+        opened: list[tuple[Any, Iterator[Any], list[Item]]] = [(coded, _items_of(coded), [])]
         while True:  # no recursion: containers may be nested deeper than Python's stack allows
             container, left, made = opened[-1]
             for inner in left:
                 if isinstance(inner, (dict, list)) and not is_tensor(inner):
-                    opened.append((inner, _inside(inner), []))
+                    opened.append((inner, _items_of(inner), []))
                     break
                 made.append(self._leaf(inner))
             else:
@@ -262,11 +263,11 @@ class _Reading:
         return match is not None and any(f".{match[2]}." in f".{self._calls[i]['path']}" for i in below.get(index, ()))
 
 
-def _inside(container: dict[str, Any] | list[Any]) -> Iterator[Any]:
+def _items_of(container: dict[str, Any] | list[Any]) -> Iterator[Any]:
     return iter(container.values() if isinstance(container, dict) else container)
 
 
-def _tensors(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _tensors_in(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every tensor of the tree in the order in which the debugger met it."""
     nodes: list[Any] = [tree]
     while nodes:

@@ -23,8 +23,8 @@ _ADDRESS = re.compile(r"object at 0x[0-9A-Fa-f]+")
 _LAYER = re.compile(r"(.*)\.(\d+)$")
 
 
-def standard_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
-    """The tree as nested dicts, ready for :mod:`fxdebug.store.transformers.json_text`.
+def debug_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
+    """The tree as nested dicts, ready for :mod:`fxdebug.store.transformers.tree_files`.
 
     ``entry`` makes the JSON of a tensor. ``prune`` removes middle layers as the reference does: of
     siblings whose path ends in a number and that have children of that number, the first and last stay.
@@ -34,7 +34,7 @@ def standard_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
     for call in trace.calls:
         if call.origin == "registered":
             nodes[call.index] = _node(trace, call, entry)
-            if call.parent_index is not None and (above := _standing_on(trace, call)) is not None:
+            if call.parent_index is not None and (above := _registered_caller(trace, call)) is not None:
                 below.setdefault(above, []).append(call)
     for index, calls in below.items():  # the reference lists calls as they end
         calls.sort(key=lambda call: (call.finished is None, call.finished or 0, call.index))
@@ -48,7 +48,7 @@ def standard_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
     return root
 
 
-def _standing_on(trace: TraceData, call: Call) -> int | None:
+def _registered_caller(trace: TraceData, call: Call) -> int | None:
     """The registered call that was running when this one was made: what the reference hangs it under.
 
     ``None`` where none was: of such a call (a generator made it, outside any) the reference keeps nothing.
@@ -100,31 +100,31 @@ def _json(item: Item, entry: Entry, path: str) -> Any:
             made: Node = {}
             container[place] = made
             for key, inner in zip(item.keys, item.items):
-                made[name := _free(key, made)] = None
-                pending.append((inner, f"{path}_{_word(key)}", made, name))
+                made[name := _unused_key(key, made)] = None
+                pending.append((inner, f"{path}_{_key_text(key)}", made, name))
         else:
             text = (item.text or "") if isinstance(item, (Group, Thing)) else repr(item)
             container[place] = _ADDRESS.sub("object at 0xXXXXXXXX", text)
     return top[0]
 
 
-def key_of(key: Any) -> Any:
+def plain_key(key: Any) -> Any:
     """A dict key as ``json.dump`` takes it; keys it does not know become their text."""
     if isinstance(key, Thing):
         return key.text
     return key if key is None or isinstance(key, (str, int, float)) else repr(key)
 
 
-def _free(key: Any, taken: Node) -> Any:
+def _unused_key(key: Any, taken: Node) -> Any:
     """The key in JSON; a number is appended to a text that stands for several keys."""
-    name, number = key_of(key), 1
+    name, number = plain_key(key), 1
     while name in taken:
         number += 1
-        name = f"{key_of(key)}-{number}"
+        name = f"{plain_key(key)}-{number}"
     return name
 
 
-def _word(key: Any) -> str:
+def _key_text(key: Any) -> str:
     return key.text if isinstance(key, Thing) else str(key)
 
 
@@ -155,11 +155,11 @@ def _is_layer(node: Node) -> bool:
 # Entries -----------------------------------------------------------------------------------------
 
 
-def described(value: Value) -> Node:
+def shape_and_dtype(value: Value) -> Node:
     """Shape and dtype, as the reference writes them."""
     return {"shape": f"torch.Size({list(value.shape)})", "dtype": f"torch.{value.dtype}"}
 
 
-def statistics(words: tuple[str, str, str, str] | None) -> Node:
+def statistics_entry(words: tuple[str, str, str, str] | None) -> Node:
     """Mean, std, min and max under the reference's keys."""
     return {} if words is None else dict(zip(("mean", "std", "min", "max"), words))
