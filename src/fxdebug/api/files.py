@@ -8,7 +8,7 @@ from pathlib import Path
 from fxdebug.api.trace import Trace
 from fxdebug.data.trace import TraceData, replaced
 from fxdebug.errors import LoadError
-from fxdebug.store.rank_folders import rank_folder
+from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import golden, journal, trace_file
@@ -37,9 +37,7 @@ def _read(place: Path, rank: int | None) -> TraceData:
         return trace_file.read(place / trace_file.FILE)
     if not place.exists():
         raise LoadError(f"{place} does not exist")
-    ranks = sorted(p.name for p in place.glob("rank-*"))
-    if ranks:
-        raise LoadError(f"{place} is a run of {len(ranks)} ranks: load one with rank=0 … rank={len(ranks) - 1}")
+    refuse_several_ranks(place)
     left = sorted(p.parent for p in place.glob(f"{STAGING_PREFIX}*/{journal.FILE}"))
     if left:
         trace = journal.recover_trace(left[-1])

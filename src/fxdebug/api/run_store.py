@@ -49,7 +49,7 @@ class RunStore:
             self.place = StagingFolder(folder)
         if values == "tensors" and self.place is not None:
             self.shards = ShardWriter(self.place.path, budget=budget, first=next_shard(folder))
-            self.kept = LiveData(self.place, words=False, bodies=self.shards)
+            self.kept = LiveData(self.place, printed_stats=False, tensors=self.shards)
         elif values == "repr":
             self.kept = LiveData(StagingFolder(), text=True)
         elif values == "samples":
@@ -61,7 +61,7 @@ class RunStore:
             self._printer = Printer(120)
         if self.kept is None and self._values:
             self._printer.begin()
-        return self._printer.shown(thing)
+        return self._printer.repr_of(thing)
 
     def watching(self, model: str, values: list[Value]) -> tuple[Journal, ...]:
         """Listeners that need the recording itself: the journal of a run that is saved."""
@@ -94,13 +94,13 @@ class RunStore:
         with publish_lock:
             try:
                 shards = self._settled(trace, target)
-                written = None if self._journal is None else self._journal.rows
-                names = write_run(trace, place.path, prune=prune, written=written)
+                rows = None if self._journal is None else self._journal.rows
+                names = write_run(trace, place.path, prune=prune, rows=rows)
             except OSError as error:
                 raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
             publish(place.path, target, [*shards, *names], "trace", model)
-        words = None if self.kept is None else self.kept.words
-        data = trace.data if self.shards is None and trace.data is not None else SavedData(target, words)
+        printed = None if self.kept is None else self.kept.printed_stats
+        data = trace.data if self.shards is None and trace.data is not None else SavedData(target, printed)
         return replace(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:

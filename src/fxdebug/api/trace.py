@@ -261,7 +261,7 @@ class Trace(TraceData):
         ...     fxdebug.load(trace.save(folder + "/run")) == trace
         True
         """
-        return save_run.save_run(self, folder)
+        return save_run.save_trace(self, folder)
 
     def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
         """Write the trace for other programs and for eyes, by suffix; return the path.

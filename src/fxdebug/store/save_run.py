@@ -1,4 +1,7 @@
-"""Writing a trace to a folder after its run, with the tensors that were kept."""
+"""Write the files of a run (``trace.json`` and the debug tree), and save a trace to a folder after its run.
+
+Neither needs torch.
+"""
 
 from __future__ import annotations
 
@@ -14,39 +17,38 @@ from fxdebug.store.rank_folders import rank_folder
 from fxdebug.store.staging_folder import StagingFolder
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.trace_json.records import ValueRowCache
-from fxdebug.store.transformers import tree_files, write_tree
-from fxdebug.store.transformers.tree_files import open_text, tensor_content, tensor_entry, tree_file_names
+from fxdebug.store.transformers.tree_files import open_text, write_tree_files
 
 
-def save_run(trace: TraceData, folder: str | os.PathLike[str]) -> Path:
-    """Write a trace to a folder, with the standard tree and the tensors that were kept; return the folder.
+def save_trace(trace: TraceData, folder: str | os.PathLike[str]) -> Path:
+    """Write a trace to a folder, with the debug tree and the tensors that were kept; return the folder.
 
-    A trace of a distributed run goes to the folder of its rank in there, as with ``fx_debug(save=…)``:
-    every rank may save to the same place.
+    A trace of a distributed run goes into its rank's folder inside, as with ``fx_debug(save=…)``: every rank may save
+    to the same place. Raises :class:`SaveError`.
     """
     target = rank_folder(Path(folder), trace.settings.get("rank"))
-    place = StagingFolder(target)
+    staging = StagingFolder(target)
     try:
         with publish_lock:
             shards = _shards_to_copy(trace, target)
             for old, new in shards.items():
-                shutil.copyfile(old, place.path / new)
-            moved = {old.name: new for old, new in shards.items()}
-            names = write_run(trace, place.path, prune=bool(trace.settings.get("prune")), shards=moved)
-            publish(place.path, target, [*shards.values(), *names], "trace", trace.root)
+                shutil.copyfile(old, staging.path / new)
+            renamed = {old.name: new for old, new in shards.items()}
+            names = write_run(trace, staging.path, prune=bool(trace.settings.get("prune")), shards=renamed)
+            publish(staging.path, target, [*shards.values(), *names], "trace", trace.root)
     except SaveError:
         raise
     except OSError as error:
         raise SaveError(f"cannot save to {target}: {error.strerror or error}") from error
     finally:
-        place.close()
+        staging.close()
     return target
 
 
 def _shards_to_copy(trace: TraceData, target: Path) -> dict[Path, str]:
-    """The files with the trace's tensors, and their names in the target: numbers that are free there."""
-    place = getattr(trace.data, "place", None)
-    source = trace.folder if trace.folder is not None else getattr(place, "path", None)
+    """Return the files with the trace's tensors, and names for them that are free in the target."""
+    staging = getattr(trace.data, "staging", None)
+    source = trace.folder if trace.folder is not None else getattr(staging, "path", None)
     names = sorted({value.saved.partition("#")[0] for value in trace.values if value.saved})
     if source is None or not names or source.resolve() == target.resolve():
         return {}
@@ -60,24 +62,14 @@ def write_run(
     *,
     prune: bool,
     shards: Mapping[str, str] | None = None,
-    written: ValueRowCache | None = None,
+    rows: ValueRowCache | None = None,
 ) -> list[str]:
-    """Write ``trace.json`` and the standard tree of a run into a folder; return the file names.
+    """Write ``trace.json`` and the debug tree of a run into a folder; return the file names.
 
-    ``…_FULL_TENSORS.json`` is written where its values are known: printed, or saved as tensors.
-    ``shards``: new names of the files with the tensors, where they have moved. ``written``: what the run's journal
-    has of its values.
+    ``…_FULL_TENSORS.json`` is written where its values are known: printed, or saved as tensors. ``shards``: old and
+    new names of tensor files that were renamed. ``rows``: the JSON of values that the run's journal already made.
     """
-    full_name, summary_name = tree_file_names(trace.model)
-    names = []
-    content = tensor_content(trace, shards or {})
-    tree = write_tree.debug_tree(trace, tensor_entry(trace, content), prune=prune)
-    if content is not None:
-        with open_text(folder / full_name) as file:
-            tree_files.write_full_tree(tree, file)
-        names.append(full_name)
-    with open_text(folder / summary_name) as file:
-        tree_files.write_summary_tree(tree, file)
+    names = write_tree_files(trace, folder, prune=prune, shards=shards or {})
     with open_text(folder / trace_file.FILE) as file:
-        trace_file.write(trace, file, shards or {}, written=written)
-    return [*names, summary_name, trace_file.FILE]
+        trace_file.write(trace, file, shards or {}, rows=rows)
+    return [*names, trace_file.FILE]

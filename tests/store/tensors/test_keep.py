@@ -86,11 +86,11 @@ def test_no_more_than_the_budget_waits_to_be_written_however_slow_the_disk(tmp_p
     from fxdebug.store.tensors import safetensors_file, shards
 
     budget, waiting, written = 4 << 16, [], []
-    keep, write = shards.ShardWriter.keep, safetensors_file._write
+    add, write = shards.ShardWriter.add, safetensors_file._write
 
     def watched(self: Any, value: Any, body: Any) -> None:
-        keep(self, value, body)
-        waiting.append(self._batched + self._writer._waiting)
+        add(self, value, body)
+        waiting.append(self._batch_bytes + self._thread._waiting)
 
     def slow(file: Any, data: Any) -> None:
         written.append(len(data))
@@ -98,7 +98,7 @@ def test_no_more_than_the_budget_waits_to_be_written_however_slow_the_disk(tmp_p
         write(file, data)
 
     x = torch.zeros(1 << 14)
-    with mock.patch.object(shards.ShardWriter, "keep", watched), mock.patch.object(safetensors_file, "_write", slow):
+    with mock.patch.object(shards.ShardWriter, "add", watched), mock.patch.object(safetensors_file, "_write", slow):
         trace = fx_debug(Many(), x, values="tensors", save=tmp_path, budget=budget)
     assert len(waiting) >= 33 and budget // 2 < max(waiting) <= budget
     assert [size for size in written if size == x.nbytes] == [x.nbytes] * 33

@@ -48,7 +48,7 @@ def test_what_the_system_takes_in_pieces_is_written_whole(
         taken.append(piece)
         return len(piece)
 
-    monkeypatch.setattr(safetensors_file, "_gather", gather if gathers else None)
+    monkeypatch.setattr(safetensors_file, "_writev", gather if gathers else None)
     safetensors_file._write(File(), b"0123456", b"", memoryview(b"789"), b"abc")
     assert b"".join(taken) == b"0123456789abc"
     assert all(taken)

@@ -18,11 +18,11 @@ from fxdebug.store.tensors.write_thread import WriteThread
 
 def test_a_copy_is_not_used_again_before_it_is_given_back() -> None:
     copies = CopyBuffers()
-    first, second = copies.of(torch.zeros(1 << 15)), copies.of(torch.ones(1 << 15))
+    first, second = copies.copy(torch.zeros(1 << 15)), copies.copy(torch.ones(1 << 15))
     place = first.data_ptr()
     assert place != second.data_ptr()
-    copies.back(first)
-    third = copies.of(torch.full((2, 1 << 13), 2, dtype=torch.int64))
+    copies.give_back(first)
+    third = copies.copy(torch.full((2, 1 << 13), 2, dtype=torch.int64))
     assert third.data_ptr() == place and third.tolist() == [[2] * (1 << 13)] * 2
     assert second.tolist() == [1.0] * (1 << 15)
 
@@ -30,8 +30,8 @@ def test_a_copy_is_not_used_again_before_it_is_given_back() -> None:
 def test_memory_that_was_first_used_in_inference_mode_can_be_used_outside_it() -> None:
     copies = CopyBuffers()
     with torch.inference_mode():
-        copies.back(copies.of(torch.zeros(1 << 15)))
-    assert copies.of(torch.ones(1 << 15)).sum() == 1 << 15
+        copies.give_back(copies.copy(torch.zeros(1 << 15)))
+    assert copies.copy(torch.ones(1 << 15)).sum() == 1 << 15
 
 
 def test_after_an_error_nothing_more_is_written_and_nobody_waits() -> None:
@@ -41,9 +41,9 @@ def test_after_an_error_nothing_more_is_written_and_nobody_waits() -> None:
         raise OSError(28, "No space left on device")
 
     one = WriteThread(budget=10)
-    one.put(4, done.append, 1)
-    one.put(8, fails)  # 12 bytes wait, and nobody releases any
-    one.put(8, done.append, 2)
+    one.submit(4, done.append, 1)
+    one.submit(8, fails)  # 12 bytes wait, and nobody releases any
+    one.submit(8, done.append, 2)
     one.finish()
     assert done == [1]
     assert isinstance(one.error, OSError)
@@ -73,7 +73,7 @@ def test_where_no_file_can_be_made_ahead_whoever_needs_one_hears_of_it(tmp_path:
     folder = tmp_path / "gone"
     files = OneFileEach(folder)
     value = Value(0, (2,), "float32", "cpu", "strided", (1,), 0, "Tensor", False)
-    files.keep(value, torch.ones(2))
+    files.add(value, torch.ones(2))
     with pytest.raises(SaveError, match=r"could not be written to .*gone.*No such file"):
         files.finish()
-    assert isinstance(files._writer.error, FileNotFoundError)
+    assert isinstance(files._thread.error, FileNotFoundError)

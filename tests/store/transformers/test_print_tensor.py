@@ -294,7 +294,7 @@ def test_a_repr_that_raises_leaves_the_options_as_they_were() -> None:
     printer.begin()
     options = tensor_str.PRINT_OPTS
     with pytest.raises(ValueError, match="no"):
-        printer.shown(RaisesOnRepr())
+        printer.repr_of(RaisesOnRepr())
     assert tensor_str.PRINT_OPTS is options
 
 
@@ -304,9 +304,9 @@ def test_an_object_is_shown_under_the_users_options_until_a_tensor_was_met_as_th
             return f"<{torch.ones(1)}>"
 
     printer = Printer(120)
-    assert printer.shown(Holder()) == "<tensor([1.])>"
+    assert printer.repr_of(Holder()) == "<tensor([1.])>"
     printer.lines(torch.ones(1))
-    assert printer.shown(Holder()) == "<tensor([1.0000e+00])>"
+    assert printer.repr_of(Holder()) == "<tensor([1.0000e+00])>"
     assert repr(Holder()) == "<tensor([1.])>"
 
 
@@ -373,7 +373,7 @@ def test_a_repr_that_waits_for_another_thread_that_prints_does_not_block() -> No
     found: list[str] = []
     printer = Printer(120)
     printer.begin()
-    assert printer.shown(Waits()) == "done"
+    assert printer.repr_of(Waits()) == "done"
     assert found == [torchs(base().to_sparse())]
 
 

@@ -21,7 +21,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.values import Group, Stats, Thing, Value
 from fxdebug.errors import LoadError
 from fxdebug.store.transformers import printed_statistics, tree_files, write_tree
-from fxdebug.store.transformers.parse_statistics import parse_statistics_of
+from fxdebug.store.transformers.parse_statistics import parse_stats
 from fxdebug.store.transformers.read_tree import _from_text
 from support import reference
 from zoo import zoo, zoo_sample
@@ -271,7 +271,7 @@ def test_masks_and_integers_have_statistics_where_all_elements_are_printed(tmp_p
     ],
 )
 def test_statistics_are_read_from_print(shape, dtype, words, lines, expected):
-    assert parse_statistics_of(shape, dtype, words, lines) == expected
+    assert parse_stats(shape, dtype, words, lines) == expected
 
 
 @pytest.mark.parametrize(

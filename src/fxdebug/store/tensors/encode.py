@@ -1,9 +1,4 @@
-"""The data of values as safetensors, written while the model runs.
-
-Values are copied when they are seen (the model may overwrite them) and handed to a thread that
-writes them in shards. At most ``budget`` bytes wait in memory: then the model waits. Data that is
-equal, to the last bit and in shape and dtype, is written once.
-"""
+"""Any tensor as dense tensors that safetensors can hold, and back: sparse, nested, quantised, complex, float4."""
 
 from __future__ import annotations
 
@@ -20,11 +15,12 @@ FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def encode_tensor(tensor: Tensor, copies: CopyBuffers | None = None) -> dict[str, Tensor]:
-    """Copies of the dense, real, contiguous tensors that make up any tensor, by part; the part ``""`` is a plain one.
+def encode_tensor(tensor: Tensor, buffers: CopyBuffers | None = None) -> dict[str, Tensor]:
+    """Return copies of the dense, real, contiguous tensors that make up a tensor, by the name of the part.
 
-    Lazy conjugation and negation are carried out; dimensions that are only expanded are kept at
-    size 1; complex numbers become pairs; packed 4-bit floats bytes.
+    A dense tensor has one part, ``""``. Lazy conjugation and negation are carried out; expanded dimensions (stride 0)
+    are kept at size 1; complex numbers become pairs, packed 4-bit floats bytes. Raises :class:`ValueError` for a
+    tensor without data.
     """
     if tensor.is_meta:
         raise ValueError("a meta tensor has no data")
@@ -50,10 +46,10 @@ def encode_tensor(tensor: Tensor, copies: CopyBuffers | None = None) -> dict[str
         }
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    return {"": _encode_dense(tensor, copies or CopyBuffers())}
+    return {"": _encode_dense(tensor, buffers or CopyBuffers())}
 
 
-def _encode_dense(tensor: Tensor, copies: CopyBuffers) -> Tensor:
+def _encode_dense(tensor: Tensor, buffers: CopyBuffers) -> Tensor:
     tensor = tensor.detach()
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
@@ -62,14 +58,14 @@ def _encode_dense(tensor: Tensor, copies: CopyBuffers) -> Tensor:
     if tensor.dtype.is_complex:
         tensor = torch.view_as_real(tensor)
     tensor = view_as_storable(tensor)
-    copy = copies.of(tensor)
+    copy = buffers.copy(tensor)
     if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
         raise ValueError(f"a {type(copy).__name__} has no memory of its own")
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
 
 
 def view_as_storable(tensor: Tensor) -> Tensor:
-    """The bits of a dtype that safetensors has no name for, or cannot read back, as integers of that size."""
+    """Return the bits as integers of the same size where safetensors has no name for the dtype or cannot read it."""
     return tensor if tensor.dtype in DTYPE_NAMES else tensor.view(_INTEGER_OF_SIZE[tensor.element_size()])
 
 
@@ -89,7 +85,7 @@ def _prefixed(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def decode_tensor(value: Value, parts: dict[str, Tensor]) -> Tensor:
-    """The tensor that :func:`encoded` took apart, of the value's dtype and shape."""
+    """Return the tensor that :func:`encode_tensor` took apart, with the value's dtype and shape."""
     dtype = getattr(torch, value.dtype)
     if ".whole" in parts:
         make = torch._make_per_channel_quantized_tensor if ".axis" in parts else torch._make_per_tensor_quantized_tensor
@@ -117,7 +113,7 @@ def decode_tensor(value: Value, parts: dict[str, Tensor]) -> Tensor:
             check_invariants=True,
         )
     whole = _view_as_dtype(parts[""], dtype)
-    if whole.dim() > len(value.shape):  # inside torch.vmap: its shape there has no batch, its data has
+    if whole.dim() > len(value.shape):  # recorded inside torch.vmap: its shape has no batch dimension, its data has
         return whole
     return whole.expand(value.shape)
 
@@ -133,8 +129,8 @@ def _view_as_dtype(stored: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def digest_of(value: Value, parts: dict[str, Tensor]) -> str:
-    """A fingerprint of dtype, shape and every bit of the data."""
-    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # processors have it built in
+    """Return a digest of dtype, shape, layout and every bit of the data: 32 hexadecimal digits."""
+    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # has instructions in processors
     for part, tensor in parts.items():
         digest.update(part.encode())
         digest.update(bytes_of(tensor))

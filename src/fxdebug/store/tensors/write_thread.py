@@ -7,35 +7,32 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from fxdebug.store.tensors.safetensors_file import DTYPE_NAMES
-
-if hasattr(torch, "float8_e8m0fnu"):  # from torch 2.7 on
-    DTYPE_NAMES[torch.float8_e8m0fnu] = "F8_E8M0"
-
 
 class WriteThread:
-    """Does what it is given, in order, in a thread of its own, with at most ``budget`` bytes waiting.
+    """Runs the steps it is given in order, in a thread of its own, with at most ``budget`` bytes waiting.
 
-    Nothing that the disk does reaches who gives: the first error is kept as ``error``, and the rest is left undone.
+    An error of the disk never reaches the caller: the first one is kept as ``error``, and later steps are skipped.
     """
 
     def __init__(self, budget: int) -> None:
         self.error: BaseException | None = None
         self._budget = budget
-        self._waiting = 0
+        self._waiting = 0  # bytes
         self._room = threading.Condition()
         self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="fxdebug-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="fxdebug-writer", daemon=True)
         try:
-            self._thread.start()  # before the run: in a call it would be taken for a thread that the model starts
-        except BaseException:  # an interrupt, while it begins
+            # started before the run: inside a call it would be taken for a thread that the model starts
+            self._thread.start()
+        except BaseException:  # an interrupt while the thread starts
             self.stop()
             raise
 
-    def put(self, size: int, step: Callable[..., None], *args: Any) -> None:
-        """Do this soon; ``size`` bytes wait for :meth:`release`. Waits while more than the budget do."""
+    def submit(self, size: int, step: Callable[..., None], *args: Any) -> None:
+        """Run ``step(*args)`` soon; block while more than the budget is waiting.
+
+        ``size``: the bytes that wait from now until :meth:`release`.
+        """
         if self.error is not None:
             return
         with self._room:
@@ -46,29 +43,29 @@ class WriteThread:
                 while self._waiting > self._budget and self.error is None:
                     self._room.wait()
 
-    def at_once(self, step: Callable[..., None], *args: Any) -> None:
-        """Do this now, before what is still to be done."""
+    def run_now(self, step: Callable[..., None], *args: Any) -> None:
+        """Run ``step(*args)`` in the calling thread, before the steps that are queued."""
         try:
             step(*args)
         except OSError as error:
             self.error = self.error or error
 
     def release(self, size: int) -> None:
-        """So many bytes do not wait any more."""
+        """Subtract bytes that no longer wait."""
         with self._room:
             self._waiting -= size
             self._room.notify_all()
 
     def finish(self) -> None:
-        """Return when all is done."""
+        """Return when every step has run."""
         self.stop()
         self._thread.join()
 
     def stop(self) -> None:
-        """What was given is the last."""
+        """End the thread after the steps that are queued, without waiting for it."""
         self._queue.put(None)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while (entry := self._queue.get()) is not None:
             step, args = entry
             try:

@@ -1,4 +1,7 @@
-"""Items and records as JSON, both ways: a record is a list of its fields in the order of their columns."""
+"""Items (arguments, results) and records (values, calls, parameters) as JSON, both ways.
+
+A record is a list of its fields in the order of their columns.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ _cells_of_value, _cells_of_call, _cells_of_parameter = (
     attrgetter(*PARAMETER_COLUMNS),
 )
 _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
-_TENSOR_REFERENCE = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
+_TENSOR_REFERENCE = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file in the same folder only
 
 
 # Items ⇄ JSON ------------------------------------------------------------------------------------
-# None, bool, str, int and finite floats are themselves; everything else is an object with one telling key.
+# None, bool, str, int and finite floats are themselves; everything else is an object with a key that names its kind.
 
 
 def item_to_json(item: Item) -> Any:
-    """The JSON of any item; a value is a reference to its number."""
+    """Return the JSON of any item; a value is a reference to its number."""
     if not isinstance(item, Group):
         return _leaf_to_json(item)
     top: dict[str, Any] = {}
@@ -73,11 +76,11 @@ def _leaf_to_json(item: Value | Thing | bool | int | float | complex | str | byt
 
 
 def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
-    """The item again."""
+    """Return the item of :func:`item_to_json`'s JSON."""
     if _container_kind(coded) is None:
         return _leaf_from_json(coded, values)
     groups: list[dict[str, Any]] = [coded]
-    for outer in groups:  # it grows meanwhile: those inside come after
+    for outer in groups:  # the list grows meanwhile: containers inside come after the one that holds them
         for inner in (*outer["items"], *(outer.get("keys") or ())):
             if _container_kind(inner) is not None:
                 groups.append(inner)
@@ -101,7 +104,7 @@ def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
 
 
 def _container_kind(coded: Any) -> str | None:
-    """The kind of a container; ``None``: it is none."""
+    """Return the kind of a container; ``None`` for anything else."""
     if not isinstance(coded, dict) or "value" in coded:
         return None
     return next((kind for kind in ("sequence", "mapping", "object") if kind in coded), None)
@@ -148,23 +151,23 @@ def _sharding_from_row(row: list[Any] | None) -> Sharding | None:
 
 
 def value_row(value: Value) -> list[Any]:
-    """A value as a list in the order of its columns."""
+    """Return a value as a list in the order of ``VALUE_COLUMNS``."""
     return _row_of_cells(_cells_of_value(value))
 
 
 class ValueRowCache:
-    """The JSON of values, kept for when they are written again: an unfinished run's journal has them, and its trace."""
+    """The JSON of values, made once for the journal and again used in ``trace.json``."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[tuple[Any, ...], str]] = {}
+        self._rows: dict[int, tuple[tuple[Any, ...], str]] = {}
 
     def text(self, value: Value) -> str:
-        """The row of a value; made anew where something about it has changed."""
+        """Return the row of a value as JSON; encode it again only if the value has changed."""
         cells = _cells_of_value(value)
-        known = self._known.get(value.number)
-        if known is None or known[0] != cells:
-            known = self._known[value.number] = cells, dumps(_row_of_cells(cells))
-        return known[1]
+        row = self._rows.get(value.number)
+        if row is None or row[0] != cells:
+            row = self._rows[value.number] = cells, dumps(_row_of_cells(cells))
+        return row[1]
 
 
 def _row_of_cells(cells: tuple[Any, ...]) -> list[Any]:
@@ -178,7 +181,7 @@ def _row_of_cells(cells: tuple[Any, ...]) -> list[Any]:
 
 
 def value_from_row(record: dict[str, Any]) -> Value:
-    """The value again."""
+    """Return the value of a row, given as a dict by column. Raises ``ValueError`` for a place outside the folder."""
     record["shape"] = tuple(record["shape"])
     saved = record.get("saved")
     if saved is not None and not _TENSOR_REFERENCE.fullmatch(saved):
@@ -191,7 +194,7 @@ def value_from_row(record: dict[str, Any]) -> Value:
 
 
 def inputs_to_json(inputs: Inputs | None) -> Any:
-    """``[positional, keyword]`` arguments."""
+    """Return ``[positional, keyword]`` arguments."""
     if inputs is None:
         return None
     kwargs = {name: item_to_json(item) for name, item in inputs.kwargs.items()}
@@ -199,7 +202,7 @@ def inputs_to_json(inputs: Inputs | None) -> Any:
 
 
 def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
-    """The inputs again."""
+    """Return the inputs of :func:`inputs_to_json`'s JSON."""
     if coded is None:
         return None
     args, kwargs = coded
@@ -210,17 +213,17 @@ def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
 
 
 def outputs_to_json(outputs: Outputs | None) -> Any:
-    """``[item]``, so that "returned None" and "returned nothing" differ."""
+    """Return ``[item]``, so that "returned None" and "returned nothing" differ."""
     return None if outputs is None else [item_to_json(outputs.item)]
 
 
 def outputs_from_json(coded: Any, values: tuple[Value, ...]) -> Outputs | None:
-    """The outputs again."""
+    """Return the outputs of :func:`outputs_to_json`'s JSON."""
     return None if coded is None else Outputs(item_from_json(coded[0], values))
 
 
 def failure_to_json(error: Failure | None) -> Any:
-    """An exception as a list."""
+    """Return an exception as a list of its fields."""
     return None if error is None else [error.type, error.message, error.here, error.traceback, error.source]
 
 
@@ -233,7 +236,7 @@ _CODERS: dict[type, Callable[[Any], Any]] = {
 
 
 def call_row(call: Call) -> list[Any]:
-    """A call as a list in the order of its columns."""
+    """Return a call as a list in the order of ``CALL_COLUMNS``."""
     row = list(_cells_of_call(call))
     for position, cell in enumerate(row):
         coder = _CODERS.get(type(cell))
@@ -243,8 +246,8 @@ def call_row(call: Call) -> list[Any]:
 
 
 def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
-    """The call again."""
-    inputs = inputs_from_json(record.get("inputs"), values)  # without a tensor in them they count as empty
+    """Return the call of a row, given as a dict by column."""
+    inputs = inputs_from_json(record.get("inputs"), values)  # ``or`` would not do: inputs without a tensor are false
     record["inputs"] = Inputs() if inputs is None else inputs
     record["given"] = inputs_from_json(record.get("given"), values)
     record["outputs"] = outputs_from_json(record.get("outputs"), values)
@@ -255,12 +258,12 @@ def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
 
 
 def parameter_row(parameter: Parameter) -> list[Any]:
-    """A parameter as a list in the order of its columns."""
+    """Return a parameter as a list in the order of ``PARAMETER_COLUMNS``."""
     return _row_of_cells(_cells_of_parameter(parameter))
 
 
 def parameter_from_row(record: dict[str, Any]) -> Parameter:
-    """The parameter again."""
+    """Return the parameter of a row, given as a dict by column."""
     record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
     record["before"], record["stats"] = _stats_from_row(record.get("before")), _stats_from_row(record.get("stats"))
     record["sharding"] = _sharding_from_row(record.get("sharding"))

@@ -1,7 +1,7 @@
-"""A few elements of every value at fixed positions: too few to be large, enough to notice that they were rearranged.
+"""Samples: a few elements of every value at fixed positions, enough to notice that elements were rearranged.
 
-Statistics are the same for a tensor and its transpose; elements at given places are not. They are kept exactly as
-the dtype has them, and written in the fewest digits that lead back to the same number.
+Statistics are the same for a tensor and its transpose; elements at fixed positions are not. They are kept exactly as
+the dtype has them, and written in the fewest digits that are read as the same number.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ if TYPE_CHECKING:
 
 Rows = Mapping[int, Sequence[float]]  # by the number of the value
 
-DENSIFY_ELEMENTS = 1 << 20  # elements up to which a sparse tensor is written out to be sampled
+DENSIFY_ELEMENTS = 1 << 20  # a sparse tensor with more elements is not sampled, as that needs a dense copy
 
 
 class Samples:
-    """Takes elements of each new value of a run while it is at hand, of values inside bodies too."""
+    """The data of a run with ``values="samples"``: take samples of each new value, also inside calls."""
 
-    lasting = True  # it holds nothing live, so a trace that is pickled takes it along
+    lasting = True  # it holds nothing live, so a pickled trace takes it along
     everything = True
 
     def __init__(self) -> None:
         self.samples: dict[int, Sequence[float]] = {}
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
-        found = None if body is None else sample_tensor(body)
-        if found is not None:
-            self.samples[value.number] = found
+        sample = None if body is None else sample_tensor(body)
+        if sample is not None:
+            self.samples[value.number] = sample
 
     def sample(self, value: Value) -> Sequence[float] | None:
         """The elements of a value at :func:`fxdebug.data.values.sample_positions`."""
         return self.samples.get(value.number)
 
     def lines(self, value: Value) -> list[str] | None:
-        """Nothing was printed."""
+        """Return ``None``: nothing was printed."""
         return None
 
     def printed(self, value: Value) -> PrintedStats | None:
-        """Nothing was printed."""
+        """Return ``None``: nothing was printed."""
         return None
 
     def tensor(self, value: Value) -> Tensor:
-        """The rest of the data was not kept."""
+        """Raise :class:`LoadError`: whole tensors were not kept."""
         raise LoadError(f"only samples of value {value.number} ({value.label}) were kept: run with values='tensors'")
 
 
 class SavedSamples(SavedData):
-    """A saved run with samples."""
+    """The data of a saved run with samples."""
 
     def __init__(self, folder: Path, samples: Rows) -> None:
         super().__init__(folder)
@@ -68,13 +68,13 @@ class SavedSamples(SavedData):
         return self.samples.get(value.number)
 
 
-# Taking them -------------------------------------------------------------------------------------
+# Taking samples ----------------------------------------------------------------------------------
 
 
 def sample_tensor(tensor: Tensor) -> list[float] | None:
-    """Elements of a tensor at fixed positions in its own order, as Python numbers; of complex ones the magnitude.
+    """Return elements of a tensor at fixed positions in its logical order, as Python numbers.
 
-    ``None`` for what has no elements to point at: meta, nested, packed 4-bit floats, large sparse tensors.
+    Of complex elements the magnitude. ``None`` for meta and nested tensors, packed 4-bit floats and large sparse ones.
 
     >>> import torch
     >>> sampled(torch.arange(3.0)), sampled(torch.eye(2).bool())
@@ -99,15 +99,15 @@ def sample_tensor(tensor: Tensor) -> list[float] | None:
 
 @functools.lru_cache(maxsize=4096)
 def _sample_indices(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The positions as one index for each dimension."""
-    found = []
+    """Return the sample positions of a shape, as a tuple of indices for each dimension."""
+    indices = []
     for position in sample_positions(math.prod(shape)):
         index = []
         for size in reversed(shape):
             position, rest = divmod(position, size)
             index.append(rest)
-        found.append(tuple(reversed(index)))
-    return tuple(zip(*found))
+        indices.append(tuple(reversed(index)))
+    return tuple(zip(*indices))
 
 
 def _to_numbers(picked: Tensor) -> list[float]:
@@ -122,11 +122,11 @@ def _to_numbers(picked: Tensor) -> list[float]:
     return list(map(settled, picked.to(torch.float32 if picked.element_size() < 4 else torch.float64).tolist()))
 
 
-# Writing them ------------------------------------------------------------------------------------
+# Samples as JSON ---------------------------------------------------------------------------------
 
 
 def shortest_decimal(number: float, dtype: str) -> float:
-    """The number with the fewest digits that is the same one in ``dtype``.
+    """Return the decimal number with the fewest digits that rounds to ``number`` in ``dtype``.
 
     >>> shortest(0.10000000149011612, "float32"), shortest(0.10009765625, "bfloat16")
     (0.1, 0.1)
@@ -141,17 +141,17 @@ def shortest_decimal(number: float, dtype: str) -> float:
 
 
 def to_json(numbers: Sequence[float], dtype: str) -> list[Any]:
-    """Numbers as JSON has them; NaN and infinities as text."""
+    """Return samples as JSON; NaN and infinities as text."""
     short = [shortest_decimal(number, dtype) for number in numbers]
     return [number if math.isfinite(number) else repr(number) for number in short]
 
 
 def from_json(coded: Sequence[Any], dtype: str) -> list[float]:
-    """The same numbers again."""
-    found: list[float] = []
+    """Return the samples of :func:`to_json`'s JSON."""
+    numbers: list[float] = []
     for number in coded:
         if isinstance(number, str):
-            found.append(settled(float(number)))
+            numbers.append(settled(float(number)))
         else:
-            found.append(round_to_dtype(number, dtype) if dtype in DTYPES_WITH_STATISTICS else number)
-    return found
+            numbers.append(round_to_dtype(number, dtype) if dtype in DTYPES_WITH_STATISTICS else number)
+    return numbers

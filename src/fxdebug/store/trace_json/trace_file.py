@@ -1,9 +1,8 @@
-"""``trace.json``: everything of a :class:`~fxdebug.data.trace.TraceData` but the tensors' data, both ways.
+"""The file ``trace.json``, written and read, with its format version: a whole trace without the data of tensors.
 
-The file is one JSON object. ``values``, ``calls`` and ``parameters`` are tables: ``columns`` names
-the fields, ``rows`` holds one list per record, one record a line. Reading needs neither torch nor
-the model and runs no code: unknown or damaged content is a :class:`~fxdebug.errors.LoadError`.
-``docs/trace-format.md`` describes every field.
+The file is one JSON object. ``values``, ``calls`` and ``parameters`` are tables: ``columns`` names the fields,
+``rows`` holds one list per record, one record a line. Reading needs neither torch nor the model and runs no code:
+unknown or damaged content is a :class:`~fxdebug.errors.LoadError`. ``docs/trace-format.md`` describes every field.
 """
 
 from __future__ import annotations
@@ -45,15 +44,19 @@ VERSION = 1
 FILE = "trace.json"
 _GZIP = b"\x1f\x8b"
 
-_COUNTS = [f.name for f in fields(Stats)].index("nan")  # where the counts begin
+_COUNTS = [f.name for f in fields(Stats)].index("nan")  # the counts begin here
 _TRACE_FIELDS = ("model", "modules", "started", "duration", "versions", "settings")
 
 
-# The file ----------------------------------------------------------------------------------------
+# Writing -----------------------------------------------------------------------------------------
 
 
 def renamed_shard(saved: str | None, shards: Mapping[str, str]) -> str | None:
-    """Where a value lies after its shard was renamed."""
+    """Return a value's place in its shard after the shard was renamed.
+
+    >>> renamed_shard("tensors-0001.safetensors#v3", {"tensors-0001.safetensors": "tensors-0002.safetensors"})
+    'tensors-0002.safetensors#v3'
+    """
     if saved is None:
         return None
     name, _, key = saved.partition("#")
@@ -66,12 +69,13 @@ def write(
     shards: Mapping[str, str] | None = None,
     *,
     lean: bool = False,
-    written: ValueRowCache | None = None,
+    rows: ValueRowCache | None = None,
 ) -> None:
     """Write ``trace.json``: valid JSON, one record a line.
 
-    ``shards``: new names of renamed tensor files. ``lean`` leaves out columns that say the same of every record, and
-    what they would say without being written. ``written``: values whose JSON was made before.
+    ``shards``: old and new names of renamed tensor files. ``lean`` leaves out everything that is read the same without
+    being written: columns with the default in every row, zeros at the end of statistics. ``rows``: the JSON of values
+    that was made before.
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     head |= {name: getattr(trace, name) for name in _TRACE_FIELDS}
@@ -84,16 +88,16 @@ def write(
         values = tuple(replace(value, saved=renamed_shard(value.saved, shards)) for value in values)
     _write_table(file, "parameters", Parameter, PARAMETER_COLUMNS, map(parameter_row, trace.parameters), lean)
     file.write(",\n")
-    if lean or written is None:
+    if lean or rows is None:
         _write_table(file, "values", Value, VALUE_COLUMNS, map(value_row, values), lean)
     else:
-        _write_rows(file, "values", VALUE_COLUMNS, map(written.text, values))
+        _write_rows(file, "values", VALUE_COLUMNS, map(rows.text, values))
     file.write(",\n")
     _write_table(file, "calls", Call, CALL_COLUMNS, map(call_row, trace.calls), lean)
     if trace.explanation is not None:
-        rows = (graphs.call_graph_row(body, item_to_json) for body in trace.explanation.bodies)
+        bodies = (graphs.call_graph_row(body, item_to_json) for body in trace.explanation.bodies)
         file.write(",\n")
-        _write_table(file, "bodies", CallGraph, graphs.CALL_GRAPH_COLUMNS, rows, lean)
+        _write_table(file, "bodies", CallGraph, graphs.CALL_GRAPH_COLUMNS, bodies, lean)
         coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
         _write_list(file, "graphs", coded)
     taken = getattr(trace.data, "samples", None)
@@ -125,16 +129,16 @@ def _write_rows(file: TextIO, name: str, columns: tuple[str, ...], texts: Iterab
 
 
 def _lean_row(columns: tuple[str, ...], row: list[Any]) -> list[Any]:
-    """A row without the ends that are read the same: counts in statistics that are zero, lines that are not known."""
-    found = []
+    """Return a row without counts that are zero at the end of statistics, and without unknown source lines."""
+    lean = []
     for column, cell in zip(columns, row):
         if column == "stats" and cell is not None:
             while len(cell) > _COUNTS and cell[-1] == 0:
                 cell = cell[:-1]
         elif column == "sources" and not any(cell):
             cell = []
-        found.append(cell)
-    return found
+        lean.append(cell)
+    return lean
 
 
 def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
@@ -146,15 +150,18 @@ def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
     file.write("\n]")
 
 
+# Reading -----------------------------------------------------------------------------------------
+
+
 def read(path: Path) -> TraceData:
-    """The trace in ``path``. Raises :class:`LoadError` for what is not one, damaged, or newer than this version."""
+    """Return the trace in a file. Raises :class:`LoadError` if it is no trace, damaged, or of a newer version."""
     with _gc_paused():
         return _read(path)
 
 
 @contextlib.contextmanager
 def _gc_paused() -> Iterator[None]:
-    """Millions of records are made and none is garbage: to look for some again and again takes half the time."""
+    """Pause the garbage collector, which takes half of the time: reading makes millions of records and no garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -196,6 +203,7 @@ def _run_graphs(content: dict[str, Any], values: tuple[Value, ...]) -> RunGraphs
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    """Return the JSON of a file, gzipped or not, after a check of its format and version."""
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8")

@@ -9,17 +9,15 @@ from typing import Any
 
 import torch._tensor_str as tensor_str
 
-# torch's own printing, with options only this thread sees ----------------------------------------
-
 
 class _ThreadOptions(threading.local):
-    """The options of this thread, while there are any."""
+    """The options of this thread; ``None`` if it has none of its own."""
 
     now: dict[str, Any] | None = None
 
 
 class _PerThreadOptions(type(tensor_str.PRINT_OPTS)):  # type: ignore[misc]
-    """Stands in for torch's ``PRINT_OPTS``: a thread that has options of its own reads and sets those."""
+    """A replacement for torch's ``PRINT_OPTS``: a thread with options of its own reads and sets those."""
 
     def __init__(self, users: Any) -> None:
         object.__setattr__(self, "__dict__", {"users": users})
@@ -38,12 +36,13 @@ class _PerThreadOptions(type(tensor_str.PRINT_OPTS)):  # type: ignore[misc]
             setattr(_global_options_in(self), name, value)
 
 
-def _global_options_in(standing_in: _PerThreadOptions) -> Any:
-    return object.__getattribute__(standing_in, "__dict__")["users"]
+def _global_options_in(options: _PerThreadOptions) -> Any:
+    """Return the ``PRINT_OPTS`` that the replacement stands in for."""
+    return object.__getattribute__(options, "__dict__")["users"]
 
 
 def current_options() -> dict[str, Any]:
-    """What ``get_printoptions`` gives, without its deep copy."""
+    """Return the options in force in this thread, as ``get_printoptions`` does but without its deep copy."""
     options = tensor_str.PRINT_OPTS
     if isinstance(options, _PerThreadOptions):
         return {**vars(_global_options_in(options)), **(_thread_options.now or {})}
@@ -52,15 +51,15 @@ def current_options() -> dict[str, Any]:
 
 _thread_options = _ThreadOptions()
 _lock = threading.Lock()
-_active = 0  # how many are at it, in all threads
+_active = 0  # blocks of ``thread_print_options`` that are open, in all threads
 
 
 @contextlib.contextmanager
 def thread_print_options(options: dict[str, Any]) -> Iterator[None]:
-    """Let torch print under ``options`` in this thread; nothing changes for the others or afterwards."""
+    """Let torch print under ``options`` in this thread; other threads and later printing see no change."""
     global _active
     before = _thread_options.now
-    _thread_options.now = {**current_options(), **options}  # all of them: what a repr sets is not for others
+    _thread_options.now = {**current_options(), **options}  # all options: a repr that sets one sets it here
     with _lock:
         _active += 1
         if _active == 1:

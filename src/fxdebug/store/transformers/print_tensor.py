@@ -1,8 +1,8 @@
 """Tensors as text, letter for letter as transformers' debugger prints them.
 
-It prints with ``sci_mode=True`` and 120 columns, by setting torch's global options and never
-putting them back. Here the common tensors are printed by our own code, about ten times as fast and
-without touching the options; the others by torch itself while only this thread sees them changed.
+That debugger prints with ``sci_mode=True`` and 120 columns: it sets torch's global options and never restores them.
+Here common tensors are printed by our own code, about ten times as fast and without touching the options. Other tensors
+are printed by torch, under options that only this thread sees.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
 _INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
-_STD_ERROR = 2.0**-19  # what 128 additions to each running sum of squares can be off, all rounded one way, and the root
-_DTYPES_WITH_STATISTICS = frozenset(
-    (torch.float16, torch.float32, torch.bfloat16)
-)  # the dtypes the reference has statistics for
+_STD_ERROR = 2.0**-19  # the most a std can be off: 128 additions to each running sum, all rounded one way, and a root
+_DTYPES_WITH_STATISTICS = frozenset((torch.float16, torch.float32, torch.bfloat16))  # as in transformers' debugger
 
 
 class Printer:
     """The text of values and objects in one recording.
 
-    ``linewidth`` is 120 where tensors are printed (``use_repr=True``) and ``None``, the user's own,
-    where they are not. As in the reference the options change with the first tensor: an object
-    shown before it is shown under the user's options.
+    ``linewidth`` is 120 where tensors are printed (``use_repr=True``); ``None`` keeps the user's own. As in
+    transformers' debugger the options change with the first tensor: an object before it is printed under the user's.
     """
 
     def __init__(self, linewidth: int | None) -> None:
@@ -42,7 +39,7 @@ class Printer:
         self._changed: dict[str, Any] = {}
 
     def lines(self, tensor: Tensor) -> list[str]:
-        """``print(tensor)``, line by line; of a class whose ``__repr__`` raises, the tensor in it."""
+        """Return ``str(tensor)`` line by line; if the class's ``__repr__`` raises, the text of the plain tensor."""
         self.begin()
         try:
             return self.text(tensor).splitlines()
@@ -52,7 +49,7 @@ class Printer:
             return self.text(tensor.as_subclass(Tensor)).splitlines()
 
     def text(self, tensor: Tensor) -> str:
-        """``str(tensor)`` under the reference's options."""
+        """Return ``str(tensor)`` under the options of transformers' debugger."""
         options = {**current_options(), **self._changed}
         if _is_common(tensor, options):
             return _common_text(tensor, options)
@@ -60,15 +57,16 @@ class Printer:
             return str(tensor)
 
     def statistics(self, tensor: Tensor, known: Stats | None = None) -> tuple[str, str, str, str] | None:
-        """``repr`` of mean, std, min and max in the reference's own arithmetic; ``None`` for other dtypes.
+        """Return the ``repr`` of mean, std, min and max in the arithmetic of transformers' debugger.
 
-        ``known``: our statistics of the tensor, which save a good part of the work.
+        ``None`` for dtypes without printed statistics. ``known``: our statistics of the tensor, which save most of the
+        work.
         """
         self.begin()
         if tensor.dtype not in _DTYPES_WITH_STATISTICS:
             return None
         kind = type(tensor)
-        if tensor.numel() == 0:  # the reference stops here: the minimum of nothing
+        if tensor.numel() == 0:  # transformers' debugger raises here: the minimum of no elements
             empty = self._statistic(tensor.new_full((), math.nan), kind)
             return empty, empty, empty, empty
         if known is not None and tensor.dtype is torch.float32 and known.finite == tensor.numel() > 1:
@@ -83,11 +81,11 @@ class Printer:
         )  # fmt: skip
 
     def _from_ours(self, tensor: Tensor, known: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
-        """The same text of a float32 tensor without NaN or infinities, faster.
+        """Return the same text for a float32 tensor without NaN or infinities, faster.
 
-        Extremes are exact in any arithmetic. Its std torch has rounded once, from float64, but it takes several
-        times as long to get it; where the last digit that is printed could hang on ours, torch does it. The mean
-        is torch's own: near zero, that is all rounding.
+        Minimum and maximum are exact in any arithmetic. torch rounds its std once, from float64, but takes several
+        times as long; it is asked where the last printed digit could depend on the rounding of ours. The mean is always
+        torch's: near zero it is nothing but rounding.
         """
         form = f".{options['precision']}e"
         std = known.std if _has_exact_std(known) else fine_std(tensor, known)
@@ -95,7 +93,7 @@ class Printer:
             std = float(tensor.std())
         if known.min and known.max:
             low, high = float(known.min), float(known.max)
-        else:  # which of 0.0 and -0.0 is the lesser depends on the order
+        else:  # whether 0.0 or -0.0 is the minimum depends on the order of the elements
             low, high = float(tensor.min()), float(tensor.max())
         suffixes = _suffixes(tensor, requires_grad=False)
         numbers = [float(tensor.mean()), std, low, high]
@@ -104,26 +102,27 @@ class Printer:
         return mean, others[0], others[1], others[2]
 
     def _statistic(self, number: Tensor, kind: type[Tensor]) -> str:
-        """A statistic of a tensor of class ``kind``, which the class's ``__torch_function__`` would pass on to it.
+        """Return the text of a statistic of a tensor of class ``kind``.
 
-        That is off while we work: a class of the user's does not hear of what we compute.
+        The class's own ``__torch_function__`` would give the statistic that class. It is disabled here, so that a class
+        of the user's does not notice what we compute.
         """
         if kind in _PLAIN or kind.__torch_function__ is _NO_TORCH_FUNCTION or type(number) is kind:
             return self.text(number)
         try:
             return self.text(number.as_subclass(kind))
-        except Exception:  # its own __repr__ wants what only its __torch_function__ sets
+        except Exception:  # the class's __repr__ needs attributes that only its __torch_function__ sets
             return self.text(number)
 
-    def shown(self, thing: Any) -> str:
-        """``repr(thing)`` under the options in force by now."""
+    def repr_of(self, obj: Any) -> str:
+        """Return ``repr(obj)`` under the options in force now."""
         if not self._changed:
-            return repr(thing)
+            return repr(obj)
         with thread_print_options(self._changed):
-            return repr(thing)
+            return repr(obj)
 
     def begin(self) -> None:
-        """A tensor was met: from here on the reference's options are in force."""
+        """Put the options of transformers' debugger in force: the first tensor was recorded."""
         if not self._changed:
             self._changed = {"sci_mode": True}
             if self._linewidth is not None:
@@ -163,24 +162,24 @@ def _common_text(tensor: Tensor, options: dict[str, Any]) -> str:
 
 
 def _edge_elements(tensor: Tensor, edge: int) -> Tensor:
-    """The elements that an abridged print shows: both ends of every dimension that is long enough."""
+    """Return the elements that an abridged print shows: both ends of every dimension that is long enough."""
     return tensor.take(_edge_positions(tuple(tensor.shape), edge, tensor.device))
 
 
 @functools.lru_cache(maxsize=256)
 def _edge_positions(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
-    """Where those elements are, counted from the first element on."""
+    """Return the positions of those elements in the flat tensor."""
     places, step = [0], 1
     for size in reversed(shape):
         shown = range(size) if size <= 2 * edge else [*range(edge), *range(size - edge, size)]
         places = [step * position + place for position in shown for place in places]
         step *= size
-    with torch.inference_mode(False):  # it is used again outside that mode
+    with torch.inference_mode(False):  # cached, and used outside inference mode too
         return torch.tensor(places, device=device)
 
 
 def _element_texts(tensor: Tensor, precision: int) -> tuple[list[str], int]:
-    """Each element as text, and the width of a column."""
+    """Return each element as text, and the width of a column."""
     numbers = tensor.reshape(-1).tolist()
     if tensor.dtype not in _FLOATS:
         words = [str(number) for number in numbers]
@@ -190,17 +189,17 @@ def _element_texts(tensor: Tensor, precision: int) -> tuple[list[str], int]:
     lengths = list(map(len, words))
     if not all(numbers) or not math.isfinite(sum(numbers)):
         lengths = [len(word) for word, number in zip(words, numbers) if number and math.isfinite(number)]
-    if not lengths:  # nothing to size the columns by: torch falls back to whole numbers in columns of one
+    if not lengths:  # only zeros, NaN and infinities: torch prints whole numbers in columns of width one
         return [_special_text(number) for number in numbers], 1
     width = max(lengths)
     return [word.rjust(width) for word in words], width
 
 
 def _has_exact_std(known: Stats) -> bool:
-    """Were all sums of a float32 tensor taken in float64, and is its std what torch gets in float32?
+    """Were the sums of a float32 tensor taken in float64, so that its std is the one torch gets in float32?
 
-    Not with a mean larger than it, where digits go in a difference; with squares that are no float32; and where zeros
-    are an extreme, since torch takes the sums then.
+    Not if the mean is larger than the std (digits cancel), if squares leave float32, or if an extreme is zero (torch
+    took the sums then).
     """
     std, mean = known.std or 0.0, known.mean
     if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and known.min and known.max):
@@ -213,7 +212,7 @@ def _special_text(number: float) -> str:
 
 
 def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
-    """The words in brackets, from the innermost dimension outwards; what is left out stands as dots."""
+    """Return the words in brackets, from the innermost dimension outwards, with dots for elements left out."""
     for depth in reversed(range(len(shape))):
         cut = edge is not None and shape[depth] > 2 * edge
         count = 2 * edge if edge is not None and cut else shape[depth]

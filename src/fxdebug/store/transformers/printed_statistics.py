@@ -1,4 +1,4 @@
-"""The four statistics of a tensor as torch prints them: what the standard tree has of its numbers."""
+"""The four statistics of a tensor in the debug tree (mean, std, min, max), printed as torch prints them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ DTYPES_WITH_STATISTICS = frozenset({"float16", "float32", "bfloat16"})  # the dt
 def print_statistics(
     value: Value, precision: int = 4, default_dtype: str = "float32"
 ) -> tuple[str, str, str, str] | None:
-    """The four statistics as the reference would print them, from ours: NaN and Inf spread as torch spreads them."""
+    """Return the four statistics as transformers' debugger prints them, made from our own; ``None`` without any.
+
+    NaN and infinities propagate as they do in torch.
+    """
     stats = value.stats
     if value.dtype not in DTYPES_WITH_STATISTICS or (stats is None and value.device != "meta"):
         return None
@@ -32,7 +35,10 @@ def print_statistics(
 
 
 def torch_statistics(stats: Stats) -> tuple[float, float, float, float]:
-    """Mean, std, min and max with NaN and Inf where torch has them."""
+    """Return mean, std, min and max with NaN and infinities where torch has them.
+
+    Our own statistics are of the finite elements, beside counts of the others.
+    """
     nan = math.nan
     if stats.nan or not stats.count:
         return nan, nan, nan, nan
@@ -45,7 +51,11 @@ def torch_statistics(stats: Stats) -> tuple[float, float, float, float]:
 
 
 def round_to_dtype(number: float, dtype: str) -> float:
-    """The nearest number that ``dtype`` (float16, bfloat16 or float32) can hold."""
+    """Return the nearest number that ``dtype`` (float16, bfloat16 or float32) can represent.
+
+    >>> round_to_dtype(0.1, "bfloat16")
+    0.10009765625
+    """
     if not math.isfinite(number):
         return number
     try:
@@ -60,7 +70,7 @@ def round_to_dtype(number: float, dtype: str) -> float:
 
 
 def _scalar(number: float, precision: int, suffix: str) -> str:
-    """A zero-dimensional tensor as torch prints it in scientific mode."""
+    """Return a zero-dimensional tensor as torch prints it in scientific mode."""
     if number and math.isfinite(number):
         return f"tensor({number:.{precision}e}{suffix})"
     return f"tensor({f'{number:.0f}.' if number == 0 else number}{suffix})"

@@ -1,4 +1,7 @@
-"""The two JSON files of the debug tree: their names, and their text."""
+"""The two JSON files of the debug tree, ``…_FULL_TENSORS.json`` and ``…_SUMMARY.json``: their names and their text.
+
+The text is what ``json.dump(tree, file, indent=2)`` writes, at any depth of nesting.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,24 @@ from typing import Any, Protocol, TextIO
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.store import deep_json
-from fxdebug.store.trace_json import trace_file
-from fxdebug.store.transformers import write_tree
+from fxdebug.store.trace_json.trace_file import renamed_shard
 from fxdebug.store.transformers.printed_statistics import print_statistics
 from fxdebug.store.transformers.safe_file_names import MAX_NAME_BYTES, UniqueNames, ignores_case, safe_name
-from fxdebug.store.transformers.write_tree import Node
+from fxdebug.store.transformers.write_tree import Entry, Node, debug_tree, shape_and_dtype, statistics_entry
+
+Content = Callable[[Value, str], Any]  # (value, transformers' name for it) → the JSON under the key ``value``
 
 
 class ValueFiles(Protocol):
-    """Where each value lies in a file of its own (``tensors.Files``)."""
+    """The file of each value, where every value has its own (``OneFileEach``)."""
 
     def name(self, value: Value) -> str | None: ...
 
 
 def tree_file_names(model: str) -> tuple[str, str]:
-    """The reference's two file names for a model class; a class name too long for one is shortened."""
+    """Return transformers' two file names for a model class, full and summary; a class name too long is shortened."""
     suffixes = "_debug_tree_FULL_TENSORS.json", "_debug_tree_SUMMARY.json"
-    longest = MAX_NAME_BYTES - len(".999")
+    longest = MAX_NAME_BYTES - len(".999")  # room for the number of an earlier run
     if len((model + suffixes[0]).encode()) > longest:
         model = safe_name(model, "." * (MAX_NAME_BYTES - longest + len(suffixes[0]))).rstrip(".")
     full, summary = (safe_name(model, suffix) for suffix in suffixes)
@@ -33,52 +37,44 @@ def tree_file_names(model: str) -> tuple[str, str]:
 
 
 def open_text(path: Path) -> TextIO:
+    """Open a text file for writing, with a large buffer."""
     return path.open("w", encoding="utf-8", buffering=1 << 18)
 
 
-def tensor_content(trace: TraceData, shards: Mapping[str, str]) -> Callable[[Value, str], Any] | None:
-    """What stands under ``value`` in the full tree, or ``None`` if there is nothing to put there."""
-    if any(value.saved for value in trace.values):
-        return lambda value, path: value.saved and f"./{trace_file.renamed_shard(value.saved, shards)}"
-    data = trace.data
-    if data is None or not any(data.lines(value) is not None for value in trace.values[:64]):
-        return None
-    return lambda value, path: PrintedLines(lambda: data.lines(value) or [])
+# Both files of a run -----------------------------------------------------------------------------
 
 
-def tensor_entry(trace: TraceData, content: Callable[[Value, str], Any] | None) -> write_tree.Entry:
-    data, settings = trace.data, trace.settings
-    precision, default = int(settings.get("precision", 4)), str(settings.get("default_dtype", "float32"))
+def write_tree_files(trace: TraceData, folder: Path, *, prune: bool, shards: Mapping[str, str]) -> list[str]:
+    """Write the files of the debug tree that stand beside ``trace.json``; return their names.
 
-    known: dict[int, tuple[write_tree.Node, write_tree.Node]] = {}  # by value: most stand in the tree several times
-
-    def entry(value: Value, path: str) -> write_tree.Node:
-        if value.number not in known:
-            words = data.printed(value) if data is not None else None
-            numbers = write_tree.statistics_entry(words or print_statistics(value, precision, default))
-            known[value.number] = write_tree.shape_and_dtype(value), numbers
-        described, numbers = known[value.number]
-        if content is None:
-            return {**described, **numbers}
-        return {**described, "value": content(value, path), **numbers}
-
-    return entry
-
-
-def write_tree_files(
-    trace: TraceData, folder: Path, *, prune: bool, files: ValueFiles | None
-) -> tuple[list[str], dict[str, str]]:
-    """Write just the reference's JSON files; return their names, and those of its tensors.
-
-    With ``files`` each tensor that the tree shows gets the reference's name for the value's one file, which may have
-    several; what the tree does not show stays behind.
+    The full one is written only where values were printed or saved. ``shards``: old and new names of renamed files.
     """
     full_name, summary_name = tree_file_names(trace.model)
+    names = []
+    content = tensor_content(trace, shards)
+    tree = debug_tree(trace, tensor_entry(trace, content), prune=prune)
+    if content is not None:
+        with open_text(folder / full_name) as file:
+            write_full_tree(tree, file)
+        names.append(full_name)
+    with open_text(folder / summary_name) as file:
+        write_summary_tree(tree, file)
+    return [*names, summary_name]
+
+
+def write_drop_in_files(
+    trace: TraceData, folder: Path, *, prune: bool, files: ValueFiles | None
+) -> tuple[list[str], dict[str, str]]:
+    """Write the debug tree alone, as transformers' debugger does; return the file names, and the names of tensors.
+
+    ``files``: the one file of each value. A value that the tree shows in several places gets as many names, which map
+    to that file; values that the tree does not show get none.
+    """
+    full_name, summary_name = tree_file_names(trace.model)
+    content: Content = _TensorReference
     if files is None:
         content = tensor_content(trace, {}) or (lambda value, path: [])
-    else:
-        content = _TensorReference
-    tree = write_tree.debug_tree(trace, tensor_entry(trace, content), prune=prune)
+    tree = debug_tree(trace, tensor_entry(trace, content), prune=prune)
     links: dict[str, str] = {}
     if files is not None:
         names = UniqueNames(ignores_case(folder))
@@ -91,16 +87,65 @@ def write_tree_files(
     return [full_name, summary_name], links
 
 
+# The JSON of a tensor ----------------------------------------------------------------------------
+
+
+def tensor_content(trace: TraceData, shards: Mapping[str, str]) -> Content | None:
+    """Return the function that gives the JSON under ``value``; ``None`` if no tensor was saved or printed."""
+    if any(value.saved for value in trace.values):
+        return lambda value, path: value.saved and f"./{renamed_shard(value.saved, shards)}"
+    data = trace.data
+    if data is None or not any(data.lines(value) is not None for value in trace.values[:64]):
+        return None
+    return lambda value, path: PrintedLines(lambda: data.lines(value) or [])
+
+
+def tensor_entry(trace: TraceData, content: Content | None) -> Entry:
+    """Return the function that gives the JSON of a tensor: shape, dtype, ``content`` and statistics."""
+    data, settings = trace.data, trace.settings
+    precision, default = int(settings.get("precision", 4)), str(settings.get("default_dtype", "float32"))
+    cache: dict[int, tuple[Node, Node]] = {}  # by value: most values stand in the tree several times
+
+    def entry(value: Value, path: str) -> Node:
+        if value.number not in cache:
+            printed = data.printed(value) if data is not None else None
+            numbers = statistics_entry(printed or print_statistics(value, precision, default))
+            cache[value.number] = shape_and_dtype(value), numbers
+        header, numbers = cache[value.number]
+        if content is None:
+            return {**header, **numbers}
+        return {**header, "value": content(value, path), **numbers}
+
+    return entry
+
+
+class PrintedLines(list[str]):
+    """The printed lines of one value, read while they are written out: never those of all values in memory."""
+
+    def __init__(self, read: Callable[[], list[str]]) -> None:
+        super().__init__()
+        self._read = read
+        self._ready: list[str] | None = None
+
+    def __bool__(self) -> bool:  # asked right before the lines are iterated
+        self._ready = self._read()
+        return bool(self._ready)
+
+    def __iter__(self) -> Iterator[str]:
+        lines, self._ready = self._ready, None
+        return iter(self._read() if lines is None else lines)
+
+
 class _TensorReference:
-    """Stands in the tree where a file name will."""
+    """A place in the tree that will hold a file name."""
 
     def __init__(self, value: Value, path: str) -> None:
         self.value = value
         self.path = path
 
 
-def _assign_file_names(root: write_tree.Node, names: UniqueNames, files: ValueFiles) -> dict[str, str]:
-    """Give every reference left in the tree its file name, in the order in which they stand there: names and files.
+def _assign_file_names(root: Node, names: UniqueNames, files: ValueFiles) -> dict[str, str]:
+    """Replace every reference in the tree with a file name, in the order of the tree; return names and files.
 
     A value whose data could not be written (a meta tensor has none) becomes ``null``.
     """
@@ -124,30 +169,16 @@ def _assign_file_names(root: write_tree.Node, names: UniqueNames, files: ValueFi
     return links
 
 
-class PrintedLines(list[str]):
-    """The printed lines of one value, read when they are written out: never all in memory."""
-
-    def __init__(self, read: Callable[[], list[str]]) -> None:
-        super().__init__()
-        self._read = read
-        self._ready: list[str] | None = None
-
-    def __bool__(self) -> bool:  # asked right before the lines are gone through
-        self._ready = self._read()
-        return bool(self._ready)
-
-    def __iter__(self) -> Iterator[str]:
-        lines, self._ready = self._ready, None
-        return iter(self._read() if lines is None else lines)
+# Text --------------------------------------------------------------------------------------------
 
 
 def write_full_tree(tree: Node, file: TextIO) -> None:
-    """``…_FULL_TENSORS.json``."""
+    """Write the text of ``…_FULL_TENSORS.json``."""
     deep_json.write_indented(tree, file.write)
 
 
 def write_summary_tree(tree: Node, file: TextIO) -> None:
-    """``…_SUMMARY.json``: the tree without any key ``value`` in inputs and outputs, as the reference has it."""
+    """Write the text of ``…_SUMMARY.json``: the tree without any key ``value`` in inputs and outputs."""
     deep_json.write_indented(_summary_of(tree), file.write)
 
 
@@ -166,7 +197,7 @@ def _summary_of(tree: Node) -> Node:
 
 
 def _without_values(content: Any) -> Any:
-    """Inputs or outputs without any key ``value``."""
+    """Return inputs or outputs without the key ``value`` in any mapping."""
     top: list[Any] = [content]
     pending: list[Any] = [top]
     while pending:
@@ -175,8 +206,8 @@ def _without_values(content: Any) -> Any:
             if type(inner) is str:
                 continue
             if isinstance(inner, dict):
-                container[place] = made = _without_value(inner)
-                pending.append(made)
+                container[place] = copy = _without_value(inner)
+                pending.append(copy)
             elif isinstance(inner, (list, tuple)):
                 container[place] = items = list(inner)
                 pending.append(items)
@@ -184,7 +215,7 @@ def _without_values(content: Any) -> Any:
 
 
 def _without_value(content: Node) -> Node:
-    kept: Node = {}  # keys that are one in JSON are one here: the reference read its JSON back
+    kept: Node = {}  # keys that are equal in JSON become one, as in transformers, which reads its own JSON back
     for key, inner in content.items():
         text = key if type(key) is str else deep_json.json_key(key)
         if text != "value":
