@@ -83,5 +83,5 @@ def test_an_overflow_of_a_mask_is_meant_and_one_of_scores_is_not():
     lowest = torch.tensor([0.0, torch.finfo(torch.float16).min], dtype=torch.float16)
     mask, scores = value_of(lowest), value_of(torch.tensor([-6e4, 1.0], dtype=torch.float16))
     made = value_of(torch.tensor([0.0, -torch.inf], dtype=torch.float16))
-    assert find_cause("add", (), [mask, mask], [made]).kind == "meant"
+    assert find_cause("add", (), [mask, mask], [made]).kind == "intended"
     assert find_cause("add", (), [scores, scores], [made]).kind == "inf"

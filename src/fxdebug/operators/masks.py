@@ -1,4 +1,4 @@
-"""Masks, recognised by their statistics."""
+"""Is a value a mask? Additive masks and masks of zeros and ones, recognised by their statistics."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ import math
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import FLOATS
 
-# A number this far below zero, where all others are 0, only serves to be nothing after a softmax.
+# Beside zeros, a number this far below them is only there to vanish in a softmax.
 HIGHEST_MASK = -1e3
 
-
-# Lowest numbers count as masks together with the scores that were added to them: T5 adds up to thousands.
+# The lowest number of a dtype is still a mask after scores were added to it: T5 adds up to thousands.
 LOWEST_SHARE = 0.95
-_LARGEST_NUMBERS = [dtype.max for dtype in FLOATS.values() if dtype.bits > 8]  # whose lowest numbers masks are made of
+_LARGEST_NUMBERS = [dtype.max for dtype in FLOATS.values() if dtype.bits > 8]
 
 
 def is_mask(value: Value) -> bool:
-    """Is it a mask for scores: 0 and one number far below it, numbers as low as they go, or -Inf?
+    """Is it an additive mask: zeros and one number far below, the lowest numbers of a dtype, or -Inf?
 
     >>> from fxdebug.data.values import Stats
-    >>> masking(Value(0, (4,), "float32", "cpu", stats=Stats(4, -5e8, 5.8e8, -1e9, 0.0, 1e9, zeros=2)))
+    >>> is_mask(Value(0, (4,), "float32", "cpu", stats=Stats(4, -5e8, 5.8e8, -1e9, 0.0, 1e9, zeros=2)))
     True
     """
     stats = value.stats
     if stats is None or stats.nan or stats.posinf:
         return False
     if not isinstance(stats.min, (int, float)) or not isinstance(stats.max, (int, float)):
-        return False  # nothing is left that is not masked
+        return False  # every element is infinite
     if stats.neginf and not stats.absmax:
         return True
     if any(LOWEST_SHARE * largest <= -stats.min <= largest for largest in _LARGEST_NUMBERS):
         return stats.max < 0.5 * -stats.min
-    # two numbers only: then the sum is as many times the lower one as there are elements that are not 0
+    # with two different numbers only, the sum is the lower one times the count of elements that are not 0
     if stats.min > HIGHEST_MASK or stats.max > 0 or isinstance(stats.mean, complex) or stats.mean is None:
         return False
     return math.isclose(stats.mean * stats.finite, stats.min * (stats.finite - stats.zeros), rel_tol=1e-3)
 
 
 def is_zero_one_mask(value: Value) -> bool:
-    """Are there zeros and ones and nothing else: a mask that was counted as numbers?"""
+    """Are all elements zeros and ones, with both present: a boolean mask stored as numbers?"""
     stats = value.stats
     if stats is None or stats.min != 0 or stats.max != 1 or stats.std is None or not isinstance(stats.mean, float):
         return False

@@ -1,4 +1,4 @@
-"""NaN and infinities in a value, counted and as text."""
+"""NaN and infinities in a value: is there any, how many, and the value in a line of text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fxdebug.data.values import Stats, Value
 
 
 def has_nonfinite(value: Value) -> bool:
-    """Has this value a NaN or an infinity in it?"""
+    """Has the value a NaN or an infinity? ``False`` without statistics."""
     stats = value.stats
     return stats is not None and (stats.nan > 0 or stats.posinf > 0 or stats.neginf > 0)
 
 
 def nonfinite_counts(stats: Stats | None) -> str:
-    """How many of what: ``3 NaN, 1 -Inf of 12``.
+    """Return the counts of NaN and infinities as text.
 
-    >>> counted(Stats(12, 0.0, 1.0, -1.0, 1.0, 1.0, nan=3, neginf=1))
+    >>> nonfinite_counts(Stats(12, 0.0, 1.0, -1.0, 1.0, 1.0, nan=3, neginf=1))
     '3 NaN, 1 -Inf of 12'
     """
     if stats is None:
@@ -26,14 +26,14 @@ def nonfinite_counts(stats: Stats | None) -> str:
 
 
 def summary_of(value: Value) -> str:
-    """A value in a line: dtype and shape, its name, how much of it is not finite, its range."""
+    """Return a value in a line: dtype and shape, its name, counts of NaN and infinities, minimum and maximum."""
     stats = value.stats
     name = f" {value.name}" if value.name else ""
     if stats is None:
         return f"{value.label}{name}, not measured"
-    bad = f", {nonfinite_counts(stats)}" if has_nonfinite(value) else ""
+    counts = f", {nonfinite_counts(stats)}" if has_nonfinite(value) else ""
     span = f", {_number(stats.min)} to {_number(stats.max)}" if stats.min is not None and stats.max is not None else ""
-    return f"{value.label}{name}{bad}{span}"
+    return f"{value.label}{name}{counts}{span}"
 
 
 def _number(number: float) -> str:
@@ -41,4 +41,5 @@ def _number(number: float) -> str:
 
 
 def count_of(values: Iterable[Value], name: str) -> int:
+    """Return the sum of one count (``nan``, ``posinf``, ``neginf``, ``zeros``) over values."""
     return sum(getattr(value.stats, name) for value in values if value.stats)

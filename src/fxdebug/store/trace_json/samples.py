@@ -77,7 +77,7 @@ def sample_tensor(tensor: Tensor) -> list[float] | None:
     Of complex elements the magnitude. ``None`` for meta and nested tensors, packed 4-bit floats and large sparse ones.
 
     >>> import torch
-    >>> sampled(torch.arange(3.0)), sampled(torch.eye(2).bool())
+    >>> sample_tensor(torch.arange(3.0)), sample_tensor(torch.eye(2).bool())
     ([0.0, 1.0, 2.0], [1, 0, 0, 1])
     """
     import torch
@@ -128,7 +128,7 @@ def _to_numbers(picked: Tensor) -> list[float]:
 def shortest_decimal(number: float, dtype: str) -> float:
     """Return the decimal number with the fewest digits that rounds to ``number`` in ``dtype``.
 
-    >>> shortest(0.10000000149011612, "float32"), shortest(0.10009765625, "bfloat16")
+    >>> shortest_decimal(0.10000000149011612, "float32"), shortest_decimal(0.10009765625, "bfloat16")
     (0.1, 0.1)
     """
     if dtype not in DTYPES_WITH_STATISTICS or not math.isfinite(number):

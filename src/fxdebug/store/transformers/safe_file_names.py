@@ -46,7 +46,7 @@ class UniqueNames:
     def take(self, stem: str, suffix: str) -> str:
         """Return ``stem + suffix``, made safe, with a number appended if the name is taken.
 
-        >>> names = Names()
+        >>> names = UniqueNames()
         >>> names.take("a", ".txt"), names.take("a", ".txt")
         ('a.txt', 'a-2.txt')
         """
