@@ -1,4 +1,4 @@
-"""What is wrong with the numbers of a run, as data and as text."""
+"""Findings on the numbers of a run: as data (``Finding``, ``Findings``), as JSON and as text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Finding:
         return f"{self.severity}: {self.node}: {self.what}{where}"
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as plain data: fields by name, values with dtype, shape and statistics."""
+        """Return the finding as plain data: fields by name, values with dtype, shape and statistics."""
         plain = {
             name: getattr(self, name)
             for name in ("kind", "severity", "path", "call", "op", "node", "source", "what", "reached", "output")
@@ -83,7 +83,7 @@ def _value_as_json(value: Value | None) -> dict[str, Any] | None:
 
 
 def _number_as_json(number: Any) -> Any:
-    """JSON has neither complex numbers nor infinities (the spread of numbers like 1e308 is one)."""
+    """Return a number as JSON, which has neither complex numbers nor infinities (the std of numbers like 1e308)."""
     if isinstance(number, complex):
         return [_number_as_json(number.real), _number_as_json(number.imag)]
     return str(number) if isinstance(number, float) and not math.isfinite(number) else number
@@ -91,7 +91,7 @@ def _number_as_json(number: Any) -> Any:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the findings rest on: how many operations and calls were looked at, and what could not be."""
+    """The extent of a check: the number of operations and calls, and notes on what could not be checked."""
 
     operations: int = 0
     calls: int = 0
@@ -100,7 +100,7 @@ class Checked:
 
 
 class Findings(tuple[Finding, ...]):
-    """Findings, worst first; printing them gives the screen of ``fxdebug check``. ``checked`` says what was seen."""
+    """Findings, worst first; printing them gives the screen of ``fxdebug check``. ``checked``: what they rest on."""
 
     checked: Checked
 
@@ -115,7 +115,7 @@ class Findings(tuple[Finding, ...]):
         return all(finding.severity == ADVICE for finding in self)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return the findings and the extent of the check as plain data."""
         checked = self.checked
         return {
             "healthy": self.healthy,
@@ -131,7 +131,7 @@ class Findings(tuple[Finding, ...]):
 
 
 def worst_first(findings: Iterable[Finding], position: dict[str, int]) -> list[Finding]:
-    """By severity, what the run returned first, then in execution order."""
+    """Return findings by severity; of one severity first those in the run's result, then in execution order."""
     return sorted(
         findings, key=lambda f: (SEVERITIES.index(f.severity), not f.output, position.get(f.node, len(position)))
     )
@@ -143,7 +143,7 @@ WIDTH = 80
 
 
 def text(findings: Findings, width: int = WIDTH) -> str:
-    """The screen of ``fxdebug check``: every finding in a few lines, what was looked at last."""
+    """Return the screen of ``fxdebug check``: every finding in a few lines, then a summary of what was checked."""
     lines: list[str] = []
     for finding in findings:
         lines += [*_paragraph(finding, width), ""]

@@ -1,4 +1,4 @@
-"""Why did one operation return NaN or infinities? Judged by the statistics of its inputs and outputs.
+"""The cause of NaN or infinities in the results of one operation, judged by statistics of its inputs and outputs.
 
 Works while the model runs and on a saved trace. An infinity that is written as a number (``masked_fill(mask, -inf)``)
 or that a mask is made of (``finfo.min + finfo.min``) is *intended*. One that arithmetic made is not, whatever becomes

@@ -18,7 +18,7 @@ from fxdebug.store.tensors.safetensors_file import write_single_tensor
 from fxdebug.store.tensors.shards import WAITING_BYTES, WRITE_NOW_BYTES
 from fxdebug.store.tensors.write_thread import WriteThread
 
-PREPARED_FILES = 8  # empty files made in a row; the ones nobody needed go with their folder
+PREPARED_FILES = 8  # empty files made in a row; unused ones are removed with the staging folder
 
 
 class OneFileEach:

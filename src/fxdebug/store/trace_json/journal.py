@@ -2,7 +2,7 @@
 
 It has a line per event: ``["value", row]``, ``["began", …]`` when a call begins and ``["ended", …]`` when it ends.
 It lies in the run's staging folder and is removed once ``trace.json`` is there. Each event is written at once (4 µs),
-not buffered: the call in which the process dies is the one somebody looks for.
+not buffered, so that the call in which the process dies is on disk.
 """
 
 from __future__ import annotations
