@@ -39,7 +39,7 @@ def check_numerics(trace: TraceData, *, tensors: bool = True) -> Findings:
     >>> import torch, fxdebug
     >>> from torch import nn
     >>> trace = fxdebug.fx_debug(nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)), torch.tensor([1.0, float("nan")]))
-    >>> [(finding.kind, finding.severity, finding.node) for finding in check(trace)]
+    >>> [(finding.kind, finding.severity, finding.node) for finding in check_numerics(trace)]
     [('input', 'error', 'Sequential#0/input_1')]
     """
     net = network_of(trace)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from fxdebug.store.tensors import safetensors_file
 from fxdebug.store.tensors.safetensors_file import DTYPE_NAMES, SafetensorsWriter, write_single_tensor
-from fxdebug.store.transformers.tree_files import write_full_tree
-from support.sweep import examples
 
 
 @pytest.mark.parametrize("dtype", DTYPE_NAMES)
@@ -75,22 +69,3 @@ def test_tensors_of_odd_sizes_are_read_back_from_a_file_that_was_written_as_they
     assert {name: (t.dtype, t.tolist()) for name, t in read.items()} == {
         name: (t.dtype, t.tolist()) for name, t in given.items()
     }
-
-
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.lists(st.text(max_size=3), max_size=3),
-        st.dictionaries(st.one_of(st.text(max_size=3), st.integers(0, 9), st.booleans(), st.none()), inner, max_size=4),
-    ),
-    max_leaves=20,
-)  # fmt: skip
-
-
-@given(st.dictionaries(st.text(max_size=3), JSON, max_size=4))
-@settings(max_examples=examples(80, 200), deadline=None)
-def test_the_standard_tree_is_written_as_json_writes_it(tree: dict[str, Any]) -> None:
-    ours, theirs = io.StringIO(), io.StringIO()
-    write_full_tree(tree, ours)
-    json.dump(tree, theirs, indent=2)
-    assert ours.getvalue() == theirs.getvalue()
