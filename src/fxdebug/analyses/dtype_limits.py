@@ -47,11 +47,11 @@ _EXACT = frozenset(
 def check_limits(trace: TraceData, results: NodeResults, *, tensors: bool = True) -> list[Finding]:
     """Return what is close to the limits of its dtype or beyond them: one finding for all layers of the same line."""
     masks = Masks(results)
-    local = [found for node in _operations(results) for found in _findings_at(node, results, masks)]
-    found = [*_headroom(results, masks), *local]
+    local = [finding for node in _operations(results) for finding in _findings_at(node, results, masks)]
+    findings = [*_headroom(results, masks), *local]
     if tensors and trace.data is not None:
-        found += _subnormal(trace, results)
-    return [*group_findings(found), *_float16(results, masks)]
+        findings += _subnormal(trace, results)
+    return [*group_findings(findings), *_float16(results, masks)]
 
 
 def _operations(results: NodeResults) -> Iterator[Node]:
@@ -62,19 +62,19 @@ class Masks:
     """The values that are additive masks or have one added to them: their low numbers are intended."""
 
     def __init__(self, results: NodeResults) -> None:
-        self._known: set[int] = set()
+        self._masks: set[int] = set()
         for node in results.net.nodes.values():
             inputs = [value for value, _ in results.inputs(node)]
             lows = [
-                low for value in inputs if value.number in self._known and (low := _depth_below_zero(value)) is not None
+                low for value in inputs if value.number in self._masks and (low := _depth_below_zero(value)) is not None
             ]
             for value in results.outputs(node):
                 low = _depth_below_zero(value)
                 if is_mask(value) or (low is not None and any(0.25 * old <= low <= 4 * old for old in lows)):
-                    self._known.add(value.number)
+                    self._masks.add(value.number)
 
     def __contains__(self, value: Value) -> bool:
-        return value.number in self._known
+        return value.number in self._masks
 
 
 def _depth_below_zero(value: Value) -> float | None:
@@ -121,8 +121,8 @@ def _float16(results: NodeResults, masks: Masks) -> Iterator[Finding]:
     others = tuple(origin.node.id for origin in origins if origin is not worst)
     reached = len({node.id for origin in origins for node in origin.reached})
     what = f"up to {_absmax(worst.value):.4g}: it would overflow in float16, whose largest is {FLOAT16_MAX:.0f}"
-    found = _finding("float16", ADVICE, worst.node, results, what, worst.value, worst.inputs)
-    yield replace(found, others=others, reached=reached)
+    finding = _finding("float16", ADVICE, worst.node, results, what, worst.value, worst.inputs)
+    yield replace(finding, others=others, reached=reached)
 
 
 def _op_if_computed(node: Node, inputs: list[NodeInput], bad: list[Value], inherited: int) -> str | None:
@@ -176,8 +176,8 @@ def _vanished(
     small = output.dtype in SHORT_EXPONENT
     if share <= LOST_SHARE or (node.op in _DECAYS | SOFTMAXES and not small):  # exp(-200) is 0 for all that follows
         return
-    grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
-    severity: Severity = WARNING if grave else ADVICE
+    is_grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
+    severity: Severity = WARNING if is_grave else ADVICE
     least = FLOATS[output.dtype].least
     what = f"{share:.0%} of the elements became 0: they are below {least:.2g}, the smallest {output.dtype}"
     yield _finding("underflow", severity, node, results, what, output, inputs)
@@ -222,13 +222,13 @@ def _is_computed(results: NodeResults, node: Node) -> bool:
     for _ in range(16):  # through views, placeholders and calls to what computed it
         if node.kind in OPERATIONS and node.op not in VIEWS:
             return node.op not in _EXACT
-        back = results.net.into.get(node.id, [])
-        back = [
-            edge for edge in back if edge.kind == "data" and (node.kind != "call_module" or edge.argument == "result")
+        edges = results.net.into.get(node.id, [])
+        edges = [
+            edge for edge in edges if edge.kind == "data" and (node.kind != "call_module" or edge.argument == "result")
         ]
-        if not back:
+        if not edges:
             return False
-        node = results.net.nodes[back[0].source]
+        node = results.net.nodes[edges[0].source]
     return False
 
 

@@ -105,9 +105,9 @@ class Findings(tuple[Finding, ...]):
     checked: Checked
 
     def __new__(cls, findings: Iterable[Finding] = (), checked: Checked | None = None) -> Findings:
-        made = super().__new__(cls, tuple(findings))
-        made.checked = checked or Checked()
-        return made
+        result = super().__new__(cls, tuple(findings))
+        result.checked = checked or Checked()
+        return result
 
     @property
     def healthy(self) -> bool:
@@ -148,11 +148,11 @@ def text(findings: Findings, width: int = WIDTH) -> str:
     for finding in findings:
         lines += [*_paragraph(finding, width), ""]
     checked = findings.checked
-    seen = (
+    extent = (
         f"{checked.operations} operations in {checked.calls} calls" if checked.operations else f"{checked.calls} calls"
     )
     unmeasured = f", {checked.unmeasured} results without statistics" if checked.unmeasured else ""
-    lines += textwrap.wrap(f"{_summary(findings)} ({seen}{unmeasured}).", width)
+    lines += textwrap.wrap(f"{_summary(findings)} ({extent}{unmeasured}).", width)
     for note in checked.notes:
         lines += textwrap.wrap(note, width)
     return "\n".join(lines)
@@ -160,9 +160,9 @@ def text(findings: Findings, width: int = WIDTH) -> str:
 
 def _summary(findings: Findings) -> str:
     counts = Counter(finding.severity for finding in findings)
-    words = {ERROR: "error", WARNING: "warning", ADVICE: "piece of advice"}
+    singular = {ERROR: "error", WARNING: "warning", ADVICE: "piece of advice"}
     plurals = {ERROR: "errors", WARNING: "warnings", ADVICE: "pieces of advice"}
-    parts = [f"{counts[s]} {words[s] if counts[s] == 1 else plurals[s]}" for s in SEVERITIES if counts[s]]
+    parts = [f"{counts[s]} {singular[s] if counts[s] == 1 else plurals[s]}" for s in SEVERITIES if counts[s]]
     if not parts:
         return "Nothing wrong with the numbers"
     if findings.healthy:

@@ -46,8 +46,8 @@ def check_numerics(trace: TraceData, *, tensors: bool = True) -> Findings:
     results = NodeResults(net)
     position = {id: node.position for id, node in net.nodes.items()}
     nonfinite = NonFiniteOrigins(trace, results)
-    found = [*nonfinite.findings(), *dtype_limits.check_limits(trace, results, tensors=tensors)]
-    return Findings(worst_first(found, position), _coverage(trace, results))
+    findings = [*nonfinite.findings(), *dtype_limits.check_limits(trace, results, tensors=tensors)]
+    return Findings(worst_first(findings, position), _coverage(trace, results))
 
 
 def _coverage(trace: TraceData, results: NodeResults) -> Checked:
@@ -88,8 +88,8 @@ class NonFiniteOrigins:
 
     def findings(self) -> list[Finding]:
         """Return a finding for every origin that is a fault."""
-        found = [self._finding(origin) for origin in self.lineage.origins]
-        return dtype_limits.group_findings([finding for finding in found if finding is not None], calls_only=True)
+        findings = [self._finding(origin) for origin in self.lineage.origins]
+        return dtype_limits.group_findings([finding for finding in findings if finding is not None], calls_only=True)
 
     # Causes --------------------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ class NonFiniteOrigins:
                 self._intended |= 1 << len(self._causes)
             self._causes.append(cause)
         elif inherited and is_operation(self._net, node) and node.op not in VIEWS | WRITES:
-            for number, known in enumerate(self._causes):
-                if inherited >> number & 1 and known.kind == UNINITIALISED:
+            for number, earlier_cause in enumerate(self._causes):
+                if inherited >> number & 1 and earlier_cause.kind == UNINITIALISED:
                     self._readers.setdefault(number, node)
         return cause
 
@@ -144,8 +144,8 @@ class NonFiniteOrigins:
     def _earlier_causes(self, node: Node) -> int:
         """Return the earlier faults of the same call: code that hides its results (vmap) may pass them on here."""
         bits = 0
-        for number, (known, at) in enumerate(zip(self._causes, self._nodes)):
-            if known.kind in (NAN, INF) and at.call is node.call:
+        for number, (earlier_cause, at) in enumerate(zip(self._causes, self._nodes)):
+            if earlier_cause.kind in (NAN, INF) and at.call is node.call:
                 bits |= 1 << number
         return bits
 
@@ -175,8 +175,8 @@ class NonFiniteOrigins:
                 return NonFiniteCause("weight", f"the weight {weight} is not finite")
         if all(map(is_mask, nonfinite)):
             return NonFiniteCause(INTENDED, "a mask")
-        found = find_cause(call.type, (), tuple(call.inputs), nonfinite)
-        why = "its operations were not recorded" if found is None or "finite numbers" in found.why else found.why
+        cause = find_cause(call.type, (), tuple(call.inputs), nonfinite)
+        why = "its operations were not recorded" if cause is None or "finite numbers" in cause.why else cause.why
         return NonFiniteCause(
             _nan_or_inf(nonfinite),
             f"it was given finite numbers and returned {nonfinite_counts(nonfinite[0].stats)}; {why}",

@@ -248,11 +248,11 @@ def literals_of(node: Node) -> list[float]:
     found: list[float] = []
     pending: list[object] = [*node.step.args, *node.step.kwargs.values()]
     while pending:
-        thing = pending.pop()
-        if isinstance(thing, Group):
-            pending.extend(thing.items)
-        elif isinstance(thing, (int, float)) and not isinstance(thing, bool) and not _exceeds_float(thing):
-            found.append(thing)
+        operand = pending.pop()
+        if isinstance(operand, Group):
+            pending.extend(operand.items)
+        elif isinstance(operand, (int, float)) and not isinstance(operand, bool) and not _exceeds_float(operand):
+            found.append(operand)
     return found
 
 

@@ -59,10 +59,10 @@ def find_precision_loss(
             rows.append(_row(net, node, own, inherited[node.id]))
     if any(node.op in DRAWS for node in net.nodes.values()):
         notes = [*notes, "the run draws random numbers, and in the twin they may be others"]
-    found = tuple([_finding(net, row) for row in rows if _loses_digits(net, row, errors)])
+    findings = tuple([_finding(net, row) for row in rows if _loses_digits(net, row, errors)])
     calls = {net.call_id(call): of_calls[call.index] for call in trace.calls if call.index in of_calls}
     error = of_calls.get(trace.root.index)
-    return Shadow(trace, dtype, error, tuple(rows), calls, tuple(_layers(net, calls)), found, tuple(notes))
+    return Shadow(trace, dtype, error, tuple(rows), calls, tuple(_layers(net, calls)), findings, tuple(notes))
 
 
 def _row(net: Network, node: Node, error: float, inherited: float) -> Row:
@@ -115,13 +115,13 @@ def _finding(net: Network, row: Row) -> Finding:
 
 
 def _reached(net: Network, id: str) -> list[Node]:
-    seen, pending = {id}, [id]
+    reached, pending = {id}, [id]
     while pending:
         for edge in net.out_of.get(pending.pop(), ()):
-            if edge.target not in seen:
-                seen.add(edge.target)
+            if edge.target not in reached:
+                reached.add(edge.target)
                 pending.append(edge.target)
-    return [net.nodes[other] for other in seen - {id}]
+    return [net.nodes[other] for other in reached - {id}]
 
 
 def _layers(net: Network, errors: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -132,8 +132,8 @@ def _layers(net: Network, errors: Mapping[str, float]) -> list[tuple[str, float]
             kinds.setdefault(_NUMBER.sub("#", call.path), []).append(call)
     repeated = [calls for calls in kinds.values() if len(calls) > 1]
     chosen = min(repeated, key=lambda calls: calls[0].depth, default=[c for c in net.trace.calls if c.depth <= 1])
-    found = [(id, errors[id]) for call in chosen if (id := net.call_id(call)) in errors]
-    return found[:: max(1, -(-len(found) // MOST_LAYERS))]
+    layers = [(id, errors[id]) for call in chosen if (id := net.call_id(call)) in errors]
+    return layers[:: max(1, -(-len(layers) // MOST_LAYERS))]
 
 
 _SHOWN = 5

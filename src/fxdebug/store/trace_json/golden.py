@@ -44,9 +44,9 @@ def write(trace: TraceData, path: Path) -> Path:
         data = gzip.compress(data, mtime=0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name[:200]}.{os.getpid()}")
-        beside.write_bytes(data)
-        beside.replace(path)
+        part = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+        part.write_bytes(data)
+        part.replace(path)
     except OSError as error:
         raise SaveError(f"cannot write to {path}: {error.strerror or error}") from error
     return path
@@ -55,19 +55,19 @@ def write(trace: TraceData, path: Path) -> Path:
 def reduce_trace(trace: TraceData) -> TraceData:
     """Return a trace with only the facts that are the same in every run of the same model."""
     explanation = trace.explanation
-    arbitrary = _uninitialised(trace, explanation)
-    values = [_value(value, value.number in arbitrary) for value in trace.values]
-    remade = _Reducer(values)
+    uninitialised = _uninitialised(trace, explanation)
+    values = [_value(value, value.number in uninitialised) for value in trace.values]
+    reducer = _Reducer(values)
     return TraceData(
         trace.model,
-        tuple([remade.call(call) for call in trace.calls]),
+        tuple([reducer.call(call) for call in trace.calls]),
         tuple(values),
         tuple([_parameter(parameter) for parameter in trace.parameters]),
         trace.modules,
         versions=_versions(trace),
         settings={**trace.settings, "values": "samples", "golden": True},
-        explain=None if explanation is None else remade.explanation(explanation),
-        data=_samples(trace, arbitrary),
+        explain=None if explanation is None else reducer.explanation(explanation),
+        data=_samples(trace, uninitialised),
     )
 
 
@@ -165,8 +165,8 @@ def _uninitialised(trace: TraceData, explanation: RunGraphs | None) -> set[int]:
     return {value.number for value in empty} | (same - written)
 
 
-def _value(value: Value, arbitrary: bool) -> Value:
-    stats = None if value.stats is None or arbitrary else _stats(value.stats, value.dtype)
+def _value(value: Value, uninitialised: bool) -> Value:
+    stats = None if value.stats is None or uninitialised else _stats(value.stats, value.dtype)
     return replace(
         value, stride=None, offset=0, requires_grad=False, stats=stats, saved=None, digest=None,
         type="Tensor" if value.type == "Parameter" else value.type,
@@ -204,14 +204,14 @@ def _shortest(number: Any, dtype: str) -> Any:
     return int(short) if short.is_integer() and abs(short) < 1e9 and math.copysign(1, short) > 0 else short
 
 
-def _samples(trace: TraceData, arbitrary: set[int]) -> Samples:
+def _samples(trace: TraceData, uninitialised: set[int]) -> Samples:
     """Return the samples that the run took; if it kept whole tensors, samples of those."""
     samples, taken = Samples(), getattr(trace.data, "samples", None)
     if isinstance(taken, Mapping):
-        samples.samples = {number: row for number, row in taken.items() if number not in arbitrary}
+        samples.samples = {number: row for number, row in taken.items() if number not in uninitialised}
     else:
         for value in trace.values:
-            if value.saved is not None and value.number not in arbitrary:
+            if value.saved is not None and value.number not in uninitialised:
                 row = sample_tensor(trace.tensor(value))
                 if row is not None:
                     samples.samples[value.number] = row

@@ -106,11 +106,11 @@ def recover_trace(folder: Path) -> TraceData:
             elif event == "value":
                 values.append(records.value_from_row(dict(zip(records.VALUE_COLUMNS, content))))
             elif event == "began":
-                index, place, kind, number, parent, depth, inputs = content
-                given = records.inputs_from_json(inputs, tuple(values))
+                index, module, kind, number, parent, depth, inputs = content
+                arguments = records.inputs_from_json(inputs, tuple(values))
                 calls[index] = {
-                    "index": index, "path": place, "type": kind, "number": number, "parent_index": parent,
-                    "depth": depth, "inputs": Inputs() if given is None else given,
+                    "index": index, "path": module, "type": kind, "number": number, "parent_index": parent,
+                    "depth": depth, "inputs": Inputs() if arguments is None else arguments,
                 }  # fmt: skip
             elif event == "ended":
                 index, duration, outputs, error = content

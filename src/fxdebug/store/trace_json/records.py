@@ -84,15 +84,15 @@ def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
         for inner in (*outer["items"], *(outer.get("keys") or ())):
             if _container_kind(inner) is not None:
                 groups.append(inner)
-    made: dict[int, Group] = {}
+    groups_by_id: dict[int, Group] = {}
 
     def item(inner: Any) -> Item:
-        return made[id(inner)] if id(inner) in made else _leaf_from_json(inner, values)
+        return groups_by_id[id(inner)] if id(inner) in groups_by_id else _leaf_from_json(inner, values)
 
     for group in reversed(groups):
         kind, keys = _container_kind(group), group.get("keys")
         assert kind is not None
-        made[id(group)] = Group(
+        groups_by_id[id(group)] = Group(
             kind,
             group[kind],
             tuple([item(inner) for inner in group["items"]]),
@@ -100,7 +100,7 @@ def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
             group.get("text"),
             group.get("number"),
         )
-    return made[id(coded)]
+    return groups_by_id[id(coded)]
 
 
 def _container_kind(coded: Any) -> str | None:

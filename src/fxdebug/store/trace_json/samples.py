@@ -93,7 +93,7 @@ def sample_tensor(tensor: Tensor) -> list[float] | None:
         tensor = tensor.to_dense()
     places = _sample_indices(tuple(tensor.shape))
     if tensor.numel() and tensor.dim():
-        tensor = tensor[tuple([torch.tensor(place, device=tensor.device) for place in places])]
+        tensor = tensor[tuple([torch.tensor(indices_of_dim, device=tensor.device) for indices_of_dim in places])]
     return _to_numbers(tensor.reshape(-1))
 
 
@@ -110,16 +110,16 @@ def _sample_indices(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(zip(*indices))
 
 
-def _to_numbers(picked: Tensor) -> list[float]:
+def _to_numbers(elements: Tensor) -> list[float]:
     import torch
 
-    if picked.dtype.is_complex:
-        picked = picked.to(torch.complex128).abs()
-    if picked.dtype is torch.bool:
-        picked = picked.to(torch.uint8)
-    if not picked.dtype.is_floating_point:
-        return list(picked.tolist())
-    return list(map(settled, picked.to(torch.float32 if picked.element_size() < 4 else torch.float64).tolist()))
+    if elements.dtype.is_complex:
+        elements = elements.to(torch.complex128).abs()
+    if elements.dtype is torch.bool:
+        elements = elements.to(torch.uint8)
+    if not elements.dtype.is_floating_point:
+        return list(elements.tolist())
+    return list(map(settled, elements.to(torch.float32 if elements.element_size() < 4 else torch.float64).tolist()))
 
 
 # Samples as JSON ---------------------------------------------------------------------------------

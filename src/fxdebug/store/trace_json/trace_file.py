@@ -100,10 +100,10 @@ def write(
         _write_table(file, "bodies", CallGraph, graphs.CALL_GRAPH_COLUMNS, bodies, lean)
         coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
         _write_list(file, "graphs", coded)
-    taken = getattr(trace.data, "samples", None)
-    if taken:
+    sample_rows = getattr(trace.data, "samples", None)
+    if sample_rows:
         dtypes = {value.number: value.dtype for value in values}
-        _write_list(file, "samples", ([n, *samples.to_json(row, dtypes[n])] for n, row in sorted(taken.items())))
+        _write_list(file, "samples", ([n, *samples.to_json(row, dtypes[n])] for n, row in sorted(sample_rows.items())))
     file.write("\n}\n")
 
 
@@ -113,9 +113,9 @@ def _write_table(
     if lean:
         rows = [_lean_row(columns, row) for row in rows]
         default: dict[str, Any] = {f.name: [] if f.default == () else f.default for f in fields(kind)}
-        kept = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
-        columns = tuple([columns[i] for i in kept])
-        rows = [[row[i] for i in kept] for row in rows]
+        used = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
+        columns = tuple([columns[i] for i in used])
+        rows = [[row[i] for i in used] for row in rows]
     _write_rows(file, name, columns, map(dumps, rows))
 
 

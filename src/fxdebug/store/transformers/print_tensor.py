@@ -56,7 +56,7 @@ class Printer:
         with thread_print_options(self._changed):
             return str(tensor)
 
-    def statistics(self, tensor: Tensor, known: Stats | None = None) -> tuple[str, str, str, str] | None:
+    def statistics(self, tensor: Tensor, stats: Stats | None = None) -> tuple[str, str, str, str] | None:
         """Return the ``repr`` of mean, std, min and max in the arithmetic of transformers' debugger.
 
         ``None`` for dtypes without printed statistics. ``known``: our statistics of the tensor, which save most of the
@@ -69,10 +69,10 @@ class Printer:
         if tensor.numel() == 0:  # transformers' debugger raises here: the minimum of no elements
             empty = self._statistic(tensor.new_full((), math.nan), kind)
             return empty, empty, empty, empty
-        if known is not None and tensor.dtype is torch.float32 and known.finite == tensor.numel() > 1:
+        if stats is not None and tensor.dtype is torch.float32 and stats.finite == tensor.numel() > 1:
             options = {**current_options(), **self._changed}
             if _is_common(tensor, options) and tensor.device.type == "cpu":
-                return self._from_ours(tensor.detach(), known, options)
+                return self._from_ours(tensor.detach(), stats, options)
         std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
         mean, low, high = tensor.mean(), tensor.min(), tensor.max()
         return (
@@ -80,7 +80,7 @@ class Printer:
             self._statistic(low, kind), self._statistic(high, kind),
         )  # fmt: skip
 
-    def _from_ours(self, tensor: Tensor, known: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
+    def _from_ours(self, tensor: Tensor, stats: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
         """Return the same text for a float32 tensor without NaN or infinities, faster.
 
         Minimum and maximum are exact in any arithmetic. torch rounds its std once, from float64, but takes several
@@ -88,17 +88,17 @@ class Printer:
         torch's: near zero it is nothing but rounding.
         """
         form = f".{options['precision']}e"
-        std = known.std if _has_exact_std(known) else fine_std(tensor, known)
+        std = stats.std if _has_exact_std(stats) else fine_std(tensor, stats)
         if std is None or format(std * (1 - _STD_ERROR), form) != format(std * (1 + _STD_ERROR), form):
             std = float(tensor.std())
-        if known.min and known.max:
-            low, high = float(known.min), float(known.max)
+        if stats.min and stats.max:
+            low, high = float(stats.min), float(stats.max)
         else:  # whether 0.0 or -0.0 is the minimum depends on the order of the elements
             low, high = float(tensor.min()), float(tensor.max())
         suffixes = _suffixes(tensor, requires_grad=False)
         numbers = [float(tensor.mean()), std, low, high]
-        words = [format(n, form) if n and math.isfinite(n) else _special_text(n) for n in numbers]
-        mean, *others = [_with_suffixes("tensor(" + word, suffixes, options["linewidth"]) for word in words]
+        texts = [format(n, form) if n and math.isfinite(n) else _special_text(n) for n in numbers]
+        mean, *others = [_with_suffixes("tensor(" + text, suffixes, options["linewidth"]) for text in texts]
         return mean, others[0], others[1], others[2]
 
     def _statistic(self, number: Tensor, kind: type[Tensor]) -> str:
@@ -153,11 +153,11 @@ def _common_text(tensor: Tensor, options: dict[str, Any]) -> str:
     prefix = "Parameter containing:\n" if isinstance(tensor, torch.nn.Parameter) else ""
     tensor, requires_grad = tensor.detach(), tensor.requires_grad
     edge = options["edgeitems"] if tensor.numel() > options["threshold"] else None
-    words, width = _element_texts(tensor if edge is None else _edge_elements(tensor, edge), options["precision"])
+    texts, width = _element_texts(tensor if edge is None else _edge_elements(tensor, edge), options["precision"])
     if tensor.dim() == 0:
-        body = words[0]
+        body = texts[0]
     else:
-        body = _brackets(words, width, tuple(tensor.shape), edge, options["linewidth"])
+        body = _brackets(texts, width, tuple(tensor.shape), edge, options["linewidth"])
     return prefix + _with_suffixes("tensor(" + body, _suffixes(tensor, requires_grad), options["linewidth"])
 
 
@@ -182,27 +182,27 @@ def _element_texts(tensor: Tensor, precision: int) -> tuple[list[str], int]:
     """Return each element as text, and the width of a column."""
     numbers = tensor.reshape(-1).tolist()
     if tensor.dtype not in _FLOATS:
-        words = [str(number) for number in numbers]
-        width = max(map(len, words))
-        return [word.rjust(width) for word in words], width
-    words = ((f"%.{precision}e\n" * len(numbers)) % tuple(numbers)).split("\n")[:-1]
-    lengths = list(map(len, words))
+        texts = [str(number) for number in numbers]
+        width = max(map(len, texts))
+        return [text.rjust(width) for text in texts], width
+    texts = ((f"%.{precision}e\n" * len(numbers)) % tuple(numbers)).split("\n")[:-1]
+    lengths = list(map(len, texts))
     if not all(numbers) or not math.isfinite(sum(numbers)):
-        lengths = [len(word) for word, number in zip(words, numbers) if number and math.isfinite(number)]
+        lengths = [len(text) for text, number in zip(texts, numbers) if number and math.isfinite(number)]
     if not lengths:  # only zeros, NaN and infinities: torch prints whole numbers in columns of width one
         return [_special_text(number) for number in numbers], 1
     width = max(lengths)
-    return [word.rjust(width) for word in words], width
+    return [text.rjust(width) for text in texts], width
 
 
-def _has_exact_std(known: Stats) -> bool:
+def _has_exact_std(stats: Stats) -> bool:
     """Were the sums of a float32 tensor taken in float64, so that its std is the one torch gets in float32?
 
     Not if the mean is larger than the std (digits cancel), if squares leave float32, or if an extreme is zero (torch
     took the sums then).
     """
-    std, mean = known.std or 0.0, known.mean
-    if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and known.min and known.max):
+    std, mean = stats.std or 0.0, stats.mean
+    if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and stats.min and stats.max):
         return False
     return loop_of(torch.float32) is not None
 
@@ -211,7 +211,7 @@ def _special_text(number: float) -> str:
     return f"{number:.0f}." if math.isfinite(number) else str(number)
 
 
-def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
+def _brackets(texts: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
     """Return the words in brackets, from the innermost dimension outwards, with dots for elements left out."""
     for depth in reversed(range(len(shape))):
         cut = edge is not None and shape[depth] > 2 * edge
@@ -222,8 +222,8 @@ def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | 
         between = ", " if innermost else "," + "\n" * (len(shape) - depth - 1) + " " * (indent + 1)
         most = max(1, (linewidth - indent) // (width + 2)) if innermost else count + 1
         groups = []
-        for start in range(0, len(words), count):
-            row = words[start : start + count]
+        for start in range(0, len(texts), count):
+            row = texts[start : start + count]
             if cut:
                 row.insert(half, dots)
             if len(row) > most:
@@ -231,8 +231,8 @@ def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | 
                 groups.append("[" + (",\n" + " " * (indent + 1)).join(row) + "]")
             else:
                 groups.append("[" + between.join(row) + "]")
-        words = groups
-    return words[0]
+        texts = groups
+    return texts[0]
 
 
 def _suffixes(tensor: Tensor, requires_grad: bool) -> list[str]:

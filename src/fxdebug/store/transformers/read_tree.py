@@ -243,11 +243,11 @@ class _TreeReader:
             if facts["parent_index"] is not None:
                 below.setdefault(facts["parent_index"], []).append(facts["index"])
         layers = {index: [i for i in calls if self._is_layer(i, below)] for index, calls in below.items()}
-        if any(len(found) > 2 for found in layers.values()):
+        if any(len(layers_of_call) > 2 for layers_of_call in layers.values()):
             return  # it leaves them out everywhere or nowhere
-        for index, found in layers.items():
-            if len(found) == 2:
-                (stack, first), (other, last) = (_LAYER.match(self._calls[i]["path"]).groups() for i in found)  # type: ignore[union-attr]
+        for index, layers_of_call in layers.items():
+            if len(layers_of_call) == 2:
+                (stack, first), (other, last) = (_LAYER.match(self._calls[i]["path"]).groups() for i in layers_of_call)  # type: ignore[union-attr]
                 if stack != other:
                     self._note(
                         f"between {stack}.{first} and {other}.{last} layers may have been left out (pruned)", index

@@ -202,22 +202,22 @@ def _without_values(content: Any) -> Any:
     pending: list[Any] = [top]
     while pending:
         container = pending.pop()
-        for place, inner in enumerate(container) if type(container) is list else container.items():
+        for key, inner in enumerate(container) if type(container) is list else container.items():
             if type(inner) is str:
                 continue
             if isinstance(inner, dict):
-                container[place] = copy = _without_value(inner)
+                container[key] = copy = _without_value(inner)
                 pending.append(copy)
             elif isinstance(inner, (list, tuple)):
-                container[place] = items = list(inner)
+                container[key] = items = list(inner)
                 pending.append(items)
     return top[0]
 
 
 def _without_value(content: Node) -> Node:
-    kept: Node = {}  # keys that are equal in JSON become one, as in transformers, which reads its own JSON back
+    rest: Node = {}  # keys that are equal in JSON become one, as in transformers, which reads its own JSON back
     for key, inner in content.items():
         text = key if type(key) is str else deep_json.json_key(key)
         if text != "value":
-            kept[text] = inner
-    return kept
+            rest[text] = inner
+    return rest

@@ -86,24 +86,24 @@ def _inputs(inputs: Inputs, entry: Entry, path: str, everything: bool) -> Node:
 
 def _json(item: Item, entry: Entry, path: str) -> Any:
     top: list[Any] = [None]
-    pending: list[tuple[Item, str, Any, Any]] = [(item, path, top, 0)]  # item, name, container and key for its JSON
+    pending: list[tuple[Item, str, Any, Any]] = [(item, path, top, 0)]  # item, name, container and slot for its JSON
     while pending:
-        item, path, container, place = pending.pop()
+        item, path, container, slot = pending.pop()
         if isinstance(item, Value):
-            container[place] = entry(item, path)
+            container[slot] = entry(item, path)
         elif isinstance(item, Group) and item.kind == "sequence":
-            container[place] = items = [None] * len(item.items)
+            container[slot] = items = [None] * len(item.items)
             pending.extend((inner, f"{path}_{i}", items, i) for i, inner in enumerate(item.items))
         elif isinstance(item, Group) and item.kind == "mapping":
             assert item.keys is not None
             mapping: Node = {}
-            container[place] = mapping
+            container[slot] = mapping
             for key, inner in zip(item.keys, item.items):
                 mapping[name := _unused_key(key, mapping)] = None
                 pending.append((inner, f"{path}_{_key_text(key)}", mapping, name))
         else:
             text = (item.text or "") if isinstance(item, (Group, Thing)) else repr(item)
-            container[place] = _ADDRESS.sub("object at 0xXXXXXXXX", text)
+            container[slot] = _ADDRESS.sub("object at 0xXXXXXXXX", text)
     return top[0]
 
 
