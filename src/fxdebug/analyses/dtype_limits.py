@@ -219,7 +219,7 @@ def _has_computed_operand(node: Node, results: NodeResults) -> bool:
 
 
 def _is_computed(results: NodeResults, node: Node) -> bool:
-    for _ in range(16):  # through views, placeholders and calls to what computed it
+    for _ in range(16):  # through views, placeholders and calls to the operation that computed it
         if node.kind in OPERATIONS and node.op not in VIEWS:
             return node.op not in _EXACT
         edges = results.net.into.get(node.id, [])

@@ -119,9 +119,9 @@ class Lineage:
         self._results = results
         self._net = results.net
         self._bad = bad
-        self._nodes: dict[str, int] = {}
-        self._values: dict[int, int] = {}
-        self._memory: dict[int, int] = {}  # storage → the same, of what was last found in it
+        self._nodes: dict[str, int] = {}  # node → the origins in its result, as bits
+        self._values: dict[int, int] = {}  # value number → the same
+        self._memory: dict[int, int] = {}  # storage → the origins in its last content
         self._follow(find_cause)
 
     def carried(self, node: Node) -> int:

@@ -71,9 +71,7 @@ def _row(net: Network, node: Node, error: float, inherited: float) -> Row:
     before = max(inherited, eps)
     growth = 1.0 if inherited == math.inf else error / before if before else 0.0
     call, ratio = net.call_id(node.call), _ratio(node, inputs)
-    return Row(
-        node.id, node.path, call, node.op, node.source, error, inherited, growth, node.value, inputs, ratio
-    )  # fmt: skip
+    return Row(node.id, node.path, call, node.op, node.source, error, inherited, growth, node.value, inputs, ratio)
 
 
 def _ratio(node: Node, inputs: tuple[Value, ...]) -> float | None:
@@ -109,9 +107,19 @@ def _finding(net: Network, row: Row) -> Finding:
     output = any(map(is_output, reached))
     count = sum(is_operation(net, node) for node in reached)
     return Finding(
-        kind, ERROR if output and row.error > 0.1 else WARNING, row.path, row.call, row.op, what, row.node, row.source,
-        row.value, row.inputs, count, output,
-    )  # fmt: skip
+        kind,
+        ERROR if output and row.error > 0.1 else WARNING,
+        row.path,
+        row.call,
+        row.op,
+        what,
+        row.node,
+        row.source,
+        row.value,
+        row.inputs,
+        count,
+        output,
+    )
 
 
 def _reached(net: Network, id: str) -> list[Node]:

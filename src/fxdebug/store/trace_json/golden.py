@@ -168,9 +168,15 @@ def _uninitialised(trace: TraceData, explanation: RunGraphs | None) -> set[int]:
 def _value(value: Value, uninitialised: bool) -> Value:
     stats = None if value.stats is None or uninitialised else _stats(value.stats, value.dtype)
     return replace(
-        value, stride=None, offset=0, requires_grad=False, stats=stats, saved=None, digest=None,
+        value,
+        stride=None,
+        offset=0,
+        requires_grad=False,
+        stats=stats,
+        saved=None,
+        digest=None,
         type="Tensor" if value.type == "Parameter" else value.type,
-    )  # fmt: skip
+    )
 
 
 def _parameter(parameter: Parameter) -> Parameter:

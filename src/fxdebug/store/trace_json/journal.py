@@ -109,9 +109,14 @@ def recover_trace(folder: Path) -> TraceData:
                 index, module, kind, number, parent, depth, inputs = content
                 arguments = records.inputs_from_json(inputs, tuple(values))
                 calls[index] = {
-                    "index": index, "path": module, "type": kind, "number": number, "parent_index": parent,
-                    "depth": depth, "inputs": Inputs() if arguments is None else arguments,
-                }  # fmt: skip
+                    "index": index,
+                    "path": module,
+                    "type": kind,
+                    "number": number,
+                    "parent_index": parent,
+                    "depth": depth,
+                    "inputs": Inputs() if arguments is None else arguments,
+                }
             elif event == "ended":
                 index, duration, outputs, error = content
                 returned = None if outputs is None else Outputs(records.item_from_json(outputs[0], values))

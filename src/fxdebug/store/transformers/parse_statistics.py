@@ -92,6 +92,14 @@ def _measure(elements: list[float] | list[int]) -> Stats:
     std = math.sqrt(squares / (len(finite) - 1)) if len(finite) > 1 else 0.0
     low, high = min(finite), max(finite)
     return Stats(
-        len(elements), mean, std, low, high, max(abs(low), abs(high)), nan, posinf, neginf,
+        len(elements),
+        mean,
+        std,
+        low,
+        high,
+        max(abs(low), abs(high)),
+        nan,
+        posinf,
+        neginf,
         sum(1 for element in finite if element == 0),
-    )  # fmt: skip
+    )

@@ -76,9 +76,11 @@ class Printer:
         std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
         mean, low, high = tensor.mean(), tensor.min(), tensor.max()
         return (
-            self._statistic(mean, kind), self._statistic(std, kind),
-            self._statistic(low, kind), self._statistic(high, kind),
-        )  # fmt: skip
+            self._statistic(mean, kind),
+            self._statistic(std, kind),
+            self._statistic(low, kind),
+            self._statistic(high, kind),
+        )
 
     def _from_ours(self, tensor: Tensor, stats: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
         """Return the same text for a float32 tensor without NaN or infinities, faster.

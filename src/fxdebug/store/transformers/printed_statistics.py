@@ -7,7 +7,7 @@ import struct
 
 from fxdebug.data.values import Stats, Value
 
-DTYPES_WITH_STATISTICS = frozenset({"float16", "float32", "bfloat16"})  # the dtypes the reference has statistics for
+DTYPES_WITH_STATISTICS = frozenset({"float16", "float32", "bfloat16"})  # as in transformers' debugger
 
 
 def print_statistics(
@@ -29,9 +29,11 @@ def print_statistics(
         return text, text, text, text
     mean, std, low, high = (round_to_dtype(x, value.dtype) for x in torch_statistics(stats))
     return (
-        _scalar(mean, precision, suffix), _scalar(std, precision, suffix),
-        _scalar(low, precision, suffix), _scalar(high, precision, suffix),
-    )  # fmt: skip
+        _scalar(mean, precision, suffix),
+        _scalar(std, precision, suffix),
+        _scalar(low, precision, suffix),
+        _scalar(high, precision, suffix),
+    )
 
 
 def torch_statistics(stats: Stats) -> tuple[float, float, float, float]:

@@ -136,11 +136,15 @@ class _TreeReader:
             self._note(what)
         calls = tuple([Call(**facts) for facts in self._calls])
         return TraceData(
-            self._model, calls, tuple(self._tensors.values),
-            modules={call.path: call.type for call in calls}, notes=tuple(self._notes), settings=self._settings(),
+            self._model,
+            calls,
+            tuple(self._tensors.values),
+            modules={call.path: call.type for call in calls},
+            notes=tuple(self._notes),
+            settings=self._settings(),
             data=TreeData(self._path.parent, self._tensors.printed, self._tensors.lines),
             folder=self._path.parent,
-        )  # fmt: skip
+        )
 
     def _settings(self) -> dict[str, Any]:
         kind = "repr" if self._tensors.lines else "tensors" if self._tensors.files else "stats"
