@@ -59,7 +59,7 @@ class Printer:
     def statistics(self, tensor: Tensor, stats: Stats | None = None) -> tuple[str, str, str, str] | None:
         """Return the ``repr`` of mean, std, min and max in the arithmetic of transformers' debugger.
 
-        ``None`` for dtypes without printed statistics. ``known``: our statistics of the tensor, which save most of the
+        ``None`` for dtypes without printed statistics. ``stats``: our statistics of the tensor, which save most of the
         work.
         """
         self.begin()
