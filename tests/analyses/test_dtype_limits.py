@@ -7,14 +7,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.data.values import Value
-from fxdebug.operators.nonfinite import judge, masking
-from fxdebug.stats.measure import measure
 from support.bodies import Body, kinds
-
-
-def value_of(tensor):
-    return Value(0, tuple(tensor.shape), str(tensor.dtype)[6:], "cpu", stats=measure(tensor))
 
 
 def test_a_product_that_vanishes_in_float16_is_reported():
@@ -68,19 +61,3 @@ def test_numbers_below_the_smallest_normal_one_are_counted_where_tensors_were_ke
     trace = fx_debug(model, x, values="tensors", save=tmp_path)
     assert {kind for kind, _, _ in kinds(trace)} == {"subnormal"}
     assert fxdebug.check(tmp_path, tensors=False) == ()
-
-
-def test_masks_are_told_from_numbers_that_are_merely_large():
-    lowest = torch.finfo(torch.float32).min
-    masks = [[0, lowest], [0.0, -1e9, -1e9], [0, -torch.inf], [1.5, -3.0, lowest], [0, -1e4, 0]]
-    others = [[0.0, -3.0], [-5000.0, -7000.0], [1e9, 0], [6e4, -6e4], [torch.inf, 0], [torch.nan, -1e9], [-torch.inf]]
-    assert [masking(value_of(torch.tensor(numbers))) for numbers in masks] == [True] * len(masks)
-    assert [masking(value_of(torch.tensor(numbers))) for numbers in others] == [False] * len(others)
-
-
-def test_an_overflow_of_a_mask_is_meant_and_one_of_scores_is_not():
-    lowest = torch.tensor([0.0, torch.finfo(torch.float16).min], dtype=torch.float16)
-    mask, scores = value_of(lowest), value_of(torch.tensor([-6e4, 1.0], dtype=torch.float16))
-    made = value_of(torch.tensor([0.0, -torch.inf], dtype=torch.float16))
-    assert judge("add", (), [mask, mask], [made]).kind == "meant"
-    assert judge("add", (), [scores, scores], [made]).kind == "inf"

@@ -154,7 +154,7 @@ def test_the_check_sees_an_import_that_goes_up(tmp_path: Path) -> None:
 
 def test_only_what_a_floor_needs_is_loaded_with_it() -> None:
     """The data, the store's reading side and the door load nothing that is not Python's own."""
-    source = "import sys, fxdebug.apps.cli, fxdebug.store.trace_json.trace_file, fxdebug.store.run_files, fxdebug.store.tensors.saved_values\n"
+    source = "import sys, fxdebug.apps.cli, fxdebug.store.trace_json.trace_file, fxdebug.store.save_run, fxdebug.store.tensors.saved_data\n"
     source += f"print(sorted({CORE | {'transformers'}!r} & set(sys.modules)))"
     assert _output(source) == "[]\n"
 

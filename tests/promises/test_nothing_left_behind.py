@@ -213,7 +213,7 @@ def test_after_a_failing_disk(tool: str, tmp_path: Path) -> None:
         full = OSError(28, "No space left on device")
         with (
             mock.patch("fxdebug.store.tensors.safetensors_file._write", side_effect=full),
-            mock.patch("fxdebug.store.deep_json.put", side_effect=full),
+            mock.patch("fxdebug.store.deep_json.write_indented", side_effect=full),
             pytest.raises(fxdebug.SaveError, match="No space left"),
         ):
             run(tool, model, tmp_path / "full")

@@ -18,7 +18,7 @@ from fxdebug.data.values import Group, Inputs, Item, Outputs, Value
 from fxdebug.store import deep_json
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.trace_json.records import item_from_json, item_to_json
-from fxdebug.store.transformers import json_text, write_tree
+from fxdebug.store.transformers import tree_files, write_tree
 
 DEEP = 30_000  # levels: more than any version of Python recurses in C
 
@@ -54,9 +54,9 @@ def nested(levels: int, kind: type) -> Any:
 @settings(max_examples=200, deadline=None)
 def test_what_is_read_without_recursion_is_what_json_reads(content: Any, indent: int | None) -> None:
     text = json.dumps(content, indent=indent)
-    found = deep_json._read(text, dict)
+    found = deep_json._loads_deep(text, dict)
     assert found == content and json.dumps(found) == json.dumps(content)
-    assert deep_json._read(f" \n{text}\t", list) == json.loads(text, object_pairs_hook=list)
+    assert deep_json._loads_deep(f" \n{text}\t", list) == json.loads(text, object_pairs_hook=list)
 
 
 @pytest.mark.parametrize("text", DAMAGED)
@@ -64,7 +64,7 @@ def test_what_is_damaged_is_refused_as_json_refuses_it(text: str) -> None:
     with pytest.raises(json.JSONDecodeError):
         json.loads(text)
     with pytest.raises(json.JSONDecodeError):
-        deep_json._read(text, dict)
+        deep_json._loads_deep(text, dict)
 
 
 @given(CONTENT, st.integers(0, 200), st.text(max_size=2))
@@ -76,13 +76,13 @@ def test_what_json_refuses_is_refused_and_the_rest_is_read(content: Any, at: int
         expected = json.loads(text)
     except ValueError:
         with pytest.raises(ValueError):
-            deep_json._read(text, dict)
+            deep_json._loads_deep(text, dict)
     else:
-        assert json.dumps(deep_json._read(text, dict)) == json.dumps(expected)
+        assert json.dumps(deep_json._loads_deep(text, dict)) == json.dumps(expected)
 
 
 def test_keys_that_stand_twice_reach_the_hook() -> None:
-    assert deep_json._read('{"a": 1, "a": {"b": 2}}', tuple) == (("a", 1), ("a", (("b", 2),)))
+    assert deep_json._loads_deep('{"a": 1, "a": {"b": 2}}', tuple) == (("a", 1), ("a", (("b", 2),)))
 
 
 @pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a":', "}"), (' [ {"a" :\n', "} ] ")])
@@ -103,10 +103,10 @@ def test_a_text_of_any_depth_is_read(opens: str, closes: str) -> None:
 @settings(max_examples=200, deadline=None)
 def test_what_is_written_without_recursion_is_what_json_writes(content: Any) -> None:
     pieces: list[str] = []
-    deep_json.put(content, pieces.append)
+    deep_json.write_indented(content, pieces.append)
     assert "".join(pieces) == json.dumps(content, indent=2)
     pieces.clear()
-    deep_json.put(content, pieces.append, newline="", step="", colon=":")
+    deep_json.write_indented(content, pieces.append, newline="", step="", colon=":")
     assert "".join(pieces) == json.dumps(content, separators=(",", ":")) == deep_json.dumps(content)
 
 
@@ -167,8 +167,10 @@ def deep_trace(levels: int, inside: int) -> Trace:
 @pytest.mark.parametrize("levels", [3, 1500])
 def test_a_tree_of_modules_of_any_depth_is_written_and_read(levels: int, tmp_path: Path) -> None:
     trace = deep_trace(levels, inside=levels)
-    tree = write_tree.standard_tree(trace, lambda value, path: {**write_tree.described(value), "value": []}, prune=True)
-    for write, name in ((json_text.write_full, "FULL_TENSORS"), (json_text.write_summary, "SUMMARY")):
+    tree = write_tree.debug_tree(
+        trace, lambda value, path: {**write_tree.shape_and_dtype(value), "value": []}, prune=True
+    )
+    for write, name in ((tree_files.write_full_tree, "FULL_TENSORS"), (tree_files.write_summary_tree, "SUMMARY")):
         path = tmp_path / f"M_debug_tree_{name}.json"
         with path.open("w", encoding="utf-8") as file:
             write(tree, file)

@@ -1,1 +1,1 @@
-"""Answers about a trace that need no model and no torch: what is wrong with its numbers."""
+"""Answers about the numbers of a trace, without the model and without torch: what is wrong, and where."""

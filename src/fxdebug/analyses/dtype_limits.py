@@ -1,4 +1,4 @@
-"""Numbers at the edge of their dtype: close to overflow, lost in underflow, cancelled, too large for float16."""
+"""Numbers near the limits of their dtype: near overflow, lost in underflow, cancelled, too large for float16."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fxdebug.analyses.findings import ADVICE, WARNING, Finding, FindingKind, Severity
-from fxdebug.analyses.origins import OPERATIONS, Given, Lineage, Results, literals_of
+from fxdebug.analyses.origins import OPERATIONS, Lineage, NodeInput, NodeResults, literals_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import CASTS, SOFTMAXES, UNFILLED, VIEWS, WRITES
-from fxdebug.operators.dtypes import FLOATS
-from fxdebug.operators.nonfinite import broken, largest_of, masking
+from fxdebug.operators.dtypes import FLOATS, largest_of
+from fxdebug.operators.masks import is_mask
+from fxdebug.operators.nonfinite import has_nonfinite
 from fxdebug.query.network import Node
 
-HEADROOM = 4.0  # a result this factor below the largest number of its dtype: two doublings more, and it is infinite
+HEADROOM = 4.0  # a result within this factor of its dtype's largest number: after two more doublings it is infinite
 NARROW = frozenset(name for name in FLOATS if name not in ("float32", "float64"))
-SHORT_EXPONENT = NARROW - {"bfloat16"}  # where numbers get lost that matter
+SHORT_EXPONENT = NARROW - {"bfloat16"}  # numbers that matter underflow in these
 WIDE = ("float32", "bfloat16", "float64")
-HALF = FLOATS["float16"].max
-LOST_SHARE = 0.01  # of the elements that became 0
-MOST_LOST = 0.5  # of those that were not 0: less is what cubes of small activations lose in any float16 model
-WHOLE_STEP = 1 / 16  # between numbers as large as the operands: only then are whole results no accident
-SUBNORMAL_SHARE = 0.1  # of the elements that are not 0
-SUBNORMAL_NEAR = 2.0**24  # only tensors within this factor of the smallest normal number are read for it
+FLOAT16_MAX = FLOATS["float16"].max
+LOST_SHARE = 0.01  # a finding if more of the elements became 0
+MOST_LOST = 0.5  # a warning if more of the nonzero elements did: cubes of small activations lose some in any model
+WHOLE_STEP = 1 / 16  # whole results are exact only if numbers as large as the operands are closer together than this
+SUBNORMAL_SHARE = 0.1  # a finding if more of the nonzero elements are subnormal
+SUBNORMAL_NEAR = 2.0**24  # tensors are read only if they are within this factor of the smallest normal number
 
 
 # A difference is cancelled when fewer than half of the digits are left: smaller than sqrt(eps) times its operands.
@@ -36,46 +37,48 @@ _FIRST_ONLY = frozenset("div divide truediv itruediv true_divide pow ipow".split
 _DECAYS = frozenset("exp exp2 sigmoid".split())
 
 
-# Results that are exact: subtracting them loses nothing that was there.
+# Their results are exact, so that a difference of them loses no digits.
 _EXACT = frozenset(
     "arange full zeros ones full_like zeros_like ones_like tensor embedding round floor ceil trunc sign argmax "
     "one_hot eye tril triu cumsum detach where masked_fill".split()
 )
 
 
-def check(trace: TraceData, results: Results, *, tensors: bool = True) -> list[Finding]:
-    """What is close to the limits of its dtype or beyond them, one finding for all layers of the same line."""
+def check_limits(trace: TraceData, results: NodeResults, *, tensors: bool = True) -> list[Finding]:
+    """Return what is close to the limits of its dtype or beyond them: one finding for all layers of the same line."""
     masks = Masks(results)
-    local = [found for node in _operations(results) for found in _at(node, results, masks)]
-    found = [*_headroom(results, masks), *local]
+    local = [finding for node in _operations(results) for finding in _findings_at(node, results, masks)]
+    findings = [*_headroom(results, masks), *local]
     if tensors and trace.data is not None:
-        found += _subnormal(trace, results)
-    return [*grouped(found), *_float16(results, masks)]
+        findings += _subnormal(trace, results)
+    return [*group_findings(findings), *_float16(results, masks)]
 
 
-def _operations(results: Results) -> Iterator[Node]:
+def _operations(results: NodeResults) -> Iterator[Node]:
     return (node for node in results.net.nodes.values() if node.kind in OPERATIONS)
 
 
 class Masks:
-    """Which values are masks, or have one added to them: what is so low there is low on purpose."""
+    """The values that are additive masks or have one added to them: their low numbers are intended."""
 
-    def __init__(self, results: Results) -> None:
-        self._known: set[int] = set()
+    def __init__(self, results: NodeResults) -> None:
+        self._masks: set[int] = set()
         for node in results.net.nodes.values():
-            given = [value for value, _ in results.given(node)]
-            lows = [low for value in given if value.number in self._known and (low := _low(value)) is not None]
-            for value in results.made(node):
-                low = _low(value)
-                if masking(value) or (low is not None and any(0.25 * old <= low <= 4 * old for old in lows)):
-                    self._known.add(value.number)
+            inputs = [value for value, _ in results.inputs(node)]
+            lows = [
+                low for value in inputs if value.number in self._masks and (low := _depth_below_zero(value)) is not None
+            ]
+            for value in results.outputs(node):
+                low = _depth_below_zero(value)
+                if is_mask(value) or (low is not None and any(0.25 * old <= low <= 4 * old for old in lows)):
+                    self._masks.add(value.number)
 
     def __contains__(self, value: Value) -> bool:
-        return value.number in self._known
+        return value.number in self._masks
 
 
-def _low(value: Value) -> float | None:
-    """How far below zero it goes, if that is further than it goes above; infinity for a mask of -Inf."""
+def _depth_below_zero(value: Value) -> float | None:
+    """Return how far below zero a value goes, if further than above; infinity for a mask of -Inf."""
     stats = value.stats
     if stats is None:
         return None
@@ -89,51 +92,51 @@ def _low(value: Value) -> float | None:
 # Overflow ----------------------------------------------------------------------------------------
 
 
-def _headroom(results: Results, masks: Masks) -> Iterator[Finding]:
-    """Results of narrow dtypes that are nearly too large, where they first are."""
+def _headroom(results: NodeResults, masks: Masks) -> Iterator[Finding]:
+    """Yield the operations at which results of narrow dtypes first come close to overflow."""
 
     def near(value: Value) -> bool:
         largest = largest_of(value.dtype)
-        reach = _reach(value)
-        return value.dtype in NARROW and reach * HEADROOM > largest and value not in masks and not broken(value)
+        reach = _absmax(value)
+        return value.dtype in NARROW and reach * HEADROOM > largest and value not in masks and not has_nonfinite(value)
 
-    for origin in Lineage(results, near, _begins).origins:
-        largest, reach = FLOATS[origin.made.dtype].max, _reach(origin.made)
+    for origin in Lineage(results, near, _op_if_computed).origins:
+        largest, reach = FLOATS[origin.value.dtype].max, _absmax(origin.value)
         what = (
-            f"up to {reach:.4g}, {largest / reach:.1f} times less than the largest {origin.made.dtype}, {largest:.4g}"
+            f"up to {reach:.4g}, {largest / reach:.1f} times less than the largest {origin.value.dtype}, {largest:.4g}"
         )
-        yield _finding("headroom", WARNING, origin.node, results, what, origin.made, origin.given)
+        yield _finding("headroom", WARNING, origin.node, results, what, origin.value, origin.inputs)
 
 
-def _float16(results: Results, masks: Masks) -> Iterator[Finding]:
-    """One piece of advice for the run: where numbers begin that float16 does not have."""
+def _float16(results: NodeResults, masks: Masks) -> Iterator[Finding]:
+    """Yield one piece of advice for the run: the operation with the largest number beyond float16."""
 
     def beyond(value: Value) -> bool:
-        return value.dtype in WIDE and _reach(value) > HALF and value not in masks
+        return value.dtype in WIDE and _absmax(value) > FLOAT16_MAX and value not in masks
 
-    origins = Lineage(results, beyond, _begins).origins
+    origins = Lineage(results, beyond, _op_if_computed).origins
     if not origins:
         return
-    worst = max(origins, key=lambda origin: _reach(origin.made))
+    worst = max(origins, key=lambda origin: _absmax(origin.value))
     others = tuple(origin.node.id for origin in origins if origin is not worst)
     reached = len({node.id for origin in origins for node in origin.reached})
-    what = f"up to {_reach(worst.made):.4g}: it would overflow in float16, whose largest is {HALF:.0f}"
-    found = _finding("float16", ADVICE, worst.node, results, what, worst.made, worst.given)
-    yield replace(found, others=others, reached=reached)
+    what = f"up to {_absmax(worst.value):.4g}: it would overflow in float16, whose largest is {FLOAT16_MAX:.0f}"
+    finding = _finding("float16", ADVICE, worst.node, results, what, worst.value, worst.inputs)
+    yield replace(finding, others=others, reached=reached)
 
 
-def _begins(node: Node, given: list[Given], bad: list[Value], inherited: int) -> str | None:
-    """Operations that compute begin something; what is read, moved or was never written to does not."""
+def _op_if_computed(node: Node, inputs: list[NodeInput], bad: list[Value], inherited: int) -> str | None:
+    """Return the operation as a cause if it computes: reading, moving or uninitialised memory is no origin."""
     if inherited or node.kind not in OPERATIONS or node.op in UNFILLED | VIEWS - CASTS | WRITES:
         return None
-    return None if not given and _constant(node) else node.op
+    return None if not inputs and _constant(node) else node.op
 
 
 def _constant(node: Node) -> bool:
     return node.op in _EXACT
 
 
-def _reach(value: Value) -> float:
+def _absmax(value: Value) -> float:
     reach = None if value.stats is None else value.stats.absmax
     return 0.0 if reach is None else float(reach)
 
@@ -141,40 +144,47 @@ def _reach(value: Value) -> float:
 # At one operation --------------------------------------------------------------------------------
 
 
-def _at(node: Node, results: Results, masks: Masks) -> Iterator[Finding]:
-    made = node.value
-    if made is None or made.stats is None or made.dtype not in FLOATS or not made.stats.count:
+def _findings_at(node: Node, results: NodeResults, masks: Masks) -> Iterator[Finding]:
+    output = node.value
+    if output is None or output.stats is None or output.dtype not in FLOATS or not output.stats.count:
         return
-    given = tuple([value for value, _ in results.given(node)])
-    if any(value.stats is None for value in given) or any(map(broken, given)) or broken(made):
+    inputs = tuple([value for value, _ in results.inputs(node)])
+    if any(value.stats is None for value in inputs) or any(map(has_nonfinite, inputs)) or has_nonfinite(output):
         return
     if node.op in _SUBTRACTS:
-        yield from _cancelled(node, results, given, made)
-    elif node.op in _SHRINKS | _DECAYS | SOFTMAXES or (node.op in CASTS and given and given[0].dtype in FLOATS):
-        yield from _vanished(node, results, given, made, masks)
+        yield from _cancelled(node, results, inputs, output)
+    elif node.op in _SHRINKS | _DECAYS | SOFTMAXES or (node.op in CASTS and inputs and inputs[0].dtype in FLOATS):
+        yield from _vanished(node, results, inputs, output, masks)
 
 
-def _vanished(node: Node, results: Results, given: tuple[Value, ...], made: Value, masks: Masks) -> Iterator[Finding]:
-    """Numbers that were not 0 and are now: more zeros than those of the operands account for."""
-    assert made.stats is not None
-    if not given or 0 in literals_of(node) or any(value in masks for value in given) or _rounds(node):
+def _vanished(
+    node: Node, results: NodeResults, inputs: tuple[Value, ...], output: Value, masks: Masks
+) -> Iterator[Finding]:
+    """Yield a finding for underflow: more zeros in the result than the zeros of the operands explain."""
+    assert output.stats is not None
+    if (
+        not inputs
+        or 0 in literals_of(node)
+        or any(value in masks for value in inputs)
+        or _divides_to_whole_numbers(node)
+    ):
         return
-    if node.op in CASTS and FLOATS[given[0].dtype].least >= FLOATS[made.dtype].least:
+    if node.op in CASTS and FLOATS[inputs[0].dtype].least >= FLOATS[output.dtype].least:
         return
-    operands = () if node.op in _DECAYS | SOFTMAXES else given[:1] if node.op in _FIRST_ONLY else given
-    share = made.stats.zeros / made.stats.count - sum(map(_zero_share, operands))
-    small = made.dtype in SHORT_EXPONENT
+    operands = () if node.op in _DECAYS | SOFTMAXES else inputs[:1] if node.op in _FIRST_ONLY else inputs
+    share = output.stats.zeros / output.stats.count - sum(map(_zero_share, operands))
+    small = output.dtype in SHORT_EXPONENT
     if share <= LOST_SHARE or (node.op in _DECAYS | SOFTMAXES and not small):  # exp(-200) is 0 for all that follows
         return
-    grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
-    severity: Severity = WARNING if grave else ADVICE
-    least = FLOATS[made.dtype].least
-    what = f"{share:.0%} of the elements became 0: they are below {least:.2g}, the smallest {made.dtype}"
-    yield _finding("underflow", severity, node, results, what, made, given)
+    is_grave = small and node.op not in SOFTMAXES and share > MOST_LOST * (1 - sum(map(_zero_share, operands)))
+    severity: Severity = WARNING if is_grave else ADVICE
+    least = FLOATS[output.dtype].least
+    what = f"{share:.0%} of the elements became 0: they are below {least:.2g}, the smallest {output.dtype}"
+    yield _finding("underflow", severity, node, results, what, output, inputs)
 
 
-def _rounds(node: Node) -> bool:
-    """Is it a division to whole numbers?"""
+def _divides_to_whole_numbers(node: Node) -> bool:
+    """Is the operation a division with a rounding mode?"""
     return node.step is not None and node.step.kwargs.get("rounding_mode") is not None
 
 
@@ -182,48 +192,48 @@ def _zero_share(value: Value) -> float:
     return 0.0 if value.stats is None or not value.stats.count else value.stats.zeros / value.stats.count
 
 
-def _cancelled(node: Node, results: Results, given: tuple[Value, ...], made: Value) -> Iterator[Finding]:
-    """A difference that is tiny against what it is the difference of, when those had been rounded."""
-    literal = max((abs(number) for number in literals_of(node)), default=0.0) if len(given) == 1 else 0.0
-    operands = sum(map(_reach, given[:2])) + literal
-    result = _reach(made)
-    if not result or not operands or (len(given) < 2 and not literal):
+def _cancelled(node: Node, results: NodeResults, inputs: tuple[Value, ...], output: Value) -> Iterator[Finding]:
+    """Yield a finding for cancellation: a difference that is tiny compared with its operands, which were rounded."""
+    literal = max((abs(number) for number in literals_of(node)), default=0.0) if len(inputs) == 1 else 0.0
+    operands = sum(map(_absmax, inputs[:2])) + literal
+    result = _absmax(output)
+    if not result or not operands or (len(inputs) < 2 and not literal):
         return
-    ratio, step = result / operands, operands * FLOATS[made.dtype].eps
-    exact = step < WHOLE_STEP and _whole(made)
-    if ratio >= math.sqrt(FLOATS[made.dtype].eps) or exact or not _rounded(node, results):
+    ratio, step = result / operands, operands * FLOATS[output.dtype].eps
+    exact = step < WHOLE_STEP and _are_whole_numbers(output)
+    if ratio >= math.sqrt(FLOATS[output.dtype].eps) or exact or not _has_computed_operand(node, results):
         return
-    lost = FLOATS[made.dtype].eps / ratio
+    lost = FLOATS[output.dtype].eps / ratio
     what = (
         f"the result is {ratio:.1e} of its operands: digits cancel, and rounding from before is up to {lost:.0%} of it"
         if lost >= 0.01
         else f"the result is {ratio:.1e} of its operands: digits cancel, and rounding from before grows to {lost:.1e}"
     )
-    yield _finding("cancellation", WARNING, node, results, what, made, given)
+    yield _finding("cancellation", WARNING, node, results, what, output, inputs)
 
 
-def _rounded(node: Node, results: Results) -> bool:
-    """Were the operands computed? Counted, copied or read ones are exact, and so is their difference."""
-    sources = [results.net.nodes[source] for _, source in results.given(node)]
-    return any(_computed(results, source) for source in sources)
+def _has_computed_operand(node: Node, results: NodeResults) -> bool:
+    """Is any operand the result of a computation? Others are exact, and so is their difference."""
+    sources = [results.net.nodes[source] for _, source in results.inputs(node)]
+    return any(_is_computed(results, source) for source in sources)
 
 
-def _computed(results: Results, node: Node) -> bool:
-    for _ in range(16):  # through views, placeholders and calls to what computed it
+def _is_computed(results: NodeResults, node: Node) -> bool:
+    for _ in range(16):  # through views, placeholders and calls to the operation that computed it
         if node.kind in OPERATIONS and node.op not in VIEWS:
             return node.op not in _EXACT
-        back = results.net.into.get(node.id, [])
-        back = [
-            edge for edge in back if edge.kind == "data" and (node.kind != "call_module" or edge.argument == "result")
+        edges = results.net.into.get(node.id, [])
+        edges = [
+            edge for edge in edges if edge.kind == "data" and (node.kind != "call_module" or edge.argument == "result")
         ]
-        if not back:
+        if not edges:
             return False
-        node = results.net.nodes[back[0].source]
+        node = results.net.nodes[edges[0].source]
     return False
 
 
-def _whole(value: Value) -> bool:
-    """Are these whole numbers? Then their ends are, and the sum of their squares is."""
+def _are_whole_numbers(value: Value) -> bool:
+    """Are these whole numbers, judged by minimum, maximum and the sum of squares?"""
     stats = value.stats
     if stats is None or stats.std is None or not isinstance(stats.mean, float):
         return False
@@ -232,16 +242,16 @@ def _whole(value: Value) -> bool:
     return ends and math.isclose(squares, round(squares), rel_tol=1e-6)
 
 
-# Numbers below the smallest normal one -----------------------------------------------------------
+# Subnormal numbers -------------------------------------------------------------------------------
 
 
-def _subnormal(trace: TraceData, results: Results) -> Iterator[Finding]:
-    """Calls whose results, where they were kept, are largely below the smallest number with all its digits."""
+def _subnormal(trace: TraceData, results: NodeResults) -> Iterator[Finding]:
+    """Yield calls whose results are largely subnormal, where the tensors were kept."""
     read: set[int] = set()
     for call in trace.calls:
         for value in call.outputs or ():
             tiny = FLOATS[value.dtype].tiny if value.dtype in FLOATS else None
-            near = value.dtype == "float16" or (tiny is not None and 0 < _reach(value) < tiny * SUBNORMAL_NEAR)
+            near = value.dtype == "float16" or (tiny is not None and 0 < _absmax(value) < tiny * SUBNORMAL_NEAR)
             if tiny is None or not near or value.saved is None or value.number in read:
                 continue
             read.add(value.number)
@@ -260,15 +270,24 @@ def _subnormal(trace: TraceData, results: Results) -> Iterator[Finding]:
 
 
 def _finding(
-    kind: FindingKind, severity: Severity, node: Node, results: Results, what: str, made: Value, given: Iterable[Value]
+    kind: FindingKind,
+    severity: Severity,
+    node: Node,
+    results: NodeResults,
+    what: str,
+    output: Value,
+    inputs: Iterable[Value],
 ) -> Finding:
-    inputs = tuple(dict.fromkeys(given))
+    inputs = tuple(dict.fromkeys(inputs))
     call = results.net.call_id(node.call)
-    return Finding(kind, severity, node.path, call, node.op, what, node.id, node.source, made, inputs)
+    return Finding(kind, severity, node.path, call, node.op, what, node.id, node.source, output, inputs)
 
 
-def grouped(findings: Iterable[Finding], *, calls_only: bool = False) -> list[Finding]:
-    """Findings of one kind at one line are one, the first, that names the others; or only in calls of one module."""
+def group_findings(findings: Iterable[Finding], *, calls_only: bool = False) -> list[Finding]:
+    """Merge findings of one kind at one source line into the first, which names the others.
+
+    ``calls_only``: merge only findings of one operation in several calls of the same module.
+    """
     groups: dict[tuple[str | None, ...], list[Finding]] = {}
     for finding in findings:
         step = f"{finding.path}/{finding.node.rpartition('/')[2]}" if calls_only else None

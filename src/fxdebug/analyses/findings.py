@@ -1,4 +1,4 @@
-"""What is wrong with the numbers of a run, as data and as text."""
+"""Findings on the numbers of a run: as data (``Finding``, ``Findings``), as JSON and as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.data.values import Value
-from fxdebug.operators.nonfinite import described
+from fxdebug.operators.nonfinite import summary_of
 
 Severity: TypeAlias = Literal["error", "warning", "advice"]
 FindingKind: TypeAlias = Literal[
@@ -58,7 +58,7 @@ class Finding:
         return f"{self.severity}: {self.node}: {self.what}{where}"
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as plain data: fields by name, values with dtype, shape and statistics."""
+        """Return the finding as plain data: fields by name, values with dtype, shape and statistics."""
         plain = {
             name: getattr(self, name)
             for name in ("kind", "severity", "path", "call", "op", "node", "source", "what", "reached", "output")
@@ -83,7 +83,7 @@ def _value_as_json(value: Value | None) -> dict[str, Any] | None:
 
 
 def _number_as_json(number: Any) -> Any:
-    """JSON has neither complex numbers nor infinities (the spread of numbers like 1e308 is one)."""
+    """Return a number as JSON, which has neither complex numbers nor infinities (the std of numbers like 1e308)."""
     if isinstance(number, complex):
         return [_number_as_json(number.real), _number_as_json(number.imag)]
     return str(number) if isinstance(number, float) and not math.isfinite(number) else number
@@ -91,7 +91,7 @@ def _number_as_json(number: Any) -> Any:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the findings rest on: how many operations and calls were looked at, and what could not be."""
+    """The extent of a check: the number of operations and calls, and notes on what could not be checked."""
 
     operations: int = 0
     calls: int = 0
@@ -100,14 +100,14 @@ class Checked:
 
 
 class Findings(tuple[Finding, ...]):
-    """Findings, worst first; printing them gives the screen of ``fxdebug check``. ``checked`` says what was seen."""
+    """Findings, worst first; printing them gives the screen of ``fxdebug check``. ``checked``: what they rest on."""
 
     checked: Checked
 
     def __new__(cls, findings: Iterable[Finding] = (), checked: Checked | None = None) -> Findings:
-        made = super().__new__(cls, tuple(findings))
-        made.checked = checked or Checked()
-        return made
+        result = super().__new__(cls, tuple(findings))
+        result.checked = checked or Checked()
+        return result
 
     @property
     def healthy(self) -> bool:
@@ -115,7 +115,7 @@ class Findings(tuple[Finding, ...]):
         return all(finding.severity == ADVICE for finding in self)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return the findings and the extent of the check as plain data."""
         checked = self.checked
         return {
             "healthy": self.healthy,
@@ -131,7 +131,7 @@ class Findings(tuple[Finding, ...]):
 
 
 def worst_first(findings: Iterable[Finding], position: dict[str, int]) -> list[Finding]:
-    """By severity, what the run returned first, then in execution order."""
+    """Return findings by severity; of one severity first those in the run's result, then in execution order."""
     return sorted(
         findings, key=lambda f: (SEVERITIES.index(f.severity), not f.output, position.get(f.node, len(position)))
     )
@@ -143,16 +143,16 @@ WIDTH = 80
 
 
 def text(findings: Findings, width: int = WIDTH) -> str:
-    """The screen of ``fxdebug check``: every finding in a few lines, what was looked at last."""
+    """Return the screen of ``fxdebug check``: every finding in a few lines, then a summary of what was checked."""
     lines: list[str] = []
     for finding in findings:
         lines += [*_paragraph(finding, width), ""]
     checked = findings.checked
-    seen = (
+    extent = (
         f"{checked.operations} operations in {checked.calls} calls" if checked.operations else f"{checked.calls} calls"
     )
     unmeasured = f", {checked.unmeasured} results without statistics" if checked.unmeasured else ""
-    lines += textwrap.wrap(f"{_summary(findings)} ({seen}{unmeasured}).", width)
+    lines += textwrap.wrap(f"{_summary(findings)} ({extent}{unmeasured}).", width)
     for note in checked.notes:
         lines += textwrap.wrap(note, width)
     return "\n".join(lines)
@@ -160,9 +160,9 @@ def text(findings: Findings, width: int = WIDTH) -> str:
 
 def _summary(findings: Findings) -> str:
     counts = Counter(finding.severity for finding in findings)
-    words = {ERROR: "error", WARNING: "warning", ADVICE: "piece of advice"}
+    singular = {ERROR: "error", WARNING: "warning", ADVICE: "piece of advice"}
     plurals = {ERROR: "errors", WARNING: "warnings", ADVICE: "pieces of advice"}
-    parts = [f"{counts[s]} {words[s] if counts[s] == 1 else plurals[s]}" for s in SEVERITIES if counts[s]]
+    parts = [f"{counts[s]} {singular[s] if counts[s] == 1 else plurals[s]}" for s in SEVERITIES if counts[s]]
     if not parts:
         return "Nothing wrong with the numbers"
     if findings.healthy:
@@ -185,10 +185,10 @@ def _paragraph(finding: Finding, width: int) -> list[str]:
 
 
 def _values(finding: Finding) -> list[str]:
-    rows = [f"given {described(value)}" for value in finding.inputs[:4]]
+    rows = [f"given {summary_of(value)}" for value in finding.inputs[:4]]
     if len(finding.inputs) > 4:
         rows.append(f"and {len(finding.inputs) - 4} more")
-    return [*rows, f"made {described(finding.value)}"] if finding.value is not None else rows
+    return [*rows, f"made {summary_of(finding.value)}"] if finding.value is not None else rows
 
 
 def _spread(finding: Finding) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong with the numbers of a run: who made the first NaN, what is about to overflow, what got lost."""
+"""The producers of NaN and infinities in a run; and all findings on its numbers together (``trace.check()``)."""
 
 from __future__ import annotations
 
@@ -6,55 +6,55 @@ from collections.abc import Sequence
 
 from fxdebug.analyses import dtype_limits
 from fxdebug.analyses.findings import ADVICE, ERROR, WARNING, Checked, Finding, Findings, Severity, worst_first
-from fxdebug.analyses.origins import Given, Lineage, Origin, Results, is_operation, is_output, literals_of
+from fxdebug.analyses.origins import Lineage, NodeInput, NodeResults, Origin, is_operation, is_output, literals_of
 from fxdebug.data.graphs import Ref
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.operators.categories import CURES, UNFILLED, VIEWS, WRITES, is_probability, only_the_shape
-from fxdebug.operators.nonfinite import (
+from fxdebug.operators.categories import REPLACES_NONFINITE, UNFILLED, VIEWS, WRITES, is_probability, uses_only_shape
+from fxdebug.operators.masks import is_mask
+from fxdebug.operators.nonfinite import has_nonfinite, nonfinite_counts
+from fxdebug.operators.nonfinite_cause import (
     INF,
-    MEANT,
+    INTENDED,
     NAN,
     UNINITIALISED,
-    Made,
-    Verdict,
-    broken,
-    counted,
-    judge,
-    masking,
-    unwritten,
+    CauseKind,
+    NonFiniteCause,
+    find_cause,
+    leaves_memory_unwritten,
 )
 from fxdebug.query.network import Node, network_of
 
 
-def check(trace: TraceData, *, tensors: bool = True) -> Findings:
-    """Everything that is wrong with the numbers of a run, worst first; a tuple of ``Finding``.
+def check_numerics(trace: TraceData, *, tensors: bool = True) -> Findings:
+    """Return everything that is wrong with the numbers of a run, worst first; a tuple of ``Finding``.
 
-    Every operation that made a NaN or an infinity of what had none is named, those that only pass it on are counted.
-    Infinities that are meant (masks, ``masked_fill``, numbers written as such) are none. Further: overflow and
-    underflow by the limits of each dtype, cancellation, and as advice what would not fit into float16. Works on
-    statistics, also of a loaded or partial trace; without graphs it names calls instead of operations. Numbers
-    below the smallest normal one are counted where the run kept its ``tensors`` (this reads them, and needs torch).
+    Every operation that made NaN or infinities from finite numbers is named; operations that only pass them on are
+    counted. Intended infinities (masks, ``masked_fill``, an infinity written as a number) are no findings. Further
+    findings: overflow and underflow by the limits of each dtype, cancellation, and as advice numbers too large for
+    float16. Works on statistics, also of a loaded or partial trace; without graphs it names calls instead of
+    operations. ``tensors``: also count numbers below the smallest normal one where the run kept its tensors, which
+    reads them and needs torch.
 
     >>> import torch, fxdebug
     >>> from torch import nn
     >>> trace = fxdebug.fx_debug(nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)), torch.tensor([1.0, float("nan")]))
-    >>> [(finding.kind, finding.severity, finding.node) for finding in check(trace)]
+    >>> [(finding.kind, finding.severity, finding.node) for finding in check_numerics(trace)]
     [('input', 'error', 'Sequential#0/input_1')]
     """
     net = network_of(trace)
-    results = Results(net)
+    results = NodeResults(net)
     position = {id: node.position for id, node in net.nodes.items()}
-    nonfinite = NonFinites(trace, results)
-    found = [*nonfinite.findings(), *dtype_limits.check(trace, results, tensors=tensors)]
-    return Findings(worst_first(found, position), _checked(trace, results))
+    nonfinite = NonFiniteOrigins(trace, results)
+    findings = [*nonfinite.findings(), *dtype_limits.check_limits(trace, results, tensors=tensors)]
+    return Findings(worst_first(findings, position), _coverage(trace, results))
 
 
-def _checked(trace: TraceData, results: Results) -> Checked:
+def _coverage(trace: TraceData, results: NodeResults) -> Checked:
     net = results.net
     operations = [node for node in net.nodes.values() if is_operation(net, node) and node.kind != "call_module"]
-    made = {value.number: value for node in net.nodes.values() for value in results.made(node)}
-    unmeasured = sum(value.stats is None and value.layout != "" for value in made.values())
+    values = {value.number: value for node in net.nodes.values() for value in results.outputs(node)}
+    unmeasured = sum(value.stats is None and value.layout != "" for value in values.values())
     notes = []
     if trace.explain is None:
         notes.append("The run has no graphs (graph=False, or it was cut short): calls are named, not operations.")
@@ -67,107 +67,122 @@ def _checked(trace: TraceData, results: Results) -> Checked:
     return Checked(len(operations), len(trace.calls), unmeasured, tuple(notes))
 
 
-class NonFinites:
-    """Who made the NaNs and infinities of a run."""
+class NonFiniteOrigins:
+    """The operations, inputs and weights from which the NaN and infinities of a run come."""
 
-    def __init__(self, trace: TraceData, results: Results) -> None:
+    def __init__(self, trace: TraceData, results: NodeResults) -> None:
         self._trace = trace
         self._results = results
         self._net = results.net
-        self._read: dict[int, Node] = {}  # origin of memory that was never written to → who first computed with it
+        self._readers: dict[int, Node] = {}  # origin in uninitialised memory → the first node that computed with it
         unfilled = [node for node in self._net.nodes.values() if node.op in UNFILLED]
-        self._unfilled = {value.storage for node in unfilled for value in node.values}  # memory that began as nothing
+        self._unfilled = {value.storage for node in unfilled for value in node.values}  # uninitialised memory
         self._probabilities: set[int] = set()
         for node in self._net.nodes.values():
-            if is_probability(node.op, (value for value, _ in results.given(node)), self._probabilities):
+            if is_probability(node.op, (value for value, _ in results.inputs(node)), self._probabilities):
                 self._probabilities.update(value.number for value in node.values)
-        self._meant = 0  # the origins that are no fault, as bits
-        self._known: list[Verdict] = []
-        self._at: list[Node] = []
-        self.lineage = Lineage(results, broken, self._judged)
+        self._intended = 0  # the origins that are no faults, as bits
+        self._causes: list[NonFiniteCause] = []
+        self._nodes: list[Node] = []
+        self.lineage = Lineage(results, has_nonfinite, self._find_cause)
 
     def findings(self) -> list[Finding]:
-        """One for every origin that is a fault."""
-        found = [self._finding(origin) for origin in self.lineage.origins]
-        return dtype_limits.grouped([finding for finding in found if finding is not None], calls_only=True)
+        """Return a finding for every origin that is a fault."""
+        findings = [self._finding(origin) for origin in self.lineage.origins]
+        return dtype_limits.group_findings([finding for finding in findings if finding is not None], calls_only=True)
 
-    # Judging -------------------------------------------------------------------------------------
+    # Causes --------------------------------------------------------------------------------------
 
-    def _judged(self, node: Node, given: list[Given], bad: list[Value], inherited: int) -> Verdict | int | None:
-        verdict = self._verdict(node, given, bad, inherited)
-        if verdict is not None and not inherited and self._from_nowhere(node, bad[0]):
-            earlier = self._earlier(node)
+    def _find_cause(
+        self, node: Node, inputs: list[NodeInput], nonfinite: list[Value], inherited: int
+    ) -> NonFiniteCause | int | None:
+        """Return the cause at a node, for :class:`Lineage`: see there for the arguments and the result."""
+        cause = self._cause_at(node, inputs, nonfinite, inherited)
+        if cause is not None and not inherited and self._has_no_producer(node, nonfinite[0]):
+            earlier = self._earlier_causes(node)
             if earlier:
                 return earlier
-        if verdict is not None:
-            self._at.append(node)
-            if verdict.kind in (MEANT, UNINITIALISED):
-                self._meant |= 1 << len(self._known)
-            self._known.append(verdict)
+        if cause is not None:
+            self._nodes.append(node)
+            if cause.kind in (INTENDED, UNINITIALISED):
+                self._intended |= 1 << len(self._causes)
+            self._causes.append(cause)
         elif inherited and is_operation(self._net, node) and node.op not in VIEWS | WRITES:
-            for number, known in enumerate(self._known):
-                if inherited >> number & 1 and known.kind == UNINITIALISED:
-                    self._read.setdefault(number, node)
-        return verdict
+            for number, earlier_cause in enumerate(self._causes):
+                if inherited >> number & 1 and earlier_cause.kind == UNINITIALISED:
+                    self._readers.setdefault(number, node)
+        return cause
 
-    def _verdict(self, node: Node, given: list[Given], bad: list[Value], inherited: int) -> Verdict | None:
+    def _cause_at(
+        self, node: Node, inputs: list[NodeInput], nonfinite: list[Value], inherited: int
+    ) -> NonFiniteCause | None:
         if node.kind == "get_attr":
-            return None if inherited else _weight(bad[0])
+            return None if inherited else _cause_in_weight(nonfinite[0])
         if node.kind in ("placeholder", "output"):
-            return None if inherited else self._arrived(node, bad)
+            return None if inherited else self._cause_outside(node, nonfinite)
         if node.kind == "call_module":
             if inherited or self._net.steps(node.call):
-                return None if inherited else self._arrived(node, bad)
-            return self._of_call(node, bad)
-        if inherited & ~self._meant:
-            return None  # it only passes on what another one made
-        values = tuple(dict.fromkeys(value for value, _ in given))
+                return None if inherited else self._cause_outside(node, nonfinite)
+            return self._cause_in_call(node, nonfinite)
+        if inherited & ~self._intended:
+            return None  # the operation only passes on a fault of an earlier one
+        values = tuple(dict.fromkeys(value for value, _ in inputs))
         literals = literals_of(node)
-        verdict = judge(node.op, literals, values, bad, self._probabilities)
-        if verdict is not None and bad[0].storage in self._unfilled and unwritten(node.op, literals, values):
-            return Verdict(UNINITIALISED, "the rest of its memory was never written to")
-        return verdict
+        cause = find_cause(node.op, literals, values, nonfinite, self._probabilities)
+        if (
+            cause is not None
+            and nonfinite[0].storage in self._unfilled
+            and leaves_memory_unwritten(node.op, literals, values)
+        ):
+            return NonFiniteCause(UNINITIALISED, "the rest of its memory was never written to")
+        return cause
 
-    def _from_nowhere(self, node: Node, value: Value) -> bool:
-        """Is this a tensor that no operation that was seen made, nor one of the model's or of the inputs?"""
-        return node.kind == "get_attr" and value.name is None and not masking(value)
+    def _has_no_producer(self, node: Node, value: Value) -> bool:
+        """Is this a tensor that no recorded operation made, and neither a parameter or buffer nor an input?"""
+        return node.kind == "get_attr" and value.name is None and not is_mask(value)
 
-    def _earlier(self, node: Node) -> int:
-        """The faults of the same call until here: code that hides its results (vmap) brings them in unseen."""
+    def _earlier_causes(self, node: Node) -> int:
+        """Return the earlier faults of the same call: code that hides its results (vmap) may pass them on here."""
         bits = 0
-        for number, (known, at) in enumerate(zip(self._known, self._at)):
-            if known.kind in (NAN, INF) and at.call is node.call:
+        for number, (earlier_cause, at) in enumerate(zip(self._causes, self._nodes)):
+            if earlier_cause.kind in (NAN, INF) and at.call is node.call:
                 bits |= 1 << number
         return bits
 
-    def _arrived(self, node: Node, bad: list[Value]) -> Verdict | None:
-        """A value that no step made: an input of the run, or made by code that was not recorded."""
-        if all(map(masking, bad)):
-            return Verdict(MEANT, "a mask")
+    def _cause_outside(self, node: Node, nonfinite: list[Value]) -> NonFiniteCause | None:
+        """Return the cause in a value that no recorded operation made: an input of the run, or unrecorded code."""
+        if all(map(is_mask, nonfinite)):
+            return NonFiniteCause(INTENDED, "a mask")
         outermost = node.call.parent is None or is_output(self._net.nodes[self._net.call_id(node.call)])
         if node.kind == "placeholder" and outermost:
-            return Verdict("input", f"the input {node.target!r} has {counted(bad[0].stats)}")
+            return NonFiniteCause("input", f"the input {node.target!r} has {nonfinite_counts(nonfinite[0].stats)}")
         parent = node.call.parent
         if parent is not None and not self._net.steps(parent):
-            return Verdict(_kind(bad), f"the code of {_name(parent.path, self._trace)} made it between its calls")
-        return Verdict(_kind(bad), "it comes from code whose operations were not recorded")
+            return NonFiniteCause(
+                _nan_or_inf(nonfinite),
+                f"the code of {_module_name(parent.path, self._trace)} made it between its calls",
+            )
+        return NonFiniteCause(_nan_or_inf(nonfinite), "it comes from code whose operations were not recorded")
 
-    def _of_call(self, node: Node, bad: list[Value]) -> Verdict:
+    def _cause_in_call(self, node: Node, nonfinite: list[Value]) -> NonFiniteCause:
         call = node.call
-        given = [value for value in call.inputs if broken(value)]
-        if given and not all(map(masking, given)):
-            return self._arrived(node, given) or Verdict(_kind(bad), "it was given it")
+        inputs = [value for value in call.inputs if has_nonfinite(value)]
+        if inputs and not all(map(is_mask, inputs)):
+            return self._cause_outside(node, inputs) or NonFiniteCause(_nan_or_inf(nonfinite), "it was given it")
         if not call.children:
-            weight = self._weight_of(call.path)
+            weight = self._nonfinite_weight_of(call.path)
             if weight is not None:
-                return Verdict("weight", f"the weight {weight} is not finite")
-        if all(map(masking, bad)):
-            return Verdict(MEANT, "a mask")
-        found = judge(call.type, (), tuple(call.inputs), bad)
-        why = "its operations were not recorded" if found is None or "finite numbers" in found.why else found.why
-        return Verdict(_kind(bad), f"it was given finite numbers and returned {counted(bad[0].stats)}; {why}")
+                return NonFiniteCause("weight", f"the weight {weight} is not finite")
+        if all(map(is_mask, nonfinite)):
+            return NonFiniteCause(INTENDED, "a mask")
+        cause = find_cause(call.type, (), tuple(call.inputs), nonfinite)
+        why = "its operations were not recorded" if cause is None or "finite numbers" in cause.why else cause.why
+        return NonFiniteCause(
+            _nan_or_inf(nonfinite),
+            f"it was given finite numbers and returned {nonfinite_counts(nonfinite[0].stats)}; {why}",
+        )
 
-    def _weight_of(self, path: str) -> str | None:
+    def _nonfinite_weight_of(self, path: str) -> str | None:
         for parameter in self._trace.parameters:
             stats = parameter.before or parameter.stats
             inside = any(name.startswith(f"{path}." if path else "") for name in parameter.names)
@@ -175,89 +190,93 @@ class NonFinites:
                 return parameter.name
         return None
 
-    # Telling -------------------------------------------------------------------------------------
+    # Findings ------------------------------------------------------------------------------------
 
     def _finding(self, origin: Origin) -> Finding | None:
-        verdict, node = origin.what, origin.node
-        assert isinstance(verdict, Verdict)
+        cause, node = origin.cause, origin.node
+        assert isinstance(cause, NonFiniteCause)
         number = origin.bit.bit_length() - 1
-        if verdict.kind == MEANT or (verdict.kind == UNINITIALISED and number not in self._read and not origin.output):
+        if cause.kind == INTENDED or (
+            cause.kind == UNINITIALISED and number not in self._readers and not origin.is_output
+        ):
             return None
         return Finding(
-            kind="input" if node.kind == "get_attr" and verdict.kind == UNINITIALISED else verdict.kind,
-            severity=self._severity(origin, verdict),
+            kind="input" if node.kind == "get_attr" and cause.kind == UNINITIALISED else cause.kind,
+            severity=self._severity(origin, cause),
             path=node.path,
             call=self._net.call_id(node.call),
             op=node.target if node.kind in ("get_attr", "placeholder") else node.op,
-            what=self._sentence(origin, verdict, self._read.get(number)),
+            what=self._sentence(origin, cause, self._readers.get(number)),
             node=node.id,
-            source=node.source or (self._read[number].source if number in self._read else None),
-            value=origin.made,
-            inputs=_shown(node, origin.given),
+            source=node.source or (self._readers[number].source if number in self._readers else None),
+            value=origin.value,
+            inputs=_shown_inputs(node, origin.inputs),
             reached=len(origin.reached),
-            output=origin.output,
+            output=origin.is_output,
             absorbed=tuple(dict.fromkeys(other.id for other in origin.absorbed)),
         )
 
-    def _severity(self, origin: Origin, verdict: Verdict) -> Severity:
-        if origin.output or self._trace.error is not None:
+    def _severity(self, origin: Origin, cause: NonFiniteCause) -> Severity:
+        if origin.is_output or self._trace.error is not None:
             return ERROR
-        stats = origin.made.stats
-        if verdict.kind in ("input", "weight") and stats is not None and not stats.nan and not stats.posinf:
-            return ADVICE  # a mask with a bias in it, as some are given
-        computed = [node for node in origin.reached if node.op not in VIEWS | WRITES | CURES and not _scales(node)]
+        stats = origin.value.stats
+        if cause.kind in ("input", "weight") and stats is not None and not stats.nan and not stats.posinf:
+            return ADVICE  # an additive mask that contains a bias
+        computed = [
+            node for node in origin.reached if node.op not in VIEWS | WRITES | REPLACES_NONFINITE and not _scales(node)
+        ]
         if origin.absorbed and not computed and all(self._replaced(node) for node in origin.absorbed):
-            return ADVICE  # somebody knew, and put something else in its place
+            return ADVICE  # the model replaces every NaN or infinity: it expects them
         return WARNING
 
     def _replaced(self, node: Node, steps: int = 6) -> bool:
-        """Is something else put where the NaN or infinity was, here or, after a cast to integers, a few steps on?
+        """Is the NaN or infinity replaced by another number, here or, after a cast to integers, a few steps later?
 
         T5 takes the logarithm of distances, rounds it, and chooses with ``where`` whether to use it.
         """
-        if node.op in CURES:
+        if node.op in REPLACES_NONFINITE:
             return True
         whole = node.value is not None and node.value.dtype in ("int64", "int32", "int16", "int8", "uint8")
         if not whole or not steps:
             return False
         edges = [edge for edge in self._net.out_of.get(node.id, ()) if edge.kind == "data"]
         later = [self._net.nodes[edge.target] for edge in edges]
-        later = [other for other in later if is_operation(self._net, other) and not only_the_shape(other.op)]
+        later = [other for other in later if is_operation(self._net, other) and not uses_only_shape(other.op)]
         return bool(later) and all(self._replaced(other, steps - 1) for other in later)
 
-    def _sentence(self, origin: Origin, verdict: Verdict, reader: Node | None) -> str:
-        made = counted(origin.made.stats)
-        if verdict.kind in ("input", "weight"):
-            return verdict.why
-        if verdict.kind == UNINITIALISED:
+    def _sentence(self, origin: Origin, cause: NonFiniteCause, reader: Node | None) -> str:
+        counts = nonfinite_counts(origin.value.stats)
+        if cause.kind in ("input", "weight"):
+            return cause.why
+        if cause.kind == UNINITIALISED:
             used = "it was returned" if reader is None else f"{reader.id} computes with it"
-            return f"{verdict.why}: it holds {made}, and {used}"
-        unmeasured = [value.name for value in origin.given if value.stats is None and value.name]
+            return f"{cause.why}: it holds {counts}, and {used}"
+        unmeasured = [value.name for value in origin.inputs if value.stats is None and value.name]
         hint = f" (weights were not measured: run with weights=True to see {unmeasured[0]})" if unmeasured else ""
-        return f"{verdict.why}: {made} elements{hint}"
+        return f"{cause.why}: {counts} elements{hint}"
 
 
 def _scales(node: Node) -> bool:
-    """Does it only multiply or shift by numbers?"""
+    """Does the operation only multiply by a number or add one?"""
     operands = 0 if node.step is None else sum(isinstance(arg, Ref) for arg in node.step.args)
     return operands == 1 and node.op.strip("ir") in ("mul", "add", "sub", "truediv", "div", "neg", "multiply")
 
 
-def _kind(bad: Sequence[Value]) -> Made:
-    return NAN if any(value.stats.nan for value in bad if value.stats) else INF
+def _nan_or_inf(nonfinite: Sequence[Value]) -> CauseKind:
+    return NAN if any(value.stats.nan for value in nonfinite if value.stats) else INF
 
 
-def _weight(value: Value) -> Verdict:
-    if masking(value):
-        return Verdict(MEANT, "a mask")
-    if value.name is None:  # no parameter or buffer: it may be new memory that is filled in a moment
-        return Verdict(UNINITIALISED, "a tensor that was made before or elsewhere")
-    return Verdict("weight", f"the weight {value.name} has {counted(value.stats)} before it is used")
+def _cause_in_weight(value: Value) -> NonFiniteCause:
+    if is_mask(value):
+        return NonFiniteCause(INTENDED, "a mask")
+    if value.name is None:  # neither parameter nor buffer: it may be new memory that is about to be filled
+        return NonFiniteCause(UNINITIALISED, "a tensor that was made before or elsewhere")
+    return NonFiniteCause("weight", f"the weight {value.name} has {nonfinite_counts(value.stats)} before it is used")
 
 
-def _name(path: str, trace: TraceData) -> str:
+def _module_name(path: str, trace: TraceData) -> str:
     return path or trace.model
 
 
-def _shown(node: Node, given: tuple[Value, ...]) -> tuple[Value, ...]:
-    return () if node.kind in ("get_attr", "placeholder") else given
+def _shown_inputs(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    return () if node.kind in ("get_attr", "placeholder") else inputs

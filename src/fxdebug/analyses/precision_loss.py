@@ -1,4 +1,4 @@
-"""How rounding errors grow through a run, from a twin run in a wider dtype: where digits get lost, and how many."""
+"""Growth of rounding errors: the operations at which a run loses digits, found with a shadow run in a wider dtype."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from fxdebug.operators.categories import DRAWS, UNFILLED
 from fxdebug.operators.dtypes import FLOATS
 from fxdebug.query.network import Network, Node, network_of
 
-# An error is a loss of digits when it is this many roundings of its dtype (or a quarter of the value, where the
-# dtype has few digits), and this much more than came in.
-LOST, LARGE = 256.0, 0.25
+# An operation loses digits if the error of its result is this many roundings of the dtype (or a quarter of the value,
+# in a dtype with few digits), and ``GROWTH`` times the error of its inputs.
+LOST_ROUNDINGS, LARGE_ERROR = 256.0, 0.25
 GROWTH = 32.0
 
 
-# It counts if what is made of it is no better: the rounding of a mean close to 0 is gone once it is subtracted.
-REMAINS = 8.0
+# No finding if every later result has an error smaller by this factor: the rounding of a mean close to 0, for example,
+# is gone once the mean is subtracted.
+RECOVERED = 8.0
 _SUBTRACTS = ("sub", "rsub", "add", "radd", "isub", "iadd")
 MOST_LAYERS = 12  # that are shown
 _NUMBER = re.compile(r"\b\d+\b")
@@ -32,14 +33,17 @@ _NUMBER = re.compile(r"\b\d+\b")
 _T = TypeVar("_T", bound=TraceData)
 
 
-def judged(
+def find_precision_loss(
     trace: _T,
     dtype: str,
     of_nodes: Mapping[tuple[int, str], float],
     of_calls: Mapping[int, float],
     notes: Sequence[str] = (),
 ) -> Shadow[_T]:
-    """Where the errors come from. ``of_nodes``: by call and node of its graph, ``of_calls``: of what calls returned."""
+    """Return the operations at which the relative error grows, and the findings among them.
+
+    ``of_nodes``: the error of each result by call index and node name. ``of_calls``: the error of each call's outputs.
+    """
     net = network_of(trace)
     errors: dict[str, float] = {}
     inherited: dict[str, float] = {}
@@ -55,10 +59,10 @@ def judged(
             rows.append(_row(net, node, own, inherited[node.id]))
     if any(node.op in DRAWS for node in net.nodes.values()):
         notes = [*notes, "the run draws random numbers, and in the twin they may be others"]
-    found = tuple([_finding(net, row) for row in rows if _lost(net, row, errors)])
+    findings = tuple([_finding(net, row) for row in rows if _loses_digits(net, row, errors)])
     calls = {net.call_id(call): of_calls[call.index] for call in trace.calls if call.index in of_calls}
     error = of_calls.get(trace.root.index)
-    return Shadow(trace, dtype, error, tuple(rows), calls, tuple(_layers(net, calls)), found, tuple(notes))
+    return Shadow(trace, dtype, error, tuple(rows), calls, tuple(_layers(net, calls)), findings, tuple(notes))
 
 
 def _row(net: Network, node: Node, error: float, inherited: float) -> Row:
@@ -67,13 +71,11 @@ def _row(net: Network, node: Node, error: float, inherited: float) -> Row:
     before = max(inherited, eps)
     growth = 1.0 if inherited == math.inf else error / before if before else 0.0
     call, ratio = net.call_id(node.call), _ratio(node, inputs)
-    return Row(
-        node.id, node.path, call, node.op, node.source, error, inherited, growth, node.value, inputs, ratio
-    )  # fmt: skip
+    return Row(node.id, node.path, call, node.op, node.source, error, inherited, growth, node.value, inputs, ratio)
 
 
 def _ratio(node: Node, inputs: tuple[Value, ...]) -> float | None:
-    """How much of its operands is left of a sum or difference."""
+    """Return the size of a sum or difference relative to its operands; ``None`` for other operations."""
     if node.op not in _SUBTRACTS or node.stats is None or node.stats.absmax is None:
         return None
     operands = sum(value.stats.absmax or 0.0 for value in inputs if value.stats is not None)
@@ -82,15 +84,18 @@ def _ratio(node: Node, inputs: tuple[Value, ...]) -> float | None:
     return node.stats.absmax / operands if operands else None
 
 
-def _lost(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
-    """Did digits get lost here, that are missed afterwards?"""
+def _loses_digits(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
+    """Does this operation lose digits that later results still lack?"""
     dtype = "" if row.value is None else row.value.dtype
-    if row.error < min(LOST * (FLOATS[dtype].eps if dtype in FLOATS else 1.0), LARGE) or row.growth < GROWTH:
+    if (
+        row.error < min(LOST_ROUNDINGS * (FLOATS[dtype].eps if dtype in FLOATS else 1.0), LARGE_ERROR)
+        or row.growth < GROWTH
+    ):
         return False
     if not any(map(is_output, _reached(net, row.node))):
-        return False  # somebody asked whether two numbers are the same by now, as a loop does
+        return False  # the result only ends a loop, for example: whether two numbers are equal by now
     later = [net.nodes[edge.target] for edge in net.out_of.get(row.node, ()) if edge.kind == "data"]
-    return any(errors[node.id] * REMAINS >= row.error for node in later)
+    return any(errors[node.id] * RECOVERED >= row.error for node in later)
 
 
 def _finding(net: Network, row: Row) -> Finding:
@@ -102,31 +107,41 @@ def _finding(net: Network, row: Row) -> Finding:
     output = any(map(is_output, reached))
     count = sum(is_operation(net, node) for node in reached)
     return Finding(
-        kind, ERROR if output and row.error > 0.1 else WARNING, row.path, row.call, row.op, what, row.node, row.source,
-        row.value, row.inputs, count, output,
-    )  # fmt: skip
+        kind,
+        ERROR if output and row.error > 0.1 else WARNING,
+        row.path,
+        row.call,
+        row.op,
+        what,
+        row.node,
+        row.source,
+        row.value,
+        row.inputs,
+        count,
+        output,
+    )
 
 
 def _reached(net: Network, id: str) -> list[Node]:
-    seen, pending = {id}, [id]
+    reached, pending = {id}, [id]
     while pending:
         for edge in net.out_of.get(pending.pop(), ()):
-            if edge.target not in seen:
-                seen.add(edge.target)
+            if edge.target not in reached:
+                reached.add(edge.target)
                 pending.append(edge.target)
-    return [net.nodes[other] for other in seen - {id}]
+    return [net.nodes[other] for other in reached - {id}]
 
 
 def _layers(net: Network, errors: Mapping[str, float]) -> list[tuple[str, float]]:
-    """The errors of the outermost calls that are repeated (``h.0``, ``h.1`` …); without any, of the model's parts."""
+    """Return the errors of the outermost repeated calls (``h.0``, ``h.1`` …); without any, of the model's parts."""
     kinds: dict[str, list[Call]] = {}
     for call in net.trace.calls:
         if _NUMBER.search(call.path):
             kinds.setdefault(_NUMBER.sub("#", call.path), []).append(call)
     repeated = [calls for calls in kinds.values() if len(calls) > 1]
     chosen = min(repeated, key=lambda calls: calls[0].depth, default=[c for c in net.trace.calls if c.depth <= 1])
-    found = [(id, errors[id]) for call in chosen if (id := net.call_id(call)) in errors]
-    return found[:: max(1, -(-len(found) // MOST_LAYERS))]
+    layers = [(id, errors[id]) for call in chosen if (id := net.call_id(call)) in errors]
+    return layers[:: max(1, -(-len(layers) // MOST_LAYERS))]
 
 
 _SHOWN = 5
@@ -134,7 +149,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One operation, or a call whose operations are not known: the relative error of its result, and of what it got.
+    """One operation, or a call whose operations are unknown, with the relative error of its result and its inputs.
 
     ``growth`` is the error over the larger of ``inherited`` and one rounding of the dtype. ``ratio`` is
     |out| / (|a| + |b|) of a sum or difference: how much of the operands is left.
@@ -155,10 +170,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Shadow(Generic[_T]):
-    """What a twin run in ``dtype`` tells: ``rows`` in execution order, ``findings`` where digits were lost.
+    """A run compared with its shadow in ``dtype``: ``rows`` in execution order, ``findings`` where digits were lost.
 
-    ``error`` is the relative error of what the model returned, ``None`` where that could not be compared.
-    ``calls`` has that of every call, by its id, in execution order; ``layers`` those that show its growth.
+    ``error`` is the relative error of the model's outputs, ``None`` where they could not be compared. ``calls`` has the
+    error of every call's outputs by the call's id, in execution order; ``layers`` the calls that show its growth.
     ``trace`` is the native run.
     """
 
@@ -181,7 +196,7 @@ class Shadow(Generic[_T]):
 
 
 def _text(shadow: Shadow[_T]) -> str:
-    """The findings, where the error grows most, and the error after each layer of the model."""
+    """Return the findings, the operations at which the error grows most, and the error after each layer, as text."""
     error = "not compared" if shadow.error is None else f"{shadow.error:.1e}"
     lines = [f"{shadow.trace.model} against its {shadow.dtype} twin: the relative error of the result is {error}"]
     lines += [str(finding) for finding in shadow.findings] or ["no operation loses digits"]

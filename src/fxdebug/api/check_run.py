@@ -14,11 +14,11 @@ def check(trace: Trace | str | os.PathLike[str], *, tensors: bool = True) -> Fin
     """What is wrong with the numbers of a run, or of one saved in a folder, worst first; a tuple of findings.
 
     Who made the first NaN or infinity, what is about to overflow, what was lost in underflow or cancellation: see
-    :func:`fxdebug.analyses.numerics.check`. ``tensors=False`` does not read the data that the run kept.
+    :func:`fxdebug.analyses.numerics.check_numerics`. ``tensors=False`` does not read the data that the run kept.
     Raises ``LoadError`` for a path that is no run.
 
     >>> import torch, fxdebug
     >>> print(fxdebug.check(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))))
     Nothing wrong with the numbers (1 operations in 1 calls).
     """
-    return numerics.check(trace if isinstance(trace, Trace) else load(trace), tensors=tensors)
+    return numerics.check_numerics(trace if isinstance(trace, Trace) else load(trace), tensors=tensors)

@@ -8,9 +8,9 @@ from pathlib import Path
 from fxdebug.api.trace import Trace
 from fxdebug.data.trace import TraceData, replaced
 from fxdebug.errors import LoadError
-from fxdebug.store.rank_folders import rank_folder
-from fxdebug.store.run_folder import WORKING
-from fxdebug.store.tensors.saved_values import Saved
+from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks
+from fxdebug.store.staging_folder import STAGING_PREFIX
+from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import golden, journal, trace_file
 from fxdebug.store.transformers import read_tree
 
@@ -31,23 +31,21 @@ def _read(place: Path, rank: int | None) -> TraceData:
         place = rank_folder(place, rank)
     if place.is_file():
         if read_tree.is_tree(place):
-            return read_tree.read(place)
+            return read_tree.read_tree_file(place)
         return trace_file.read(place)
     if (place / trace_file.FILE).exists():
         return trace_file.read(place / trace_file.FILE)
     if not place.exists():
         raise LoadError(f"{place} does not exist")
-    ranks = sorted(p.name for p in place.glob("rank-*"))
-    if ranks:
-        raise LoadError(f"{place} is a run of {len(ranks)} ranks: load one with rank=0 … rank={len(ranks) - 1}")
-    left = sorted(p.parent for p in place.glob(f"{WORKING}*/{journal.FILE}"))
+    refuse_several_ranks(place)
+    left = sorted(p.parent for p in place.glob(f"{STAGING_PREFIX}*/{journal.FILE}"))
     if left:
-        trace = journal.recovered(left[-1])
-        return replaced(trace, data=Saved((trace.folder or place).absolute()))
-    tree = read_tree.find(place)
+        trace = journal.recover_trace(left[-1])
+        return replaced(trace, data=SavedData((trace.folder or place).absolute()))
+    tree = read_tree.find_tree(place)
     if tree is None:
         raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
-    return read_tree.read(tree)
+    return read_tree.read_tree_file(tree)
 
 
 def save_golden(trace: Trace, path: str | os.PathLike[str]) -> Path:

@@ -11,14 +11,15 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.tensors.value_table import complete
 from fxdebug.data.values import Keeping, Value
 from fxdebug.errors import SaveError
-from fxdebug.store.run_files import write_run
-from fxdebug.store.run_folder import StagingFolder, next_shard, publish, publishing
-from fxdebug.store.tensors.keep import RunData
-from fxdebug.store.tensors.saved_values import Saved
-from fxdebug.store.tensors.shards import Shards
+from fxdebug.store.publish_run import next_shard, publish, publish_lock
+from fxdebug.store.save_run import write_run
+from fxdebug.store.staging_folder import StagingFolder
+from fxdebug.store.tensors.live_data import LiveData
+from fxdebug.store.tensors.saved_data import SavedData
+from fxdebug.store.tensors.shards import ShardWriter
 from fxdebug.store.trace_json.journal import Journal
 from fxdebug.store.trace_json.samples import Samples
-from fxdebug.store.trace_json.trace_file import moved
+from fxdebug.store.trace_json.trace_file import renamed_shard
 from fxdebug.store.transformers.print_tensor import Printer
 
 
@@ -29,8 +30,8 @@ class RunStore:
         self.folder = folder
         # where the run is written: it becomes the folder, or lives as long as the trace
         self.place: StagingFolder | None = None
-        self.shards: Shards | None = None
-        self.kept: RunData | None = None
+        self.shards: ShardWriter | None = None
+        self.kept: LiveData | None = None
         self.samples: Samples | None = None
         self._journal: Journal | None = None
         if folder is not None or values != "stats":
@@ -47,10 +48,10 @@ class RunStore:
         if folder is not None or values == "tensors":
             self.place = StagingFolder(folder)
         if values == "tensors" and self.place is not None:
-            self.shards = Shards(self.place.path, budget=budget, first=next_shard(folder))
-            self.kept = RunData(self.place, words=False, bodies=self.shards)
+            self.shards = ShardWriter(self.place.path, budget=budget, first=next_shard(folder))
+            self.kept = LiveData(self.place, printed_stats=False, tensors=self.shards)
         elif values == "repr":
-            self.kept = RunData(StagingFolder(), text=True)
+            self.kept = LiveData(StagingFolder(), text=True)
         elif values == "samples":
             self.samples = Samples()
 
@@ -60,7 +61,7 @@ class RunStore:
             self._printer = Printer(120)
         if self.kept is None and self._values:
             self._printer.begin()
-        return self._printer.shown(thing)
+        return self._printer.repr_of(thing)
 
     def watching(self, model: str, values: list[Value]) -> tuple[Journal, ...]:
         """Listeners that need the recording itself: the journal of a run that is saved."""
@@ -90,16 +91,16 @@ class RunStore:
 
     def _publish(self, trace: Trace, folder: Path, place: StagingFolder, model: Any, prune: bool) -> Trace:
         target = place.target or folder
-        with publishing:
+        with publish_lock:
             try:
                 shards = self._settled(trace, target)
-                written = None if self._journal is None else self._journal.rows
-                names = write_run(trace, place.path, prune=prune, written=written)
+                rows = None if self._journal is None else self._journal.rows
+                names = write_run(trace, place.path, prune=prune, rows=rows)
             except OSError as error:
                 raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
             publish(place.path, target, [*shards, *names], "trace", model)
-        words = None if self.kept is None else self.kept.words
-        data = trace.data if self.shards is None and trace.data is not None else Saved(target, words)
+        printed = None if self.kept is None else self.kept.printed_stats
+        data = trace.data if self.shards is None and trace.data is not None else SavedData(target, printed)
         return replace(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:
@@ -112,7 +113,7 @@ class RunStore:
         for file in files:
             file.rename(file.with_name(names[file.name]))
         for value in trace.values:
-            complete(value, saved=moved(value.saved, names))
+            complete(value, saved=renamed_shard(value.saved, names))
         return list(names.values())
 
     def close(self) -> None:

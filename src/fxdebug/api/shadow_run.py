@@ -44,4 +44,6 @@ def shadow(
     args, keywords = arguments(inputs, kwargs)
     settings = settings_of(values="stats", method="forward", prune=False)
     trace, errors = twin_runs(model, args, keywords, wide, settings, budget)
-    return precision_loss.judged(Trace.of(trace), str(wide)[6:], errors.of_nodes, errors.of_calls, errors.notes)
+    return precision_loss.find_precision_loss(
+        Trace.of(trace), str(wide)[6:], errors.of_nodes, errors.of_calls, errors.notes
+    )

@@ -247,7 +247,7 @@ class Trace(TraceData):
         >>> fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).check().healthy
         True
         """
-        return numerics.check(self, tensors=tensors)
+        return numerics.check_numerics(self, tensors=tensors)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder, with the standard tree and the tensors that were kept; return the folder.
@@ -261,7 +261,7 @@ class Trace(TraceData):
         ...     fxdebug.load(trace.save(folder + "/run")) == trace
         True
         """
-        return save_run.save(self, folder)
+        return save_run.save_trace(self, folder)
 
     def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
         """Write the trace for other programs and for eyes, by suffix; return the path.

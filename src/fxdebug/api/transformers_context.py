@@ -18,11 +18,12 @@ from fxdebug.capture.torch_state.grad_mode import no_gradients
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.store.run_files import write_standard
-from fxdebug.store.run_folder import StagingFolder, publish
-from fxdebug.store.tensors.keep import RunData
-from fxdebug.store.tensors.one_file_each import Files
+from fxdebug.store.publish_run import publish
+from fxdebug.store.staging_folder import StagingFolder
+from fxdebug.store.tensors.live_data import LiveData
+from fxdebug.store.tensors.one_file_each import OneFileEach
 from fxdebug.store.trace_json.journal import Journal
+from fxdebug.store.transformers.tree_files import write_drop_in_files
 
 
 @contextlib.contextmanager
@@ -67,12 +68,12 @@ class _StandardWriter:
         self.closed = False
         # made now: a folder that cannot be written is told before the run
         self._spare: StagingFolder | None = StagingFolder(target)
-        self._runs: dict[int, tuple[RunData, Files | None, list[Journal]]] = {}
+        self._runs: dict[int, tuple[LiveData, OneFileEach | None, list[Journal]]] = {}
 
     def begin(self) -> Options:
         place, self._spare = self._spare or StagingFolder(self._target), None
-        files = None if self._use_repr else Files(place.path)
-        kept = RunData(place, text=self._use_repr, bodies=files)
+        files = None if self._use_repr else OneFileEach(place.path)
+        kept = LiveData(place, text=self._use_repr, tensors=files)
         journals: list[Journal] = []
 
         def watching(name: str, values: list[Value]) -> tuple[Journal, ...]:
@@ -80,7 +81,7 @@ class _StandardWriter:
             return tuple(journals)
 
         options = Options(
-            keeper=kept, keep_all=False, shown=kept.printer.shown, no_grad=True, weights=False, watching=watching
+            keeper=kept, keep_all=False, shown=kept.printer.repr_of, no_grad=True, weights=False, watching=watching
         )
         self._runs[id(options)] = (kept, files, journals)
         return options
@@ -91,14 +92,14 @@ class _StandardWriter:
             if files is not None:
                 files.finish()
             trace = replace(trace, data=kept)
-            work = kept.place.path
-            names, links = write_standard(trace, work, prune=self._prune, files=files)
+            work = kept.staging.path
+            names, links = write_drop_in_files(trace, work, prune=self._prune, files=files)
             beside = trace.root.method != "forward"  # calls outside any forward do not take a forward's name
             publish(work, self._target, names, trace.model, self._model, links=links, by=self, beside=beside)
         finally:
             for journal in journals:
                 journal.close()
-            kept.place.close()
+            kept.staging.close()
 
     def close(self) -> None:
         self.closed = True

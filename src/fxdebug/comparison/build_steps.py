@@ -18,7 +18,16 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op, Ref, text_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, Value, leaves
-from fxdebug.operators.names import CONVOLUTIONS, REORDERING, TRANSPARENT, called, canonical, convolved, family, shorter
+from fxdebug.operators.names import (
+    CONVOLUTIONS,
+    REORDERING,
+    TRANSPARENT,
+    canonical,
+    convolution_arguments,
+    family,
+    normalized_constant,
+    op_of_module,
+)
 from fxdebug.query.network import Network, Node, network_of
 
 
@@ -33,7 +42,7 @@ def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
             continue
         for piece in unrecorded_steps(net, call):
             given = tuple([StepInput(slot, value) for slot, value in piece.inputs])
-            name = called(call.type)
+            name = op_of_module(call.type)
             positioned.append((piece.position, Step(0, piece.node, name, given, piece.outputs, unrecorded=True)))
     for _, step in sorted(positioned, key=lambda pair: pair[0]):
         _add(run, step)
@@ -60,13 +69,13 @@ def _operations(run: StepList, net: Network) -> list[tuple[float, Step]]:
                     results[index] = _results(net, node.call)
                 step.constants = tuple(_constants(node.step, results[index]))
                 if canonical(node.op) in CONVOLUTIONS:
-                    step.constants = convolved(step.constants)
+                    step.constants = convolution_arguments(step.constants)
                 if name in ("clamp", "clamp_min") and len(inputs) == 1 and is_relu_clamp(step.constants):
                     step.name = "relu"
                 if name != canonical(node.op) and _keeps_positions(inputs, made):
                     step.constants = ()  # strides and margins of a kernel of one place, which change nothing
                 if name == "scaled_dot_product_attention" and inputs:
-                    usual = shorter(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
+                    usual = normalized_constant(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
                     step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
             positioned.append((node.position, step))
     return positioned
@@ -172,7 +181,7 @@ def _constants(step: Op, results: dict[str, Item]) -> Iterator[str]:
             continue
         if isinstance(plain, Group) and any(True for _ in leaves(plain)):
             continue
-        text = shorter(text_of(plain))
+        text = normalized_constant(text_of(plain))
         yield text if name is None else f"{name}={text}"
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.operators.names import ADDING, family
+from fxdebug.operators.names import BIAS_FIRST, family
 from fxdebug.query.network import Node
 
 
@@ -74,7 +74,7 @@ class Step:
 
 def interchangeable(a: Step, b: Step) -> bool:
     """May one stand for the other? A product with weights is not one of two values, nor one to which more is added."""
-    adding = (a.name in ADDING) == (b.name in ADDING)
+    adding = (a.name in BIAS_FIRST) == (b.name in BIAS_FIRST)
     return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights) and adding
 
 

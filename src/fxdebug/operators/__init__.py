@@ -1,1 +1,1 @@
-"""What is known of torch's operations and dtypes by name; no torch import."""
+"""Facts about torch's operations and dtypes by name, without importing torch."""

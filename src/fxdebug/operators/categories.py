@@ -1,4 +1,4 @@
-"""Torch's operations by what they do to numbers that are not finite: names without underscores around them."""
+"""torch's operations in sets, by their effect on NaN and infinities. Names are without underscores around them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterable, Set
 
 from fxdebug.data.values import Value
 
+# Their results are uninitialised memory.
 UNFILLED = frozenset(
     "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize resize_as".split()
 )
+
+# They move, copy or reinterpret elements, and compute nothing.
 VIEWS = frozenset(
     "view view_as reshape reshape_as transpose permute swapaxes swapdims movedim moveaxis getitem select narrow "
     "chunk split tensor_split unbind iter expand expand_as unsqueeze squeeze flatten unflatten contiguous clone "
@@ -16,27 +19,28 @@ VIEWS = frozenset(
     "unfold diagonal requires_grad data getattr repeat tile hsplit vsplit dsplit view_as_real view_as_complex "
     "real imag positive".split()
 )
+
+# They write into a tensor, or into a part of it.
 WRITES = frozenset(
     "setitem copy fill zero index_copy index_put index_fill masked_fill masked_scatter scatter set normal uniform "
     "random bernoulli exponential slice_scatter select_scatter fill_diagonal".split()
 )
 
-
-# In place, these leave nothing of what was there.
+# In place, they leave nothing of the earlier content.
 OVERWRITES = frozenset("fill copy zero normal uniform random bernoulli exponential log_normal cauchy geometric".split())
 
-
-# Operations whose results are random numbers, here or in place.
+# Their results are random numbers, returned or written in place.
 DRAWS = frozenset(
     "rand randn rand_like randn_like randint bernoulli multinomial normal uniform exponential cauchy geometric "
     "log_normal kaiming_uniform kaiming_normal xavier_uniform xavier_normal trunc_normal dropout1d alpha_dropout "
     "feature_dropout gumbel_softmax rrelu poisson".split()
 )
 
-
-# Operations that put something else where a NaN or an infinity was.
-CURES = frozenset("where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split())
-TAKES_OUT = frozenset("item tolist".split())  # as numbers of Python
+# They put other numbers in the place of NaN or infinities.
+REPLACES_NONFINITE = frozenset(
+    "where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split()
+)
+TO_PYTHON_NUMBERS = frozenset("item tolist".split())
 CASTS = frozenset("to type float half bfloat16 double type_as".split())
 SOFTMAXES = frozenset("softmax log_softmax _softmax softmin special_softmax sparse_softmax".split())
 ATTENTIONS = frozenset(
@@ -48,18 +52,18 @@ DIVIDES = frozenset(
     "div divide truediv rtruediv itruediv floordiv floor_divide true_divide rdiv remainder fmod".split()
 )
 LOGS = frozenset("log log2 log10".split())
-SQUASHES = SOFTMAXES - {"log_softmax"} | {"sigmoid", "special_expit", "hardsigmoid"}  # into 0 to 1
-OF_ZERO = LOGS | DIVIDES | {"reciprocal", "rsqrt"}  # often taken everywhere, and chosen from with ``where``
+TO_UNIT_INTERVAL = SOFTMAXES - {"log_softmax"} | {"sigmoid", "special_expit", "hardsigmoid"}  # results from 0 to 1
+SINGULAR_AT_ZERO = LOGS | DIVIDES | {"reciprocal", "rsqrt"}  # often applied to all elements, before ``where`` chooses
 EXPONENTIALS = frozenset("exp exp2 expm1 sinh cosh".split())
 PRODUCTS = frozenset("mul rmul imul multiply matmul mm bmm baddbmm addmm linear einsum dot mv conv1d conv2d".split())
 
+# They never make +Inf of -Inf.
+KEEPS_SIGN_OF_INF = (
+    EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
+)
 
-# What they make of -Inf is not +Inf.
-KEEP_SIGNS = EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
-
-
-# An infinity in what they make was in its place before, or they made it.
-ONE_BY_ONE = (
+# Element by element: an infinity in the result was at the same place in an input, or is new.
+ELEMENTWISE = (
     ADDS - {"addmm", "baddbmm"}
     | DIVIDES
     | EXPONENTIALS
@@ -67,28 +71,33 @@ ONE_BY_ONE = (
     | frozenset("mul rmul imul multiply pow rpow ipow float_power square".split())
 )
 
+# They place the numbers among their arguments in the result unchanged.
+PLACES_LITERALS = REPLACES_NONFINITE | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())
+SCALES = frozenset(
+    "mul rmul imul multiply div divide truediv add radd iadd".split()
+)  # a literal beyond the dtype may still have a finite result
 
-# They put the numbers in their arguments somewhere as they are.
-PUTS = CURES | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())
-SCALES = frozenset("mul rmul imul multiply div divide truediv add radd iadd".split())  # up to 65536 in float16, say
 
+def uses_only_shape(op: str) -> bool:
+    """Does an operation use only the shape, dtype and device of a tensor, and none of its elements?
 
-def only_the_shape(op: str) -> bool:
-    """Does an operation use nothing of a tensor but its shape and kind?
-
-    >>> only_the_shape("zeros_like"), only_the_shape("new_full"), only_the_shape("neg")
+    >>> uses_only_shape("zeros_like"), uses_only_shape("new_full"), uses_only_shape("neg")
     (True, True, False)
     """
     return op.endswith("_like") or op.startswith("new_")
 
 
-_PASS_ON = VIEWS | {"rsub", "sub"}  # p, and 1 - p
+_KEEPS_UNIT_INTERVAL = VIEWS | {"rsub", "sub"}  # p and 1 - p
 
 
-def is_probability(op: str, given: Iterable[Value], known: Set[int]) -> bool:
-    """Does an operation make numbers from 0 to 1 that reach both ends by rounding, or pass on some that are ``known``?
+def is_probability(op: str, inputs: Iterable[Value], known: Set[int]) -> bool:
+    """Are an operation's results numbers from 0 to 1 that reach both ends only by rounding?
+
+    ``known``: the numbers of values that are; views of those are, too.
 
     >>> is_probability("softmax", (), set()), is_probability("ge", (), set())
     (True, False)
     """
-    return op in SQUASHES or (bool(known) and op in _PASS_ON and any(value.number in known for value in given))
+    return op in TO_UNIT_INTERVAL or (
+        bool(known) and op in _KEEPS_UNIT_INTERVAL and any(value.number in known for value in inputs)
+    )

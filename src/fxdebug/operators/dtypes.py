@@ -1,18 +1,19 @@
-"""Every dtype of torch by name, with what its numbers can be."""
+"""Every dtype of torch by name, with the limits of its numbers."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A dtype.
+    """The kind of a dtype, and the limits of its numbers.
 
-    ``kind`` is ``float``, ``complex``, ``integer``, ``bool``, ``quantized``, or ``storage`` for what torch cannot
-    compute with: packed numbers, bare bits, exponents that scale others. ``bits`` is the size of an element, as
-    ``8 * torch.dtype.itemsize`` has it. For floats, and for each part of complex numbers: ``eps`` is the distance from
-    1 to the next number, ``max`` the largest finite one, ``tiny`` the smallest with all its digits.
+    ``kind`` is ``float``, ``complex``, ``integer``, ``bool``, ``quantized``, or ``storage`` for dtypes without
+    arithmetic in torch: packed numbers, bare bits, exponents that scale others. ``bits`` is the size of an element,
+    ``8 * torch.dtype.itemsize``. For floats, and for each part of complex numbers: ``eps`` is the distance from 1 to
+    the next number, ``max`` the largest finite number, ``tiny`` the smallest normal one.
     """
 
     kind: str
@@ -23,7 +24,7 @@ class Dtype:
 
     @property
     def least(self) -> float:
-        """The smallest number above 0."""
+        """The smallest number above 0 (subnormal)."""
         return self.eps * self.tiny
 
 
@@ -61,5 +62,14 @@ DTYPES = {
 FLOATS = {name: dtype for name, dtype in DTYPES.items() if dtype.kind == "float"}
 
 
-# One rounding step of every dtype that rounds, complex ones among them.
+# The rounding step (eps) of every dtype that rounds, complex ones included.
 EPS = {name: dtype.eps for name, dtype in DTYPES.items() if dtype.eps}
+
+
+def largest_of(dtype: str) -> float:
+    """Return the largest finite number of a floating dtype; infinity for other dtypes, which do not overflow to it.
+
+    >>> largest_of("float16"), largest_of("int64")
+    (65504.0, inf)
+    """
+    return FLOATS[dtype].max if dtype in FLOATS else math.inf

@@ -1,4 +1,4 @@
-"""What operations are called, so that two ways of writing the same one are recognised.
+"""The names of operations and of their constants in one canonical form, and sets of operations that compare alike.
 
 ``x + y``, ``torch.add(x, y)``, ``x.add_(y)`` and ``y.__radd__(x)`` are one operation here.
 """
@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-_SAME = {
+_SYNONYMS = {
     "iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub", "imul": "mul", "rmul": "mul", "multiply": "mul",
     "truediv": "div", "itruediv": "div", "rtruediv": "rdiv", "divide": "div", "true_divide": "div",
     "negative": "neg", "ipow": "pow", "imatmul": "matmul", "rmatmul": "matmul",
@@ -21,8 +21,7 @@ _SAME = {
     "amin": "min", "clip": "clamp", "square": "pow",
 }  # fmt: skip
 
-
-# They change where elements lie, or how they are stored, but not what they are.
+# They change the order or the storage of elements, not the elements.
 TRANSPARENT = frozenset(
     """view reshape transpose permute contiguous flatten unflatten squeeze unsqueeze t T mT adjoint expand expand_as
     to type type_as float half bfloat16 double clone detach alias view_as
@@ -32,81 +31,56 @@ TRANSPARENT = frozenset(
 
 NORMS = frozenset(["layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm", "normalize"])
 
-
 # Where the order of the operands does not matter.
 COMMUTATIVE = frozenset(["add", "mul", "and", "or", "eq", "ne", "maximum", "minimum"])
 
-
-# The same elements in another order, which matters.
+# Their result has the same elements in another order, or a part of them.
 REORDERING = frozenset(
     ["flip", "fliplr", "flipud", "roll", "rot90", "sort", "getitem", "gather", "take", "index_select"]
 )
 
-
-# Their result is whatever was in that memory.
+# Their result is uninitialised memory.
 UNINITIALISED = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"])
 
-
-# They choose by comparing.
-PICKING = frozenset(["topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"])
+# They select elements or indices by comparing: near ties can go either way.
+BY_RANK = frozenset(["topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"])
 
 ACTIVATIONS = frozenset(
     "gelu silu relu relu6 leaky_relu elu selu celu tanh sigmoid softplus hardswish hardsigmoid mish glu".split()
 )
 
-
-# Constants come to be by them.
+# They make constants.
 FACTORIES = frozenset(
     "tensor zeros ones full empty arange eye linspace zeros_like ones_like full_like new_zeros new_ones new_full "
     "as_tensor scalar_tensor".split()
 )
 
-
-# They hold elements of what they are given, some of them more than once.
+# Their result consists of elements of the inputs, some of them several times.
 COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast_to", "stack", "cat"])
 
-
-# Views that change the order in which elements are met.
-TURNING = frozenset(
+# Views, and copies, that change the order of elements.
+REORDERING_VIEWS = frozenset(
     "transpose permute t T mT movedim moveaxis swapaxes swapdims adjoint getattr repeat repeat_interleave tile".split()
 )
 
-
-# They take rows out of a table.
+# They take rows from a table.
 LOOKUPS = frozenset(["embedding", "index_select", "gather", "take"])
 
 REPEATING = COPYING - {"cat", "stack"}
 
+# They take a part of a value: the part differs only if the value is in another order.
+SLICES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
 
-# They take a part of a value: what they give is wrong only if what they take it from is in another order.
-PIECES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
-
-
-# Linear in what they are given: an error cannot grow by more than the operands' sum.
+# Linear in their inputs: an error cannot grow beyond the sum of the inputs' errors.
 SUMS = frozenset(["add", "sub", "rsub", "mean", "sum", "cat", "stack", "where"])
 
-
-# A product of a value with weights, however it is spelled.
+# A product of a value with weights, in any spelling.
 _PRODUCTS = frozenset(
-    [
-        "linear",
-        "addmm",
-        "matmul",
-        "baddbmm",
-        "einsum",
-        "grouped_mm",
-        "_grouped_mm",
-        "conv1d",
-        "addbmm",
-        "addmv",
-        "mv",
-        "tensordot",
-    ]
+    "linear addmm matmul baddbmm einsum grouped_mm _grouped_mm conv1d addbmm addmv mv tensordot".split()
 )
 
-
-# Products of two values to which a third, given first, is added.
-ADDING = frozenset(["baddbmm", "addbmm"])
+# A product of the second and third operand, added to the first.
+BIAS_FIRST = frozenset(["baddbmm", "addbmm"])
 
 RANDOM = frozenset(
     """rand randn rand_like randn_like randint randint_like randperm bernoulli multinomial normal uniform exponential
@@ -114,8 +88,7 @@ RANDOM = frozenset(
     gumbel_softmax poisson""".split()
 )
 
-
-# What a fused operation does, step by step: so that "the scale is missing" can be told of a fused one and a plain one.
+# The steps of a fused operation: a missing scale can then be found when only one run uses the fused one.
 STEPS_OF = {
     "scaled_dot_product_attention": ("matmul", "mul", "softmax", "matmul"),
     "masked scaled_dot_product_attention": ("matmul", "mul", "add", "softmax", "matmul"),
@@ -133,8 +106,7 @@ STEPS_OF = {
     "addcmul": ("mul", "add"),
 }
 
-
-# Different operations in one role: a scale, a mask, a square.
+# Different operations with the same role: a scale, a mask, a root.
 _ROLES = {
     "div": "mul", "where": "add", "masked_fill": "add", "sub": "add", "rsub": "add", "sqrt": "rsqrt",
     "rdiv": "div",
@@ -142,7 +114,7 @@ _ROLES = {
 
 
 def role(name: str) -> str:
-    """What an operation stands for in a longer computation.
+    """Return the role of an operation in a longer computation.
 
     >>> role("div"), role("masked_fill"), role("softmax")
     ('mul', 'add', 'softmax')
@@ -151,22 +123,22 @@ def role(name: str) -> str:
 
 
 def canonical(name: str) -> str:
-    """The one name of an operation.
+    """Return the one name of an operation.
 
     >>> [canonical(name) for name in ("add_", "__radd__", "iadd", "bmm", "special_expit", "gelu")]
     ['add', 'add', 'add', 'matmul', 'sigmoid', 'gelu']
     """
     plain = name.strip("_") or name
-    return _SAME.get(plain, plain)
+    return _SYNONYMS.get(plain, plain)
 
 
-_CALLED = {"linear": "linear", "conv1d": "linear", "layernorm": "layer_norm", "embedding": "embedding"}
+_OPS_OF_MODULES = {"linear": "linear", "conv1d": "linear", "layernorm": "layer_norm", "embedding": "embedding"}
 
 
-def called(type: str) -> str:
-    """A call of a module as an operation: what its class says that it does.
+def op_of_module(type: str) -> str:
+    """Return the operation that a module computes, by the name of its class; else the name of the class.
 
-    >>> called("LayerNorm"), called("LlamaRMSNorm"), called("BertSelfAttention")
+    >>> op_of_module("LayerNorm"), op_of_module("LlamaRMSNorm"), op_of_module("BertSelfAttention")
     ('layer_norm', 'rms_norm', 'BertSelfAttention')
     """
     plain = type.lower()
@@ -174,53 +146,57 @@ def called(type: str) -> str:
         return "rms_norm"
     if plain.endswith(("gelu", "geluactivation")):
         return "gelu"
-    return _CALLED.get(plain, type)
+    return _OPS_OF_MODULES.get(plain, type)
 
 
 _FAMILIES = {"relu": "clamp"}  # at zero, from below
 
 
 def family(name: str) -> str:
-    """A coarser name: what may stand for what in another implementation (``linear`` for ``addmm``)."""
+    """Return a coarser name, the same for operations that may replace one another (``linear`` and ``addmm``)."""
     return "product" if name in _PRODUCTS else _FAMILIES.get(name, name)
 
 
-def settings(constants: Iterable[str]) -> Counter[str]:
-    """What constants say, however they are spelled: by position or by name, defaults given or left out.
+def normalized_constants(constants: Iterable[str]) -> Counter[str]:
+    """Return the constants of a step without their names and without defaults, counted.
 
-    >>> settings(["dim=-1.0", "dtype=None"]) == settings(["-1.0"])
+    >>> normalized_constants(["dim=-1.0", "dtype=None"]) == normalized_constants(["-1.0"])
     True
     """
-    said = [constant for constant in constants if not constant.startswith("_")]
-    plain = [constant.rpartition("=")[2] if "=" in constant else constant for constant in said]
+    public = [constant for constant in constants if not constant.startswith("_")]
+    plain = [constant.rpartition("=")[2] if "=" in constant else constant for constant in public]
     return Counter(text for text in plain if text not in ("None", "False", "True", "0.0") and "torch." not in text)
 
 
 CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
-_USUAL = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}  # in the order of their arguments
+# In the order of the arguments.
+_CONVOLUTION_DEFAULTS = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}
 
 
-def convolved(constants: Iterable[str]) -> tuple[str, ...]:
-    """What is said of a convolution by position or name, for each dimension or for all, without what is usual.
+def convolution_arguments(constants: Iterable[str]) -> tuple[str, ...]:
+    """Return the arguments of a convolution by name, without defaults, whether written once or per dimension.
 
-    >>> convolved(["(2, 2)", "[1, 1]", "(1, 1)", "1"]), convolved(["None", "padding=1.0", "stride=2"])
-    (('stride=2', 'padding=1'), ('stride=2', 'padding=1'))
+    >>> convolution_arguments(["(2, 2)", "[1, 1]", "(1, 1)", "1"])
+    ('stride=2', 'padding=1')
+    >>> convolution_arguments(["None", "padding=1.0", "stride=2"])
+    ('stride=2', 'padding=1')
     """
-    said: dict[str, str] = {}
-    free = list(_USUAL)
+    arguments: dict[str, str] = {}
+    free = list(_CONVOLUTION_DEFAULTS)
     for text in constants:
         name, _, value = text.rpartition("=")
         parts = [part.strip().removesuffix(".0") for part in value.strip("()[] ").split(",") if part.strip()]
         plain = parts[0] if len(set(parts)) == 1 else value
-        if name in _USUAL:
-            said[name] = plain
+        if name in _CONVOLUTION_DEFAULTS:
+            arguments[name] = plain
         elif not name and plain != "None" and free:
-            said[free.pop(0)] = plain
-    return tuple([f"{name}={said[name]}" for name, usual in _USUAL.items() if said.get(name, usual) != usual])
+            arguments[free.pop(0)] = plain
+    defaults = _CONVOLUTION_DEFAULTS.items()
+    return tuple([f"{name}={arguments[name]}" for name, usual in defaults if arguments.get(name, usual) != usual])
 
 
-def shorter(constant: str) -> str:
-    """A constant as it is compared: ``1e-05`` and ``0.00001`` are one."""
+def normalized_constant(constant: str) -> str:
+    """Return a constant in the form in which it is compared: ``1e-05`` and ``0.00001`` are equal."""
     try:
         number = float(constant)
     except ValueError:

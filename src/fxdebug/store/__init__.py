@@ -1,1 +1,1 @@
-"""What we write and read back: the standard tree, ``trace.json``, tensors, printed text."""
+"""A run in a folder, written and read back: ``trace.json``, tensors, and transformers' debug tree."""

@@ -1,49 +1,75 @@
-"""Writing a trace to a folder after its run, with the tensors that were kept."""
+"""Write the files of a run (``trace.json`` and the debug tree), and save a trace to a folder after its run.
+
+Neither needs torch.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import SaveError
+from fxdebug.store.publish_run import next_shard, publish, publish_lock
 from fxdebug.store.rank_folders import rank_folder
-from fxdebug.store.run_files import write_run
-from fxdebug.store.run_folder import StagingFolder, next_shard, publish, publishing
+from fxdebug.store.staging_folder import StagingFolder
+from fxdebug.store.trace_json import trace_file
+from fxdebug.store.trace_json.records import ValueRowCache
+from fxdebug.store.transformers.tree_files import open_text, write_tree_files
 
 
-def save(trace: TraceData, folder: str | os.PathLike[str]) -> Path:
-    """Write a trace to a folder, with the standard tree and the tensors that were kept; return the folder.
+def save_trace(trace: TraceData, folder: str | os.PathLike[str]) -> Path:
+    """Write a trace to a folder, with the debug tree and the tensors that were kept; return the folder.
 
-    A trace of a distributed run goes to the folder of its rank in there, as with ``fx_debug(save=…)``:
-    every rank may save to the same place.
+    A trace of a distributed run goes into its rank's folder inside, as with ``fx_debug(save=…)``: every rank may save
+    to the same place. Raises :class:`SaveError`.
     """
     target = rank_folder(Path(folder), trace.settings.get("rank"))
-    place = StagingFolder(target)
+    staging = StagingFolder(target)
     try:
-        with publishing:
+        with publish_lock:
             shards = _shards_to_copy(trace, target)
             for old, new in shards.items():
-                shutil.copyfile(old, place.path / new)
-            moved = {old.name: new for old, new in shards.items()}
-            names = write_run(trace, place.path, prune=bool(trace.settings.get("prune")), shards=moved)
-            publish(place.path, target, [*shards.values(), *names], "trace", trace.root)
+                shutil.copyfile(old, staging.path / new)
+            renamed = {old.name: new for old, new in shards.items()}
+            names = write_run(trace, staging.path, prune=bool(trace.settings.get("prune")), shards=renamed)
+            publish(staging.path, target, [*shards.values(), *names], "trace", trace.root)
     except SaveError:
         raise
     except OSError as error:
         raise SaveError(f"cannot save to {target}: {error.strerror or error}") from error
     finally:
-        place.close()
+        staging.close()
     return target
 
 
 def _shards_to_copy(trace: TraceData, target: Path) -> dict[Path, str]:
-    """The files with the trace's tensors, and their names in the target: numbers that are free there."""
-    place = getattr(trace.data, "place", None)
-    source = trace.folder if trace.folder is not None else getattr(place, "path", None)
+    """Return the files with the trace's tensors, and names for them that are free in the target."""
+    staging = getattr(trace.data, "staging", None)
+    source = trace.folder if trace.folder is not None else getattr(staging, "path", None)
     names = sorted({value.saved.partition("#")[0] for value in trace.values if value.saved})
     if source is None or not names or source.resolve() == target.resolve():
         return {}
     first = next_shard(target)
     return {source / name: f"tensors-{first + i:04d}.safetensors" for i, name in enumerate(names)}
+
+
+def write_run(
+    trace: TraceData,
+    folder: Path,
+    *,
+    prune: bool,
+    shards: Mapping[str, str] | None = None,
+    rows: ValueRowCache | None = None,
+) -> list[str]:
+    """Write ``trace.json`` and the debug tree of a run into a folder; return the file names.
+
+    ``…_FULL_TENSORS.json`` is written where its values are known: printed, or saved as tensors. ``shards``: old and
+    new names of tensor files that were renamed. ``rows``: the JSON of values that the run's journal already made.
+    """
+    names = write_tree_files(trace, folder, prune=prune, shards=shards or {})
+    with open_text(folder / trace_file.FILE) as file:
+        trace_file.write(trace, file, shards or {}, rows=rows)
+    return [*names, trace_file.FILE]

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from fxdebug.store.tensors import safetensors_file
-from fxdebug.store.tensors.safetensors_file import NAMES, Safetensors, write_one
-from fxdebug.store.transformers.json_text import write_full
-from support.sweep import examples
+from fxdebug.store.tensors.safetensors_file import DTYPE_NAMES, SafetensorsWriter, write_single_tensor
 
 
-@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("dtype", DTYPE_NAMES)
 def test_a_file_of_one_tensor_is_byte_for_byte_that_of_safetensors(dtype: torch.dtype, tmp_path: Path) -> None:
     for shape in ((), (3,), (0, 4), (2, 5, 7), (200, 200, 3)):
         tensor = torch.randint(0, 2, shape).to(torch.float32).to(dtype)
         save_file({"data": tensor}, tmp_path / "theirs")
         with io.FileIO(tmp_path / "ours", "w") as file:
-            write_one(file, tensor)
+            write_single_tensor(file, tensor)
         assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
@@ -48,17 +42,17 @@ def test_what_the_system_takes_in_pieces_is_written_whole(
         taken.append(piece)
         return len(piece)
 
-    monkeypatch.setattr(safetensors_file, "_gather", gather if gathers else None)
+    monkeypatch.setattr(safetensors_file, "_writev", gather if gathers else None)
     safetensors_file._write(File(), b"0123456", b"", memoryview(b"789"), b"abc")
     assert b"".join(taken) == b"0123456789abc"
     assert all(taken)
 
 
-@pytest.mark.parametrize("streamed", [1, 5_000, safetensors_file.STREAMED])
+@pytest.mark.parametrize("streamed", [1, 5_000, safetensors_file.STREAM_FROM_BYTES])
 def test_tensors_of_odd_sizes_are_read_back_from_a_file_that_was_written_as_they_came(
     streamed: int, tmp_path: Path
 ) -> None:
-    file = Safetensors(tmp_path / "file.safetensors", {"format": "fxdebug"}, streamed)
+    file = SafetensorsWriter(tmp_path / "file.safetensors", {"format": "fxdebug"}, streamed)
     given: dict[str, torch.Tensor] = {}
     written: list[int] = []
     for number in range(120):
@@ -68,29 +62,10 @@ def test_tensors_of_odd_sizes_are_read_back_from_a_file_that_was_written_as_they
                 given[f"{number}/{dtype}"] = tensor
                 written += map(id, file.add(f"{number}/{dtype}", tensor))
     assert len(given) > 100
-    assert (len(written) > 0) == (streamed < safetensors_file.STREAMED)
+    assert (len(written) > 0) == (streamed < safetensors_file.STREAM_FROM_BYTES)
     written += map(id, file.close())
     assert sorted(written) == sorted(map(id, given.values()))  # each is given back once
     read = load_file(tmp_path / "file.safetensors")
     assert {name: (t.dtype, t.tolist()) for name, t in read.items()} == {
         name: (t.dtype, t.tolist()) for name, t in given.items()
     }
-
-
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.lists(st.text(max_size=3), max_size=3),
-        st.dictionaries(st.one_of(st.text(max_size=3), st.integers(0, 9), st.booleans(), st.none()), inner, max_size=4),
-    ),
-    max_leaves=20,
-)  # fmt: skip
-
-
-@given(st.dictionaries(st.text(max_size=3), JSON, max_size=4))
-@settings(max_examples=examples(80, 200), deadline=None)
-def test_the_standard_tree_is_written_as_json_writes_it(tree: dict[str, Any]) -> None:
-    ours, theirs = io.StringIO(), io.StringIO()
-    write_full(tree, ours)
-    json.dump(tree, theirs, indent=2)
-    assert ours.getvalue() == theirs.getvalue()

@@ -36,7 +36,7 @@ def test_a_run_is_equal_to_its_golden_file(name, tmp_path):
         paths.append(fxdebug.save_golden(run, tmp_path / f"{number}.json"))
     if name not in DIFFERENT:
         assert paths[0].read_bytes() == paths[1].read_bytes()
-    loaded, expected = fxdebug.load(paths[1]), golden.reduced(run)
+    loaded, expected = fxdebug.load(paths[1]), golden.reduce_trace(run)
     assert loaded == expected and loaded.data.samples == expected.data.samples
     assert set(loaded.data.samples) == {value.number for value in loaded.values if value.stats is not None} & set(
         run.data.samples
@@ -69,7 +69,7 @@ def test_what_was_written_is_known_even_if_the_memory_held_the_same_before():
         torch.use_deterministic_algorithms(False)
     made, filled = run.ops("empty")[0].value, run.ops("fill")[0].value
     assert made.stats == filled.stats and made.storage == filled.storage
-    kept = {value.number: value.stats is not None for value in golden.reduced(run).values}
+    kept = {value.number: value.stats is not None for value in golden.reduce_trace(run).values}
     assert (kept[made.number], kept[filled.number]) == (False, True)
 
 

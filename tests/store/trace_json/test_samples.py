@@ -14,7 +14,7 @@ from fxdebug import fx_debug
 from fxdebug.data.values import sample_positions
 from fxdebug.errors import LoadError
 from fxdebug.store.trace_json import samples
-from fxdebug.store.trace_json.samples import from_json, sampled, shortest, to_json
+from fxdebug.store.trace_json.samples import from_json, sample_tensor, shortest_decimal, to_json
 from support.golden_runs import some
 
 DTYPES = [
@@ -28,7 +28,7 @@ def test_samples_are_the_elements_at_the_positions_and_come_back_exactly(dtype):
     tensor = some(dtype, 5, 7, 3)
     wide = tensor.to(torch.complex128).abs() if dtype.is_complex else tensor
     expected = [wide.reshape(-1)[place].item() for place in sample_positions(tensor.numel())]
-    found = sampled(tensor)
+    found = sample_tensor(tensor)
     assert found == pytest.approx(expected, rel=1e-15, abs=0) if dtype.is_complex else found == expected
     name = str(dtype)[6:]
     assert from_json(json.loads(json.dumps(to_json(found, name), allow_nan=False)), name) == found
@@ -43,19 +43,19 @@ def test_samples_follow_the_order_of_the_tensor_however_it_lies_in_memory(arrang
     tensor = arrange(some(torch.float32, 4, 6))
     plain = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
     flat = plain.detach().contiguous().reshape(-1)
-    assert sampled(tensor) == [flat[place].item() for place in sample_positions(flat.numel())]
+    assert sample_tensor(tensor) == [flat[place].item() for place in sample_positions(flat.numel())]
 
 
 def test_there_are_no_samples_of_what_has_no_elements_to_point_at():
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    assert [sampled(tensor) for tensor in (torch.empty(3, device="meta"), nested)] == [None, None]
+    assert [sample_tensor(tensor) for tensor in (torch.empty(3, device="meta"), nested)] == [None, None]
 
 
 def test_numbers_are_written_in_the_fewest_digits_that_lead_back():
     torch.manual_seed(0)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         numbers = torch.cat([torch.randn(300) * 10.0**power for power in (-6, -3, 0, 3)]).to(dtype).tolist()
-        short = [shortest(number, str(dtype)[6:]) for number in numbers]
+        short = [shortest_decimal(number, str(dtype)[6:]) for number in numbers]
         assert from_json(short, str(dtype)[6:]) == numbers
         assert sum(len(repr(number)) for number in short) < 0.75 * sum(len(repr(number)) for number in numbers)
     assert to_json([math.nan, math.inf, -math.inf, 0.0], "float32") == ["nan", "inf", "-inf", 0.0]
@@ -92,7 +92,7 @@ def test_samples_are_saved_with_a_run(tmp_path):
 def test_a_golden_file_of_a_run_with_tensors_has_samples_and_one_of_statistics_none(tmp_path):
     layer, x = nn.Linear(8, 8), some(torch.float32, 8, 8)
     whole = fxdebug.load(fxdebug.save_golden(fx_debug(layer, x, values="tensors"), tmp_path / "a.json"))
-    assert whole.data.sample(whole.root.inputs[0]) == sampled(x)
+    assert whole.data.sample(whole.root.inputs[0]) == sample_tensor(x)
     plain = fxdebug.load(fxdebug.save_golden(fx_debug(layer, x), tmp_path / "b.json"))
     assert not hasattr(plain.data, "sample") and fxdebug.compare(plain, fx_debug(layer, x)).equal
 

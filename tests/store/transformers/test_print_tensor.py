@@ -1,9 +1,8 @@
-"""The text of tensors is torch's own, to the letter, and nobody else's printing changes while it is made."""
+"""The text of tensors is torch's own, to the letter."""
 
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.stats.measure import measure
-from fxdebug.store.transformers.print_tensor import Printer, options_of_this_thread
+from fxdebug.store.transformers.print_tensor import Printer
 from support.sweep import examples
 
 STANDARD = {"sci_mode": True, "linewidth": 120}
@@ -281,115 +280,3 @@ def test_the_global_print_options_stay_the_same_object_with_the_same_content() -
         printer.statistics(make().to_dense().real.clone())
     assert tensor_str.PRINT_OPTS is options
     assert tensor_str.get_printoptions() == content
-
-
-class RaisesOnRepr:
-    def __repr__(self) -> str:
-        raise ValueError("no")
-
-
-def test_a_repr_that_raises_leaves_the_options_as_they_were() -> None:
-    printer = Printer(120)
-    printer.begin()
-    options = tensor_str.PRINT_OPTS
-    with pytest.raises(ValueError, match="no"):
-        printer.shown(RaisesOnRepr())
-    assert tensor_str.PRINT_OPTS is options
-
-
-def test_an_object_is_shown_under_the_users_options_until_a_tensor_was_met_as_the_reference_does() -> None:
-    class Holder:
-        def __repr__(self) -> str:
-            return f"<{torch.ones(1)}>"
-
-    printer = Printer(120)
-    assert printer.shown(Holder()) == "<tensor([1.])>"
-    printer.lines(torch.ones(1))
-    assert printer.shown(Holder()) == "<tensor([1.0000e+00])>"
-    assert repr(Holder()) == "<tensor([1.])>"
-
-
-def test_options_set_while_we_print_stay_if_the_program_sets_them_and_go_if_a_repr_does() -> None:
-    before = tensor_str.get_printoptions()
-    try:
-        with options_of_this_thread(dict(STANDARD)):
-            torch.set_printoptions(edgeitems=7)  # as a repr that we asked for might
-            program = threading.Thread(target=lambda: torch.set_printoptions(precision=2))
-            program.start()
-            program.join()
-        assert tensor_str.get_printoptions() == {**before, "precision": 2}
-        assert str(torch.tensor([1.23456])) == "tensor([1.23])"
-    finally:
-        torch.set_printoptions(**before)
-
-
-def test_printing_nested_in_printing_keeps_its_options_until_it_is_done() -> None:
-    number, options = torch.tensor(0.5), tensor_str.PRINT_OPTS
-    with options_of_this_thread(dict(STANDARD)):
-        with options_of_this_thread({"precision": 1, "sci_mode": True}):
-            assert str(number) == "tensor(5.0e-01)"
-        assert str(number) == "tensor(5.0000e-01)"
-    assert str(number) == "tensor(0.5000)"
-    assert tensor_str.PRINT_OPTS is options
-
-
-def test_another_thread_printing_at_the_same_time_sees_its_own_options() -> None:
-    sparse, plain = base().to_sparse(), torch.tensor([0.5, 1234.5])
-    expected, wrong = (torchs(sparse), str(plain), tensor_str.get_printoptions()), []
-    stop = threading.Event()
-
-    def other() -> None:
-        while not stop.is_set():
-            if str(plain) != expected[1] or tensor_str.get_printoptions() != expected[2]:
-                wrong.append(str(plain))
-
-    def mine() -> None:
-        printer = Printer(120)
-        for _ in range(60):
-            if printer.text(sparse) != expected[0]:
-                wrong.append(printer.text(sparse))
-
-    bystander, printers = threading.Thread(target=other), [threading.Thread(target=mine) for _ in range(3)]
-    for thread in (bystander, *printers):
-        thread.start()
-    for thread in printers:
-        thread.join()
-    stop.set()
-    bystander.join()
-    assert wrong == []
-
-
-def test_a_repr_that_waits_for_another_thread_that_prints_does_not_block() -> None:
-    """A lock held while a user's ``__repr__`` runs would meet the user's own locks in the wrong order."""
-
-    class Waits:
-        def __repr__(self) -> str:
-            thread = threading.Thread(target=lambda: found.append(ours(base().to_sparse())), daemon=True)
-            thread.start()
-            thread.join(10)
-            return "done" if found else "blocked"
-
-    found: list[str] = []
-    printer = Printer(120)
-    printer.begin()
-    assert printer.shown(Waits()) == "done"
-    assert found == [torchs(base().to_sparse())]
-
-
-def test_threads_that_end_in_another_order_than_they_began_put_the_options_back() -> None:
-    options = tensor_str.PRINT_OPTS
-    began, end = threading.Event(), threading.Event()
-
-    def first() -> None:
-        with options_of_this_thread(dict(STANDARD)):
-            began.set()
-            end.wait(10)
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    began.wait(10)
-    with options_of_this_thread({"precision": 1}):
-        end.set()
-        thread.join()
-        assert tensor_str.get_printoptions()["precision"] == 1
-    assert tensor_str.PRINT_OPTS is options

@@ -20,10 +20,9 @@ from fxdebug.apps.cli import main
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Group, Stats, Thing, Value
 from fxdebug.errors import LoadError
-from fxdebug.store import run_files
-from fxdebug.store.transformers import json_text, printed_statistics, write_tree
+from fxdebug.store.transformers import printed_statistics, tree_files, write_tree
+from fxdebug.store.transformers.parse_statistics import parse_stats
 from fxdebug.store.transformers.read_tree import _from_text
-from fxdebug.store.transformers.read_values import stats_of
 from support import reference
 from zoo import zoo, zoo_sample
 
@@ -48,10 +47,10 @@ def unpacked(written: reference.Written, folder: Path) -> Path:
 
 def text_of(trace: Trace, *, full: bool) -> str:
     """The standard tree of a trace, as its file has it."""
-    entry = run_files._entry(trace, run_files._content(trace, {}) if full else None)
-    tree = write_tree.standard_tree(trace, entry, prune=False)
+    entry = tree_files.tensor_entry(trace, tree_files.tensor_content(trace, {}) if full else None)
+    tree = write_tree.debug_tree(trace, entry, prune=False)
     text = io.StringIO()
-    (json_text.write_full if full else json_text.write_summary)(tree, text)
+    (tree_files.write_full_tree if full else tree_files.write_summary_tree)(tree, text)
     return text.getvalue()
 
 
@@ -118,7 +117,7 @@ def pairs(tree: Trace, run: Trace) -> list[tuple[Value, Value]]:
 
 def same_digits(read: Value, measured: Value) -> bool:
     if read.stats is None:
-        return measured.dtype not in printed_statistics.MEASURED or measured.stats.min <= -1e4
+        return measured.dtype not in printed_statistics.DTYPES_WITH_STATISTICS or measured.stats.min <= -1e4
     close = [
         a is b or abs(a - b) <= 1e-4 * abs(b) + 1e-6 * measured.stats.absmax
         for a, b in zip(numbers(read.stats), numbers(measured.stats))
@@ -272,7 +271,7 @@ def test_masks_and_integers_have_statistics_where_all_elements_are_printed(tmp_p
     ],
 )
 def test_statistics_are_read_from_print(shape, dtype, words, lines, expected):
-    assert stats_of(shape, dtype, words, lines) == expected
+    assert parse_stats(shape, dtype, words, lines) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,28 +10,26 @@ from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.data.values import Value
 from fxdebug.errors import NonFinite
 from fxdebug.operators.categories import (
-    CURES,
     OVERWRITES,
+    REPLACES_NONFINITE,
     SOFTMAXES,
-    TAKES_OUT,
+    TO_PYTHON_NUMBERS,
     VIEWS,
     WRITES,
     is_probability,
-    only_the_shape,
+    uses_only_shape,
 )
-from fxdebug.operators.nonfinite import (
-    CHOSEN_FROM,
-    MEANT,
+from fxdebug.operators.masks import is_mask
+from fxdebug.operators.nonfinite import has_nonfinite, nonfinite_counts, summary_of
+from fxdebug.operators.nonfinite_cause import (
+    INTENDED,
     NAN,
     UNINITIALISED,
-    Verdict,
-    broken,
-    counted,
-    described,
-    judge,
-    masking,
-    unwritten,
+    NonFiniteCause,
+    find_cause,
+    leaves_memory_unwritten,
 )
+from fxdebug.operators.nonfinite_reasons import PARTLY_UNDEFINED
 
 _ADVICE = (
     "The trace until here is in fxdebug.last_failed(); what went in, what came out and the graph are in it. To see how "
@@ -48,10 +46,12 @@ def _put_right(pending: _Culprit, op: str, made: list[Value]) -> bool:
 
     T5 takes the logarithm of distances, rounds it, and chooses with ``where`` whether to use it.
     """
-    if any(map(broken, made)):
+    if any(map(has_nonfinite, made)):
         return False
-    asked = op not in TAKES_OUT and all(not value.dtype.startswith(("float", "bfloat", "complex")) for value in made)
-    return op in CURES or asked or only_the_shape(op) or pending.kind == UNINITIALISED
+    asked = op not in TO_PYTHON_NUMBERS and all(
+        not value.dtype.startswith(("float", "bfloat", "complex")) for value in made
+    )
+    return op in REPLACES_NONFINITE or asked or uses_only_shape(op) or pending.kind == UNINITIALISED
 
 
 def _only_low(value: Value) -> bool:
@@ -106,7 +106,7 @@ class StopOnNonFinite:
         if is_probability(op, given, self._probabilities):
             self._probabilities.update(value.number for value in entry.values)
         made = [*entry.values, *(value for _, value in entry.writes)]
-        bad = [value for value in made if broken(value)]
+        bad = [value for value in made if has_nonfinite(value)]
         pending = next((found for value in given if (found := self._held(value)) is not None), None)
         if pending is not None and not _put_right(pending, op, made):
             if not bad or not (op in VIEWS or op in WRITES or (op in _SCALES and len(given) == 1)):
@@ -114,20 +114,22 @@ class StopOnNonFinite:
             return self._keep(bad, pending)
         if not bad:
             return None
-        outside = [value for value in given if broken(value) and not self._is_meant(value)]
+        outside = [value for value in given if has_nonfinite(value) and not self._is_meant(value)]
         if not all(map(_only_low, outside)):
             if op not in VIEWS:
                 self._stop(self._arrived(body, entry, op, outside[0]))
             return None
         literals = _literals(entry)
-        verdict = judge(op, literals, given, bad, self._probabilities)
-        if verdict is None or verdict.kind == MEANT:
+        verdict = find_cause(op, literals, given, bad, self._probabilities)
+        if verdict is None or verdict.kind == INTENDED:
             return self._keep(bad, None)
         culprit = self._culprit(body, entry, op, verdict, given, bad[0])
-        if verdict.kind == UNINITIALISED or (bad[0].storage in self._unfilled and unwritten(op, literals, given)):
+        if verdict.kind == UNINITIALISED or (
+            bad[0].storage in self._unfilled and leaves_memory_unwritten(op, literals, given)
+        ):
             return self._keep(bad, culprit._replace(kind=UNINITIALISED))
         written = verdict.kind == NAN and any(map(math.isnan, literals))
-        if op in CHOSEN_FROM or written or (op in SOFTMAXES and any(map(broken, given))):
+        if op in PARTLY_UNDEFINED or written or (op in SOFTMAXES and any(map(has_nonfinite, given))):
             return self._keep(bad, culprit)
         return self._stop(culprit)
 
@@ -141,7 +143,7 @@ class StopOnNonFinite:
                 self._memory[value.storage] = culprit
 
     def _held(self, value: Value) -> _Culprit | None:
-        if not broken(value):
+        if not has_nonfinite(value):
             return None
         if value.number in self._pending:
             return self._pending[value.number]
@@ -151,56 +153,58 @@ class StopOnNonFinite:
         return value.number in self._meant or (value.storage is not None and value.storage in self._memory)
 
     def _culprit(
-        self, body: CallTape, entry: TapeEntry, op: str, verdict: Verdict, given: list[Value], made: Value
+        self, body: CallTape, entry: TapeEntry, op: str, verdict: NonFiniteCause, given: list[Value], made: Value
     ) -> _Culprit:
         frame = self._frames[body.index]
         source = None if entry.line is None else entry.line.text()
         call = f"{frame.site.path or frame.site.type}#{frame.number}"
-        what = f"{verdict.why}: {counted(made.stats)} elements"
+        what = f"{verdict.why}: {nonfinite_counts(made.stats)} elements"
         return _Culprit(verdict.kind, what, frame.site.path, call, op, source, tuple(given), made)
 
     def _arrived(self, body: CallTape, entry: TapeEntry, op: str, value: Value) -> _Culprit:
         """An operand that was not finite before any operation was seen."""
         root = self._frames[0]
         if value.name is not None:
-            verdict = Verdict("weight", f"the weight {value.name} is not finite")
+            verdict = NonFiniteCause("weight", f"the weight {value.name} is not finite")
         elif any(value.number == other.number for other in root.inputs):
             slot = next(slot for slot, other in root.inputs.named() if other.number == value.number)
-            verdict = Verdict("input", f"the input {slot} is not finite")
+            verdict = NonFiniteCause("input", f"the input {slot} is not finite")
         else:
-            verdict = Verdict("input", "it was given a tensor from outside the recorded operations that is not finite")
+            verdict = NonFiniteCause(
+                "input", "it was given a tensor from outside the recorded operations that is not finite"
+            )
         return self._culprit(body, entry, op, verdict, [value], value)
 
     # Calls ---------------------------------------------------------------------------------------
 
     def left(self, frame: Frame, output: Any) -> None:
         """Judge a call whose operations were not seen; raises ``NonFinite`` if it is to blame."""
-        bad = [value for value in frame.outputs or () if broken(value)]
+        bad = [value for value in frame.outputs or () if has_nonfinite(value)]
         if not bad:
             return
         held = next((found for value in bad if (found := self._held(value)) is not None), None)
-        if held is not None and (frame.parent is None or held.op in CHOSEN_FROM):
+        if held is not None and (frame.parent is None or held.op in PARTLY_UNDEFINED):
             self._stop(held)
         unknown = [value for value in bad if not self._is_meant(value) and self._held(value) is None]
         if not unknown:
             return
-        given = [value for value in frame.inputs if broken(value) and not self._is_meant(value)]
-        if all(map(masking, unknown)):
+        given = [value for value in frame.inputs if has_nonfinite(value) and not self._is_meant(value)]
+        if all(map(is_mask, unknown)):
             return self._keep(unknown, None)
         site, source = frame.site, None if frame.line is None else frame.line.text()
         call = f"{site.path or site.type}#{frame.number}"
         kind = "nan" if any(value.stats.nan for value in unknown if value.stats) else "inf"
-        if given and not all(map(masking, given)):
+        if given and not all(map(is_mask, given)):
             numbers = {value.number for value in self._frames[0].inputs}
             whose = "the input of the run"
             if frame.parent is not None and given[0].number not in numbers:
                 whose = f"the code of {_called(frame.parent)}"
-            what = f"it was given {counted(given[0].stats)}: that comes from {whose}"
+            what = f"it was given {nonfinite_counts(given[0].stats)}: that comes from {whose}"
             kind = "input"
         else:
-            verdict = judge(site.type, (), list(frame.inputs), unknown)
+            verdict = find_cause(site.type, (), list(frame.inputs), unknown)
             why = "" if verdict is None or "finite numbers" in verdict.why else f": {verdict.why}"
-            what = f"it was given finite numbers and returned {counted(unknown[0].stats)}{why}"
+            what = f"it was given finite numbers and returned {nonfinite_counts(unknown[0].stats)}{why}"
         self._stop(_Culprit(kind, what, site.path, call, site.type, source, tuple(frame.inputs), unknown[0]))
 
     # Telling -------------------------------------------------------------------------------------
@@ -208,8 +212,8 @@ class StopOnNonFinite:
     def _stop(self, found: _Culprit) -> None:
         where = f" ({found.source})" if found.source else ""
         lines = [f"{found.op} in {found.call}{where}: {found.what}"]
-        lines += [f"  given {described(value)}" for value in found.given[:4]]
-        lines += [f"  made {described(found.made)}", _ADVICE]
+        lines += [f"  given {summary_of(value)}" for value in found.given[:4]]
+        lines += [f"  made {summary_of(found.made)}", _ADVICE]
         error = NonFinite("\n".join(lines))
         error.kind, error.path, error.call, error.op, error.source = found[0], *found[2:6]
         self.error = error

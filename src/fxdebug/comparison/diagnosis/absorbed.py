@@ -10,7 +10,7 @@ from fxdebug.comparison.pairing.patched_values import replacements
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.comparison.tolerance import eps_of, is_additive_mask
 from fxdebug.data.calls import Call
-from fxdebug.operators.categories import TAKES_OUT
+from fxdebug.operators.categories import TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
 
 FEW_ELEMENTS = 64
@@ -101,7 +101,7 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
     pending, visited = list(starts), {step.index for step in starts}
     while pending:
         step = pending.pop()
-        if as_numbers and step.op in TAKES_OUT:
+        if as_numbers and step.op in TO_PYTHON_NUMBERS:
             return True
         for value in (*step.outputs, *step.passed_through):
             root = run.root(value).number

@@ -18,7 +18,17 @@ from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import error_between, visible_share
 from fxdebug.data.values import Value, shape_text
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, SUMS, TURNING, canonical, family, role
+from fxdebug.operators.names import (
+    BY_RANK,
+    COMMUTATIVE,
+    COPYING,
+    REORDERING_VIEWS,
+    SLICES,
+    SUMS,
+    canonical,
+    family,
+    role,
+)
 
 
 class Diagnoser:
@@ -175,7 +185,7 @@ class Diagnoser:
             cause = cause or self._swapped_earlier(result, *roots)
             if cause is not None:
                 return cause
-            if result.step.name in PIECES | PICKING and not result.step.data[1:] and measures.basis != "tensors":
+            if result.step.name in SLICES | BY_RANK and not result.step.data[1:] and measures.basis != "tensors":
                 return self._reordered_before_pick(result, other.value)
         return None
 
@@ -194,7 +204,7 @@ class Diagnoser:
         """Return the first view of b on the way that differs from that of a."""
         by_path = self._is_paired_by_path(result)
         # between two implementations a view and a reshape are equal, and one transposition more or less is not
-        ways = [[step for step in way if by_path or step.name in TURNING] for way in (a, b)]
+        ways = [[step for step in way if by_path or step.name in REORDERING_VIEWS] for way in (a, b)]
         keys = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
         if keys[0] == keys[1] or not b:
             return None

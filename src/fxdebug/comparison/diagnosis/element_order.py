@@ -10,10 +10,10 @@ from fxdebug.comparison.diagnosis.judge import Judge, StepResult
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import COMMUTATIVE, COPYING, PICKING, PIECES, REORDERING, TRANSPARENT, TURNING
+from fxdebug.operators.names import BY_RANK, COMMUTATIVE, COPYING, REORDERING, REORDERING_VIEWS, SLICES, TRANSPARENT
 
 MOST_STEPS = 300  # steps that are looked at
-ARRANGING = COPYING | REORDERING | PIECES
+ARRANGING = COPYING | REORDERING | SLICES
 
 
 class ElementOrder(NamedTuple):
@@ -40,8 +40,8 @@ def inputs_swapped(judge: Judge, result: StepResult) -> ElementOrder | None:
 def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
     """Return a step on the way to this one with other constants, which is paired by path or picks elements."""
     for step, partner, matched_by in _steps_before(judge, result):
-        same = step.name == partner.name and (matched_by in ("path", "mapping") or step.name in PICKING)
-        if not same or (step.name in TRANSPARENT and step.name not in TURNING):
+        same = step.name == partner.name and (matched_by in ("path", "mapping") or step.name in BY_RANK)
+        if not same or (step.name in TRANSPARENT and step.name not in REORDERING_VIEWS):
             continue
         gone, new = differing_settings(partner, step)
         if gone and new:

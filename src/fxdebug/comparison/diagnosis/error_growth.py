@@ -9,7 +9,7 @@ from fxdebug.comparison.steps import Step, StepInput
 from fxdebug.comparison.tolerance import is_masked, rms_of
 from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, PIECES
+from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, SLICES
 
 SLACK = 4.0  # times what an operation makes of independent errors
 PLAIN_PRODUCTS = frozenset(["linear", "addmm", "matmul", "baddbmm", "einsum"])
@@ -40,7 +40,7 @@ def growth_limit(step: Step, sides: Iterable[tuple[StepInput, StepInput]], a: Va
         return None if length is None else SLACK * max(1.0, math.sqrt(length) * sizes[0] * sizes[1] / size)
     if step.name == "mul" and len(known) == 2:
         return SLACK * max(1.0, rms_of(known[0]) * rms_of(known[1]) / size)
-    if step.name in ACTIVATIONS | PIECES or step.name == "embedding":
+    if step.name in ACTIVATIONS | SLICES or step.name == "embedding":
         return SLACK * max(1.0, largest / size, max(float(stats.absmax or 0.0) for stats in known) / top)
     return None
 

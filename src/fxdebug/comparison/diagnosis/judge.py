@@ -24,7 +24,7 @@ from fxdebug.comparison.tolerance import (
 )
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import LOOKUPS, NORMS, PIECES, RANDOM, SUMS, UNINITIALISED, family, settings
+from fxdebug.operators.names import LOOKUPS, NORMS, RANDOM, SLICES, SUMS, UNINITIALISED, family, normalized_constants
 from fxdebug.query import network
 
 # How much one operation may enlarge an error of its inputs before it is suspected: in healthy models, normalisation of
@@ -188,7 +188,7 @@ class Judge:
         if self.narrow is None or self._user_tolerance is not None:
             return False
         floats = [given for side in (partner, step) for given in side.inputs if given.value.dtype in EPS]
-        alike = all(side.name in LOOKUPS | PIECES for side in (partner, step))
+        alike = all(side.name in LOOKUPS | SLICES for side in (partner, step))
         return alike and bool(floats) and all(given.is_weight for given in floats)
 
     def _inherited_limit(
@@ -250,7 +250,7 @@ class Judge:
 
     def _exact_input_tolerance(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
         """Return the tolerance on bit-equal inputs, which is strict: another constant may have a small effect."""
-        if settings(step.constants) != settings(partner.constants):
+        if normalized_constants(step.constants) != normalized_constants(partner.constants):
             return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
         return min(tolerance, EXACT_INPUT_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 

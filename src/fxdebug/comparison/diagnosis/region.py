@@ -22,14 +22,14 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     ACTIVATIONS,
-    ADDING,
+    BIAS_FIRST,
     FACTORIES,
-    PIECES,
     REPEATING,
+    SLICES,
     STEPS_OF,
     TRANSPARENT,
+    normalized_constants,
     role,
-    settings,
 )
 
 MOST_STEPS = 400  # in a region: more than that explain nothing
@@ -148,7 +148,7 @@ def _repeated_steps(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
 
 def elementary_steps(steps: Iterable[Step]) -> list[tuple[str, Step]]:
     """Name what steps do, a fused operation as several; without steps that take pieces, repeat or make constants."""
-    doing = [step for step in steps if is_embedding_lookup(step) or step.name not in PIECES | FACTORIES | REPEATING]
+    doing = [step for step in steps if is_embedding_lookup(step) or step.name not in SLICES | FACTORIES | REPEATING]
     return [(name, step) for step in doing for name in _elementary_names(step)]
 
 
@@ -171,7 +171,7 @@ def _elementary_names(step: Step) -> tuple[str, ...]:
 def written_fractions(step: Step) -> list[float]:
     """Return the numbers written in a step that are no sizes, dimensions or counts."""
     numbers = []
-    for text in settings(step.constants):
+    for text in normalized_constants(step.constants):
         try:
             number = float(text)
         except ValueError:
@@ -186,7 +186,7 @@ def multiplied_pairs(step: Step) -> list[tuple[Value, ...]]:
     data = tuple([given.value for given in step.data])
     if step.name == "scaled_dot_product_attention" and len(data) >= 3:
         return [data[:2]]
-    if step.name in ADDING and len(data) == 3:
+    if step.name in BIAS_FIRST and len(data) == 3:
         return [data[1:]]
     return [data[:2]] if step.name in ("matmul", "einsum", "baddbmm") and len(data) == 2 else []
 
@@ -207,7 +207,7 @@ def pieces_of(run: StepList, step: Step) -> list[Value]:
     pieces = list(step.outputs)
     for value in step.outputs:
         for user in run.users.get(run.root(value).number, ()):
-            if user.name in PIECES:
+            if user.name in SLICES:
                 pieces += user.outputs
     return pieces
 

@@ -14,7 +14,7 @@ from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepInput, StepList, interchangeable
 from fxdebug.comparison.tolerance import error_between
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import ADDING, COMMUTATIVE, family
+from fxdebug.operators.names import BIAS_FIRST, COMMUTATIVE, family
 
 
 def pair_by_dataflow(pairs: Pairs) -> None:
@@ -179,7 +179,7 @@ def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepI
 def multiplied_data(step: Step, other: Step) -> list[StepInput]:
     """Return the data of a step; of a product that adds something, beside one that does not, only the factors."""
     data = list(step.data)
-    return data[1:] if step.name in ADDING and other.name not in ADDING and len(data) == 3 else data
+    return data[1:] if step.name in BIAS_FIRST and other.name not in BIAS_FIRST and len(data) == 3 else data
 
 
 def pair_between(pairs: Pairs) -> None:

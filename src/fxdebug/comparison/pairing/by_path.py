@@ -12,7 +12,7 @@ from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepList, interchangeable
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
-from fxdebug.operators.names import called
+from fxdebug.operators.names import op_of_module
 from fxdebug.query import network
 
 UNKNOWN_CLASS = "Module"  # the class, where it was not written down
@@ -93,7 +93,7 @@ def _name_by_other_class(pairs: Pairs, a: Call, b: Call) -> None:
     """Name the steps of a call of unknown class by the other's class: the reference debugger writes no classes."""
     for run, call, type in ((pairs.a, a, b.type), (pairs.b, b, a.type)):
         for step in run.by_call.get(call.index, ()) if call.type == UNKNOWN_CLASS else ():
-            step.name = called(type)
+            step.name = op_of_module(type)
 
 
 def _pair_equal_bodies(pairs: Pairs, a: Call, b: Call, matched_by: MatchedBy) -> None:

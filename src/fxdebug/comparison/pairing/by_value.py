@@ -15,7 +15,7 @@ from fxdebug.comparison.rounding import COPY_TOLERANCE, half_step, may_be_copies
 from fxdebug.comparison.steps import Step, StepList, interchangeable
 from fxdebug.comparison.tolerance import coarse_key, eps_of, error_between, is_distinctive
 from fxdebug.data.values import Stats, Value, pooled
-from fxdebug.operators.names import PIECES, family
+from fxdebug.operators.names import SLICES, family
 
 DIFFERENT = 0.1  # an error that rounding does not cause
 CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
@@ -174,6 +174,6 @@ def _pooled(steps: Iterable[Step]) -> Stats:
 
 def _result_parts(run: StepList, step: Step) -> list[Value]:
     """Return the pieces taken out of a step's result where they are all of it; else the result itself."""
-    cut = [user for user in run.users.get(step.outputs[0].number, ()) if user.name in PIECES]
+    cut = [user for user in run.users.get(step.outputs[0].number, ()) if user.name in SLICES]
     taken = [value for user in cut for value in user.outputs]
     return taken if taken and sum(value.numel for value in taken) == step.outputs[0].numel else list(step.outputs)

@@ -1,1 +1,1 @@
-"""The data of values as safetensors."""
+"""The data of values: written as safetensors while the model runs, and read back."""

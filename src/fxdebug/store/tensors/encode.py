@@ -1,9 +1,4 @@
-"""The data of values as safetensors, written while the model runs.
-
-Values are copied when they are seen (the model may overwrite them) and handed to a thread that
-writes them in shards. At most ``budget`` bytes wait in memory: then the model waits. Data that is
-equal, to the last bit and in shape and dtype, is written once.
-"""
+"""Any tensor as dense tensors that safetensors can hold, and back: sparse, nested, quantised, complex, float4."""
 
 from __future__ import annotations
 
@@ -13,31 +8,32 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.values import Value
-from fxdebug.store.tensors.safetensors_file import NAMES, bytes_of
-from fxdebug.store.tensors.write_thread import Copies
+from fxdebug.store.tensors.copy_buffers import CopyBuffers
+from fxdebug.store.tensors.safetensors_file import DTYPE_NAMES, bytes_of
 
 FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
-_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def encoded(tensor: Tensor, copies: Copies | None = None) -> dict[str, Tensor]:
-    """Copies of the dense, real, contiguous tensors that make up any tensor, by part; the part ``""`` is a plain one.
+def encode_tensor(tensor: Tensor, buffers: CopyBuffers | None = None) -> dict[str, Tensor]:
+    """Return copies of the dense, real, contiguous tensors that make up a tensor, by the name of the part.
 
-    Lazy conjugation and negation are carried out; dimensions that are only expanded are kept at
-    size 1; complex numbers become pairs; packed 4-bit floats bytes.
+    A dense tensor has one part, ``""``. Lazy conjugation and negation are carried out; expanded dimensions (stride 0)
+    are kept at size 1; complex numbers become pairs, packed 4-bit floats bytes. Raises :class:`ValueError` for a
+    tensor without data.
     """
     if tensor.is_meta:
         raise ValueError("a meta tensor has no data")
     if tensor.is_quantized:
-        return _quantised(tensor)
+        return _encode_quantised(tensor)
     if tensor.is_nested:
         parts = tensor.unbind()
         sizes = torch.tensor([list(part.shape) for part in parts], dtype=torch.int64)
         flat = torch.cat([part.reshape(-1) for part in parts]) if parts else torch.empty(0)
-        return {".sizes": sizes, **_prefixed(".values", encoded(flat))}
+        return {".sizes": sizes, **_prefixed(".values", encode_tensor(flat))}
     if tensor.layout is torch.sparse_coo:
         whole = tensor.coalesce()
-        return {".indices": whole.indices().clone().cpu(), **_prefixed(".values", encoded(whole.values()))}
+        return {".indices": whole.indices().clone().cpu(), **_prefixed(".values", encode_tensor(whole.values()))}
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr, torch.sparse_csc, torch.sparse_bsc):
         by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
         first, second = (
@@ -46,14 +42,14 @@ def encoded(tensor: Tensor, copies: Copies | None = None) -> dict[str, Tensor]:
         return {
             ".compressed": first.clone().cpu(),
             ".plain": second.clone().cpu(),
-            **_prefixed(".values", encoded(tensor.values())),
+            **_prefixed(".values", encode_tensor(tensor.values())),
         }
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    return {"": _plain(tensor, copies or Copies())}
+    return {"": _encode_dense(tensor, buffers or CopyBuffers())}
 
 
-def _plain(tensor: Tensor, copies: Copies) -> Tensor:
+def _encode_dense(tensor: Tensor, buffers: CopyBuffers) -> Tensor:
     tensor = tensor.detach()
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
@@ -61,19 +57,19 @@ def _plain(tensor: Tensor, copies: Copies) -> Tensor:
     tensor = tensor.resolve_conj().resolve_neg()
     if tensor.dtype.is_complex:
         tensor = torch.view_as_real(tensor)
-    tensor = carried(tensor)
-    copy = copies.of(tensor)
+    tensor = view_as_storable(tensor)
+    copy = buffers.copy(tensor)
     if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
         raise ValueError(f"a {type(copy).__name__} has no memory of its own")
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
 
 
-def carried(tensor: Tensor) -> Tensor:
-    """The bits of a dtype that safetensors has no name for, or cannot read back, as integers of that size."""
-    return tensor if tensor.dtype in NAMES else tensor.view(_CARRIERS[tensor.element_size()])
+def view_as_storable(tensor: Tensor) -> Tensor:
+    """Return the bits as integers of the same size where safetensors has no name for the dtype or cannot read it."""
+    return tensor if tensor.dtype in DTYPE_NAMES else tensor.view(_INTEGER_OF_SIZE[tensor.element_size()])
 
 
-def _quantised(tensor: Tensor) -> dict[str, Tensor]:
+def _encode_quantised(tensor: Tensor) -> dict[str, Tensor]:
     if "channel" in str(tensor.qscheme()):
         scale, zero = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
         extra = {".axis": torch.tensor(tensor.q_per_channel_axis())}
@@ -88,8 +84,8 @@ def _prefixed(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + part: tensor for part, tensor in parts.items()}
 
 
-def decoded(value: Value, parts: dict[str, Tensor]) -> Tensor:
-    """The tensor that :func:`encoded` took apart, of the value's dtype and shape."""
+def decode_tensor(value: Value, parts: dict[str, Tensor]) -> Tensor:
+    """Return the tensor that :func:`encode_tensor` took apart, with the value's dtype and shape."""
     dtype = getattr(torch, value.dtype)
     if ".whole" in parts:
         make = torch._make_per_channel_quantized_tensor if ".axis" in parts else torch._make_per_tensor_quantized_tensor
@@ -98,41 +94,43 @@ def decoded(value: Value, parts: dict[str, Tensor]) -> Tensor:
             return make(parts[".whole"], scale, zero, int(axis))
         return make(parts[".whole"], float(scale), int(zero))
     if ".sizes" in parts:
-        flat = _inner(value, parts)
+        flat = _decode_values(value, parts)
         sizes = [tuple(row) for row in parts[".sizes"].tolist()]
         counts = [int(torch.Size(size).numel()) for size in sizes]
         pieces = [piece.view(size) for piece, size in zip(flat.split(counts), sizes)]
         return torch.nested.nested_tensor(pieces, layout=getattr(torch, value.layout))
     if ".indices" in parts:
-        return torch.sparse_coo_tensor(parts[".indices"], _inner(value, parts), value.shape, check_invariants=True)
+        return torch.sparse_coo_tensor(
+            parts[".indices"], _decode_values(value, parts), value.shape, check_invariants=True
+        )
     if ".compressed" in parts:
         return torch.sparse_compressed_tensor(
             parts[".compressed"],
             parts[".plain"],
-            _inner(value, parts),
+            _decode_values(value, parts),
             value.shape,
             layout=getattr(torch, value.layout),
             check_invariants=True,
         )
-    whole = _numbers(parts[""], dtype)
-    if whole.dim() > len(value.shape):  # inside torch.vmap: its shape there has no batch, its data has
+    whole = _view_as_dtype(parts[""], dtype)
+    if whole.dim() > len(value.shape):  # recorded inside torch.vmap: its shape has no batch dimension, its data has
         return whole
     return whole.expand(value.shape)
 
 
-def _inner(value: Value, parts: dict[str, Tensor]) -> Tensor:
-    return _numbers(parts[".values"], getattr(torch, value.dtype))
+def _decode_values(value: Value, parts: dict[str, Tensor]) -> Tensor:
+    return _view_as_dtype(parts[".values"], getattr(torch, value.dtype))
 
 
-def _numbers(stored: Tensor, dtype: torch.dtype) -> Tensor:
+def _view_as_dtype(stored: Tensor, dtype: torch.dtype) -> Tensor:
     if stored.dtype is dtype:
         return stored
     return torch.view_as_complex(stored) if dtype.is_complex else stored.view(dtype)
 
 
 def digest_of(value: Value, parts: dict[str, Tensor]) -> str:
-    """A fingerprint of dtype, shape and every bit of the data."""
-    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # processors have it built in
+    """Return a digest of dtype, shape, layout and every bit of the data: 32 hexadecimal digits."""
+    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # has instructions in processors
     for part, tensor in parts.items():
         digest.update(part.encode())
         digest.update(bytes_of(tensor))

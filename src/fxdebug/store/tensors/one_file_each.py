@@ -1,8 +1,9 @@
-"""A safetensors file for each value, as the transformers debugger writes them."""
+"""One safetensors file per value, as transformers' debugger writes them (``use_repr=False``)."""
 
 from __future__ import annotations
 
 import io
+from collections import deque
 from pathlib import Path
 
 import torch
@@ -11,80 +12,125 @@ from torch import Tensor
 
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.store.tensors.encode import FLOAT4, carried, encoded
-from fxdebug.store.tensors.safetensors_file import write_one
-from fxdebug.store.tensors.shards import AT_ONCE, BUDGET
-from fxdebug.store.tensors.write_thread import Copies, PreparedFiles, Writer
+from fxdebug.store.tensors.copy_buffers import CopyBuffers
+from fxdebug.store.tensors.encode import FLOAT4, encode_tensor, view_as_storable
+from fxdebug.store.tensors.safetensors_file import write_single_tensor
+from fxdebug.store.tensors.shards import WAITING_BYTES, WRITE_NOW_BYTES
+from fxdebug.store.tensors.write_thread import WriteThread
+
+PREPARED_FILES = 8  # empty files made in a row; unused ones are removed with the staging folder
 
 
-class Files:
-    """Writes each value into a file of its own, as the reference does; the files get their names at the end."""
+class OneFileEach:
+    """Write each value into a file of its own; the files get transformers' names when the run is published."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writer = Writer(BUDGET)
-        self._copies = Copies()
-        self._blanks = PreparedFiles(folder, self._writer)
-        self._names: dict[int, str] = {}  # of the files, by the number of the value
+        self._thread = WriteThread(WAITING_BYTES)
+        self._buffers = CopyBuffers()
+        self._prepared = PreparedFiles(folder, self._thread)
+        self._names: dict[int, str] = {}  # value number → file name in the folder
 
-    def keep(self, value: Value, body: Tensor) -> None:
-        """Write the data into a file of its own: now, to the system's memory; of large tensors a copy, soon.
+    def add(self, value: Value, tensor: Tensor) -> None:
+        """Write a value's data: a small tensor now, in the calling thread; of a large one a copy, soon.
 
-        To hand a copy to a thread takes the model no less than to hand the data to the system, and leaves it less of
-        the processor: the thread has to be given its turn each time it comes back from the system.
+        Handing a copy to the thread costs the model as much as handing the data to the system's cache, and takes more
+        of the processor: the thread needs a turn each time it comes back from a system call.
         """
-        if self._writer.error is not None:
+        if self._thread.error is not None:
             return
-        data = body.detach()
+        data = tensor.detach()
         if type(data) is not Tensor and data.layout is torch.strided:
-            data = data.to("cpu", copy=True)  # a class that only stands for its data has no memory to write
+            data = data.to("cpu", copy=True)  # a wrapper subclass has no memory of its own to write
         if data.is_quantized:
             data = data.dequantize()
         if data.layout is torch.strided and not data.is_nested:
-            self._put(value.number, data)
+            self._add_dense(value.number, data)
         else:
-            parts = {("data" + part): tensor for part, tensor in encoded(data).items()}
-            self._writer.put(0, save_file, parts, self._path(value.number))
+            parts = {("data" + part): tensor for part, tensor in encode_tensor(data).items()}
+            self._thread.submit(0, save_file, parts, self._path(value.number))
 
-    def _put(self, number: int, data: Tensor) -> None:
+    def _add_dense(self, number: int, data: Tensor) -> None:
         data = data.resolve_conj().resolve_neg()
         if data.dtype in (torch.complex128, torch.complex32):
             data = torch.view_as_real(data)  # safetensors knows complex64 only
-        if data.dtype is FLOAT4:  # safetensors has a name for that one, which the reference uses
-            self._writer.put(0, save_file, {"data": data.contiguous().cpu().clone()}, self._path(number))
+        if data.dtype is FLOAT4:  # safetensors has a name for this dtype, and transformers' debugger uses it
+            self._thread.submit(0, save_file, {"data": data.contiguous().cpu().clone()}, self._path(number))
             return
-        data = carried(data)
-        if data.nbytes <= AT_ONCE:
-            self._writer.at_once(self._write_now, number, data.contiguous().cpu())
+        data = view_as_storable(data)
+        if data.nbytes <= WRITE_NOW_BYTES:
+            self._thread.run_now(self._write_prepared, number, data.contiguous().cpu())
             return
-        copy = self._copies.of(data)
-        self._writer.put(copy.nbytes, self._write_soon, self._path(number), copy)
+        copy = self._buffers.copy(data)
+        self._thread.submit(copy.nbytes, self._write_copy, self._path(number), copy)
 
     def _path(self, number: int) -> str:
-        """Where a value goes that is not written into a file made ahead."""
+        """Name a new file for a value that does not go into a prepared one."""
         name = self._names[number] = f"v{number}.safetensors"
         return f"{self._folder}/{name}"
 
-    def _write_now(self, number: int, tensor: Tensor) -> None:
-        with self._blanks.take() or io.FileIO(self._path(number), "w") as file:
-            write_one(file, tensor)
+    def _write_prepared(self, number: int, tensor: Tensor) -> None:
+        with self._prepared.take() or io.FileIO(self._path(number), "w") as file:
+            write_single_tensor(file, tensor)
         self._names[number] = str(file.name).rpartition("/")[2]
 
-    def _write_soon(self, path: str, copy: Tensor) -> None:
+    def _write_copy(self, path: str, copy: Tensor) -> None:
         with io.FileIO(path, "w") as file:
-            write_one(file, copy)
+            write_single_tensor(file, copy)
         size = copy.nbytes
-        self._copies.back(copy)
-        self._writer.release(size)
+        self._buffers.give_back(copy)
+        self._thread.release(size)
 
     def name(self, value: Value) -> str | None:
-        """The file in the folder that has the value, until it gets its name."""
+        """Return the file that holds a value, by its name in the staging folder; ``None`` if it was not written."""
         return self._names.get(value.number)
 
     def finish(self) -> None:
-        """Return when all is written. Raises what the disk raised."""
-        self._writer.finish()
-        self._blanks.close()
-        error = self._writer.error
+        """Return when every value is written. Raises :class:`SaveError` for the first error of the disk."""
+        self._thread.finish()
+        self._prepared.close()
+        error = self._thread.error
         if error is not None:
             raise SaveError(f"the tensors could not be written to {self._folder}: {error}") from error
+
+
+class PreparedFiles:
+    """Empty files of one folder, created by a write thread before they are needed. One thread at a time may take them.
+
+    Creating a file takes the system 0.02 to 0.7 ms, depending on the state of the disk; writing a megabyte into an open
+    file takes less. The debug tree with ``use_repr=False`` is a file per tensor: created while the model computes, the
+    files cost the model nothing.
+    """
+
+    def __init__(self, folder: Path, thread: WriteThread) -> None:
+        self._folder = folder
+        self._thread = thread
+        self._ready: deque[io.FileIO] = deque()
+        self._created = 0
+        self._is_creating = False
+        self._order()
+
+    def take(self) -> io.FileIO | None:
+        """Return an empty file, open for writing; ``None`` if none is ready."""
+        file = self._ready.popleft() if self._ready else None
+        if len(self._ready) < PREPARED_FILES // 2 and not self._is_creating:
+            self._order()
+        return file
+
+    def close(self) -> None:
+        """Close the files that were not taken. Call it after the write thread has finished."""
+        while self._ready:
+            self._ready.popleft().close()
+
+    def _order(self) -> None:
+        self._is_creating = True
+        self._thread.submit(0, self._create)
+
+    def _create(self) -> None:
+        try:
+            for _ in range(PREPARED_FILES):
+                self._ready.append(io.FileIO(f"{self._folder}/blank-{self._created}.safetensors", "x"))
+                self._created += 1
+        except OSError:  # a full disk: reported by the write that needs a file and gets none
+            return
+        self._is_creating = False

@@ -1,4 +1,4 @@
-"""Read a value's data back from safetensors, held against its digest."""
+"""Read a value's data back from safetensors, and compare it with its digest."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError
-from fxdebug.store.tensors.encode import decoded, digest_of
+from fxdebug.store.tensors.encode import decode_tensor, digest_of
 
-CHECKED = 64 * 1024 * 1024  # bytes of a value at most that are held against its digest when it is read
+CHECKED_BYTES = 64 * 1024 * 1024  # larger data is read without comparing its digest, which takes as long as reading
 
 
 def read_tensor(folder: Path, value: Value) -> Tensor:
-    """The data of a saved value. Raises :class:`LoadError` when it was not saved or the file is damaged.
+    """Return the data of a saved value. Raises :class:`LoadError` when it was not saved or the file is damaged.
 
-    Data of up to 64 MiB are held against their digest: that takes as long as to read them.
+    Data of up to 64 MiB is compared with its digest.
     """
     if value.saved is None:
         raise LoadError(f"the data of value {value.number} ({value.label}) was not saved: run with values='tensors'")
@@ -29,10 +29,10 @@ def read_tensor(folder: Path, value: Value) -> Tensor:
         parts = {name[len(key) :]: file.get_tensor(name) for name in list(file.keys()) if _is_part(name, key)}
     if not parts:
         raise LoadError(f"{folder / name} holds no {key}: it belongs to another run")
-    is_checked = value.digest is not None and list(parts) == [""] and parts[""].nbytes <= CHECKED
+    is_checked = value.digest is not None and list(parts) == [""] and parts[""].nbytes <= CHECKED_BYTES
     if is_checked and digest_of(value, parts) != value.digest:
         raise LoadError(f"{folder / name} is damaged: {key} is not what was saved")
-    return decoded(value, parts)
+    return decode_tensor(value, parts)
 
 
 def _is_part(name: str, key: str) -> bool:

@@ -1,4 +1,9 @@
-"""Values written as safetensors while the model runs, in shards of bounded size."""
+"""Values written as safetensors while the model runs, in shards of bounded size (``tensors-0001.safetensors``).
+
+Each value is copied when it is recorded, since the model may overwrite it, and a thread writes the copies. At most
+``budget`` bytes wait in memory; beyond that the model waits. Data that is equal to the last bit, in shape and dtype,
+is written once.
+"""
 
 from __future__ import annotations
 
@@ -9,98 +14,100 @@ from torch import Tensor
 
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.store.tensors.encode import digest_of, encoded
-from fxdebug.store.tensors.safetensors_file import STREAMED, Safetensors
-from fxdebug.store.tensors.write_thread import Copies, Writer
+from fxdebug.store.tensors.copy_buffers import CopyBuffers
+from fxdebug.store.tensors.encode import digest_of, encode_tensor
+from fxdebug.store.tensors.safetensors_file import STREAM_FROM_BYTES, SafetensorsWriter
+from fxdebug.store.tensors.write_thread import WriteThread
 
-BATCH = 4 * 1024 * 1024  # bytes that are handed over together: two threads of Python at once slow each other
-BUDGET = 256 * 1024 * 1024  # bytes that may wait to be written
-AT_ONCE = 4 * 1024 * 1024  # bytes up to which a tensor is written in the time it takes to copy it for a thread
-SHARD = 64 * 1024 * 1024  # bytes after which a shard is full
+BATCH_BYTES = 4 * 1024 * 1024  # handed over together: two Python threads that run at once slow each other down
+WAITING_BYTES = 256 * 1024 * 1024  # may wait to be written
+WRITE_NOW_BYTES = 4 * 1024 * 1024  # up to this size writing takes no longer than copying for a thread
+SHARD_BYTES = 64 * 1024 * 1024  # a shard is full beyond this
 
 
-class Shards:
-    """Writes the values of one run into ``folder/tensors-0001.safetensors`` and so on.
+class ShardWriter:
+    """Write the values of one run into ``folder/tensors-0001.safetensors`` and so on.
 
-    ``first`` is the number of the first shard. Errors of the disk do not reach the model: they are
-    kept, the rest of the run is not saved, and :meth:`finish` raises the first.
+    ``first`` is the number of the first shard. An error of the disk does not reach the model: the rest of the run is
+    not saved, and :meth:`finish` raises the first error.
     """
 
-    def __init__(self, folder: Path, *, budget: int = BUDGET, first: int = 1) -> None:
+    def __init__(self, folder: Path, *, budget: int = WAITING_BYTES, first: int = 1) -> None:
         self.files: list[Path] = []
+        self.locations: dict[int, tuple[str, str]] = {}  # value number → (``Value.saved``, digest)
         self._folder = folder
         self._next = first
-        self._most = min(BATCH, max(1, budget // 4))
-        self._writer = Writer(max(budget - self._most, self._most))
-        self._copies = Copies()
+        self._batch_limit = min(BATCH_BYTES, max(1, budget // 4))
+        self._thread = WriteThread(max(budget - self._batch_limit, self._batch_limit))
+        self._buffers = CopyBuffers()
         self._batch: list[tuple[Value, dict[str, Tensor]]] = []
-        self._batched = 0
-        self._shard: Safetensors | None = None
-        self._written: dict[str, str] = {}
-        self.facts: dict[int, tuple[str, str]] = {}  # value number → (saved, digest)
+        self._batch_bytes = 0
+        self._shard: SafetensorsWriter | None = None
+        self._saved_by_digest: dict[str, str] = {}
 
-    def keep(self, value: Value, body: Tensor) -> None:
-        """Take a copy of the data now, to be written soon; waits while more than the budget is waiting."""
-        if self._writer.error is not None:
+    def add(self, value: Value, tensor: Tensor) -> None:
+        """Copy a value's data now, to be written soon; block while more than the budget is waiting."""
+        if self._thread.error is not None:
             return
-        parts = encoded(body, self._copies)
+        parts = encode_tensor(tensor, self._buffers)
         self._batch.append((value, parts))
-        self._batched += _size(parts)
-        if self._batched >= self._most:
-            self._hand_over()
+        self._batch_bytes += _size(parts)
+        if self._batch_bytes >= self._batch_limit:
+            self._submit_batch()
 
-    def _hand_over(self) -> None:
-        batch, size, self._batch, self._batched = self._batch, self._batched, [], 0
-        self._writer.put(size, self._add_all, batch)
+    def _submit_batch(self) -> None:
+        batch, size, self._batch, self._batch_bytes = self._batch, self._batch_bytes, [], 0
+        self._thread.submit(size, self._write_batch, batch)
 
     def stop(self) -> None:
-        """Nothing more will come, and nobody waits for what is to be done yet."""
-        self._writer.stop()
+        """End the thread without waiting for it: no more values will come."""
+        self._thread.stop()
 
     def finish(self) -> dict[int, tuple[str, str]]:
-        """Write what is left; return where each value is, and its digest. Raises what the disk raised."""
-        self._hand_over()
-        self._writer.put(0, self._close)
-        self._writer.finish()
-        error = self._writer.error
+        """Write the rest; return where each value lies and its digest. Raises :class:`SaveError`."""
+        self._submit_batch()
+        self._thread.submit(0, self._close_shard)
+        self._thread.finish()
+        error = self._thread.error
         if error is not None:
             if self._shard is not None:
                 self._shard.abandon()
             raise SaveError(f"the tensors could not be written to {self._folder}: {error}") from error
-        return self.facts
+        return self.locations
 
-    def _add_all(self, batch: list[tuple[Value, dict[str, Tensor]]]) -> None:
+    # In the thread -------------------------------------------------------------------------------
+
+    def _write_batch(self, batch: list[tuple[Value, dict[str, Tensor]]]) -> None:
         for value, parts in batch:
-            self._add(value, parts)
-            if self._shard is not None and self._shard.waiting > self._most:  # or all would wait for its end
-                self._close()
+            self._write(value, parts)
+            if self._shard is not None and self._shard.waiting > self._batch_limit:
+                self._close_shard()  # or the whole budget would wait for the end of one shard
 
-    def _add(self, value: Value, parts: dict[str, Tensor]) -> None:
+    def _write(self, value: Value, parts: dict[str, Tensor]) -> None:
         digest = digest_of(value, parts)
-        saved = self._written.get(digest)
+        saved = self._saved_by_digest.get(digest)
         if saved is None:
             parts = {f"v{value.number}{part}": tensor for part, tensor in parts.items()}
-            shard = self._open(parts)
-            saved = self._written[digest] = f"{shard.path.name}#v{value.number}"
+            shard = self._shard_with_room(parts)
+            saved = self._saved_by_digest[digest] = f"{shard.path.name}#v{value.number}"
             for name, tensor in parts.items():
                 self._release(shard.add(name, tensor))
         else:
             self._release(parts.values())
-        self.facts[value.number] = (saved, digest)
+        self.locations[value.number] = (saved, digest)
 
-    def _open(self, parts: dict[str, Tensor]) -> Safetensors:
-        """The shard that has room for these."""
+    def _shard_with_room(self, parts: dict[str, Tensor]) -> SafetensorsWriter:
         shard = self._shard
-        if shard is not None and (shard.end >= SHARD or not shard.has_room(parts)):
-            self._close()
+        if shard is not None and (shard.end >= SHARD_BYTES or not shard.has_room(parts)):
+            self._close_shard()
         if self._shard is None:
             path = self._folder / f"tensors-{self._next:04d}.safetensors"
-            self._shard = Safetensors(path, {"format": "fxdebug"}, min(STREAMED, self._most))
+            self._shard = SafetensorsWriter(path, {"format": "fxdebug"}, min(STREAM_FROM_BYTES, self._batch_limit))
             self.files.append(path)
             self._next += 1
         return self._shard
 
-    def _close(self) -> None:
+    def _close_shard(self) -> None:
         if self._shard is not None:
             self._release(self._shard.close())
             self._shard = None
@@ -108,8 +115,8 @@ class Shards:
     def _release(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             size = tensor.nbytes
-            self._copies.back(tensor)
-            self._writer.release(size)
+            self._buffers.give_back(tensor)
+            self._thread.release(size)
 
 
 def _size(parts: dict[str, Tensor]) -> int:

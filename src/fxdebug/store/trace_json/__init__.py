@@ -1,1 +1,1 @@
-"""`trace.json`, the journal and golden files."""
+"""The file ``trace.json`` and its relatives: the journal of an unfinished run, golden files."""

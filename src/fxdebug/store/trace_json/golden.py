@@ -1,7 +1,7 @@
-"""Golden runs: one small file of a run that later ones are compared with, made to lie in a repository.
+"""Golden files: one small file of a run for a repository, which later runs are compared with.
 
-It is a ``trace.json`` without what differs from time to time (when, how long, on which machine, in which line of
-which file) and without what can be made again: the same run gives the same bytes.
+Its format is that of ``trace.json``, without anything that differs between two runs of the same model (times, threads,
+the machine, source lines, addresses): the same run gives the same bytes.
 """
 
 from __future__ import annotations
@@ -23,70 +23,72 @@ from fxdebug.data.values import Group, Inputs, Outputs, Stats, Thing, Value
 from fxdebug.errors import SaveError
 from fxdebug.operators.dtypes import EPS
 from fxdebug.store.trace_json import trace_file
-from fxdebug.store.trace_json.samples import Samples, sampled, shortest
+from fxdebug.store.trace_json.samples import Samples, sample_tensor, shortest_decimal
 
-# 9 digits of a mean are more than these have.
-NARROW = {*(name for name, eps in EPS.items() if eps >= EPS["float32"]), "float8_e8m0fnu"}
-EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+# Dtypes with fewer digits than 9, to which their means are rounded.
+NINE_DIGITS_SUFFICE = {*(name for name, eps in EPS.items() if eps >= EPS["float32"]), "float8_e8m0fnu"}
+UNINITIALISED_OPS = frozenset(
+    ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
 
-_TELLING = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # a short text without paths, or else the class must do
+_PORTABLE_TEXT = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # short and without paths; other texts are left out
 _ADDRESS = re.compile(r"0x[0-9A-Fa-fX]+")
 
 
 def write(trace: TraceData, path: Path) -> Path:
     """Write the golden file of a run, gzipped if it ends in ``.gz``. Raises :class:`SaveError`."""
     text = io.StringIO()
-    trace_file.write(reduced(trace), text, lean=True)
+    trace_file.write(reduce_trace(trace), text, lean=True)
     data = text.getvalue().encode("utf-8", "surrogatepass")
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name[:200]}.{os.getpid()}")
-        beside.write_bytes(data)
-        beside.replace(path)
+        part = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+        part.write_bytes(data)
+        part.replace(path)
     except OSError as error:
         raise SaveError(f"cannot write to {path}: {error.strerror or error}") from error
     return path
 
 
-def reduced(trace: TraceData) -> TraceData:
-    """What of a trace stays the same from run to run, as long as the model does."""
+def reduce_trace(trace: TraceData) -> TraceData:
+    """Return a trace with only the facts that are the same in every run of the same model."""
     explanation = trace.explanation
-    arbitrary = _uninitialised(trace, explanation)
-    values = [_value(value, value.number in arbitrary) for value in trace.values]
-    remade = _Remade(values)
+    uninitialised = _uninitialised(trace, explanation)
+    values = [_value(value, value.number in uninitialised) for value in trace.values]
+    reducer = _Reducer(values)
     return TraceData(
         trace.model,
-        tuple([remade.call(call) for call in trace.calls]),
+        tuple([reducer.call(call) for call in trace.calls]),
         tuple(values),
         tuple([_parameter(parameter) for parameter in trace.parameters]),
         trace.modules,
         versions=_versions(trace),
         settings={**trace.settings, "values": "samples", "golden": True},
-        explain=None if explanation is None else remade.explanation(explanation),
-        data=_samples(trace, arbitrary),
+        explain=None if explanation is None else reducer.explanation(explanation),
+        data=_samples(trace, uninitialised),
     )
 
 
 def _versions(trace: TraceData) -> dict[str, str]:
-    """Those that may explain a difference: torch's, and transformers' where the model's code is from there.
+    """Return the versions that may explain a difference: torch, and transformers where the model's code is from there.
 
-    Whether somebody else in the process has loaded it says nothing about the run.
+    That transformers is loaded in the process does not count: it may have nothing to do with the run.
     """
     lines = [(call.source or "").replace("\\", "/") for call in trace.calls]
     used = {"torch": True, "transformers": any("/transformers/" in line for line in lines)}
     return {name: trace.versions[name] for name, counts in used.items() if counts and name in trace.versions}
 
 
-class _Remade:
-    """Calls, bodies and graphs of the values as they are in the golden file."""
+class _Reducer:
+    """Replace the values in calls and graphs by those of the golden file."""
 
     def __init__(self, values: list[Value]) -> None:
         self._values = values
 
     def call(self, call: Call) -> Call:
-        """Without times, lines and threads."""
+        """Return a call without times, source lines and threads."""
         return replace(
             call,
             inputs=self._inputs(call.inputs),
@@ -100,7 +102,7 @@ class _Remade:
         )
 
     def explanation(self, explanation: RunGraphs) -> RunGraphs:
-        """Without the text of the graphs, the lines they are from and the reasons, which name lines."""
+        """Return the graphs without their code, their source lines, and reasons, which name source lines."""
         return RunGraphs(
             tuple([self._graph(graph) for graph in explanation.graphs]),
             tuple([self._body(body) for body in explanation.bodies]),
@@ -143,32 +145,38 @@ class _Remade:
 
 
 def _text(text: str) -> str:
-    """What an object shows, if it is short and the same on every machine."""
+    """Return the text of an object if it is short and the same on every machine, else an empty text."""
     text = _ADDRESS.sub("0x…", text)
-    return text if _TELLING.fullmatch(text.replace("…", "")) else ""
+    return text if _PORTABLE_TEXT.fullmatch(text.replace("…", "")) else ""
 
 
 def _uninitialised(trace: TraceData, explanation: RunGraphs | None) -> set[int]:
-    """The numbers of values that hold what happened to be in memory: results of ``empty``, and those as they were.
+    """Return the numbers of values whose memory was never written: results of ``empty``, and values with equal content.
 
-    What has been written is known, even where the memory happened to hold the very same before.
+    A value that an operation wrote is initialised, even if the memory happened to hold the same numbers before.
     """
-    made, written = [], set()
+    empty, written = [], set()
     for body in () if explanation is None else explanation.bodies:
         ops = () if explanation is None or body.graph is None else explanation.graphs[body.graph].ops
-        made += [item for op, item in zip(ops, body.results) if op.op in EMPTY and isinstance(item, Value)]
+        empty += [item for op, item in zip(ops, body.results) if op.op in UNINITIALISED_OPS and isinstance(item, Value)]
         written |= {value.number for _, value in body.writes}
-    seen = {(value.storage, value.stats) for value in made if value.storage is not None}
-    same = {value.number for value in trace.values if seen and (value.storage, value.stats) in seen}
-    return {value.number for value in made} | (same - written)
+    content = {(value.storage, value.stats) for value in empty if value.storage is not None}
+    same = {value.number for value in trace.values if content and (value.storage, value.stats) in content}
+    return {value.number for value in empty} | (same - written)
 
 
-def _value(value: Value, arbitrary: bool) -> Value:
-    stats = None if value.stats is None or arbitrary else _stats(value.stats, value.dtype)
+def _value(value: Value, uninitialised: bool) -> Value:
+    stats = None if value.stats is None or uninitialised else _stats(value.stats, value.dtype)
     return replace(
-        value, stride=None, offset=0, requires_grad=False, stats=stats, saved=None, digest=None,
+        value,
+        stride=None,
+        offset=0,
+        requires_grad=False,
+        stats=stats,
+        saved=None,
+        digest=None,
         type="Tensor" if value.type == "Parameter" else value.type,
-    )  # fmt: skip
+    )
 
 
 def _parameter(parameter: Parameter) -> Parameter:
@@ -177,15 +185,15 @@ def _parameter(parameter: Parameter) -> Parameter:
 
 
 def _stats(stats: Stats, dtype: str) -> Stats:
-    """Means and deviations in more digits than the dtype has, extremes in as many as lead back to the same number."""
-    digits = 9 if dtype in NARROW else 17
+    """Round means and deviations to more digits than the dtype has, extremes to the fewest that are read the same."""
+    digits = 9 if dtype in NINE_DIGITS_SUFFICE else 17
     return replace(
         stats,
         mean=_rounded(stats.mean, digits),
         std=_rounded(stats.std, digits),
-        min=_exact(stats.min, dtype),
-        max=_exact(stats.max, dtype),
-        absmax=_exact(stats.absmax, dtype),
+        min=_shortest(stats.min, dtype),
+        max=_shortest(stats.max, dtype),
+        absmax=_shortest(stats.absmax, dtype),
     )
 
 
@@ -195,22 +203,22 @@ def _rounded(number: Any, digits: int) -> Any:
     return float(f"{number:.{digits}g}") if isinstance(number, float) and math.isfinite(number) else number
 
 
-def _exact(number: Any, dtype: str) -> Any:
+def _shortest(number: Any, dtype: str) -> Any:
     if not isinstance(number, float):
         return number
-    short = shortest(number, dtype)
+    short = shortest_decimal(number, dtype)
     return int(short) if short.is_integer() and abs(short) < 1e9 and math.copysign(1, short) > 0 else short
 
 
-def _samples(trace: TraceData, arbitrary: set[int]) -> Samples:
-    """The samples the run took; where it kept whole tensors, from those."""
-    found, known = Samples(), getattr(trace.data, "samples", None)
-    if isinstance(known, Mapping):
-        found.samples = {number: row for number, row in known.items() if number not in arbitrary}
+def _samples(trace: TraceData, uninitialised: set[int]) -> Samples:
+    """Return the samples that the run took; if it kept whole tensors, samples of those."""
+    samples, taken = Samples(), getattr(trace.data, "samples", None)
+    if isinstance(taken, Mapping):
+        samples.samples = {number: row for number, row in taken.items() if number not in uninitialised}
     else:
         for value in trace.values:
-            if value.saved is not None and value.number not in arbitrary:
-                row = sampled(trace.tensor(value))
+            if value.saved is not None and value.number not in uninitialised:
+                row = sample_tensor(trace.tensor(value))
                 if row is not None:
-                    found.samples[value.number] = row
-    return found
+                    samples.samples[value.number] = row
+    return samples

@@ -1,4 +1,4 @@
-"""The graphs of a run in ``trace.json``, both ways."""
+"""The graphs of a run as JSON in ``trace.json``, both ways."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from fxdebug.data.graphs import CallGraph, Graph, Guard, Op, Operand, Ref, RunGraphs
 from fxdebug.data.values import Group, Item, Value
 
-OP = tuple(f.name for f in fields(Op))
-BODY = tuple(f.name for f in fields(CallGraph))
+OP_COLUMNS = tuple(f.name for f in fields(Op))
+CALL_GRAPH_COLUMNS = tuple(f.name for f in fields(CallGraph))
 
 ToJson = Callable[[Any], Any]
 
 
 def operand_to_json(operand: Operand, item_to_json: ToJson) -> Any:
-    """Like an item, where ``{"node": name}`` is the result of another node."""
+    """Return the JSON of an operand: like an item's, with ``{"node": name}`` for the result of another node."""
     if isinstance(operand, Ref):
         return {"node": operand.node}
     if isinstance(operand, Group):
@@ -29,7 +29,7 @@ def operand_to_json(operand: Operand, item_to_json: ToJson) -> Any:
 
 
 def operand_from_json(coded: Any, item_from_json: Callable[[Any], Item]) -> Operand:
-    """The operand again."""
+    """Return the operand of :func:`operand_to_json`'s JSON."""
     if isinstance(coded, dict):
         if "node" in coded:
             return Ref(coded["node"])
@@ -43,7 +43,7 @@ def operand_from_json(coded: Any, item_from_json: Callable[[Any], Item]) -> Oper
 
 
 def graph_to_json(graph: Graph, item_to_json: ToJson) -> dict[str, Any]:
-    """``{"code": …, "ops": rows}``, a row per node in the order of ``Op``'s fields."""
+    """Return ``{"code": …, "ops": rows}``, a row per node in the order of ``Op``'s fields."""
     rows = []
     for op in graph.ops:
         args = [operand_to_json(arg, item_to_json) for arg in op.args]
@@ -53,7 +53,7 @@ def graph_to_json(graph: Graph, item_to_json: ToJson) -> dict[str, Any]:
 
 
 def graph_from_json(coded: dict[str, Any], item_from_json: Callable[[Any], Item]) -> Graph:
-    """The graph again."""
+    """Return the graph of :func:`graph_to_json`'s JSON."""
     ops = []
     for name, kind, op, target, args, kwargs, grad, autocast in coded["ops"]:
         operands = tuple([operand_from_json(arg, item_from_json) for arg in args])
@@ -62,18 +62,18 @@ def graph_from_json(coded: dict[str, Any], item_from_json: Callable[[Any], Item]
     return Graph(tuple(ops), coded["code"])
 
 
-def body_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
-    """A body as a list in the order of its columns."""
+def call_graph_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
+    """Return a call's graph as a list in the order of ``CALL_GRAPH_COLUMNS``."""
     guards = [[guard.what, guard.answer, guard.source] for guard in body.guards]
     results = [item_to_json(item) for item in body.results]
     writes = [[position, value.number] for position, value in body.writes]
     return [body.status, body.reason, guards, body.graph, results, list(body.sources), list(body.calls), writes]
 
 
-def body_from_row(
+def call_graph_from_row(
     record: dict[str, Any], item_from_json: Callable[[Any], Item], values: tuple[Value, ...]
 ) -> CallGraph:
-    """The body again."""
+    """Return a call's graph of a row, given as a dict by column."""
     record["guards"] = tuple([Guard(*row) for row in record.get("guards", ())])
     record["results"] = tuple([item_from_json(item) for item in record.get("results", ())])
     record["sources"] = tuple(record.get("sources") or [None] * len(record["results"]))
@@ -82,16 +82,16 @@ def body_from_row(
     return CallGraph(**record)
 
 
-def explanation_of(
+def run_graphs_from_json(
     graphs: list[dict[str, Any]],
     bodies: list[dict[str, Any]],
     item_from_json: Callable[[Any, tuple[Value, ...]], Item],
     values: tuple[Value, ...],
 ) -> RunGraphs:
-    """The graphs and bodies of a file."""
+    """Return all graphs of a file, and the graph of each call."""
 
     def item(coded: Any) -> Item:
         return item_from_json(coded, values)
 
-    made = tuple([body_from_row(row, item, values) for row in bodies])
-    return RunGraphs(tuple([graph_from_json(coded, item) for coded in graphs]), made)
+    of_calls = tuple([call_graph_from_row(row, item, values) for row in bodies])
+    return RunGraphs(tuple([graph_from_json(coded, item) for coded in graphs]), of_calls)

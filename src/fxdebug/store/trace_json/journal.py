@@ -1,8 +1,8 @@
-"""What is on disk while the model runs, so that a killed process leaves its trace behind.
+"""The journal that a run writes while the model runs, so that a killed process leaves its trace behind.
 
-A line per event: ``["value", row]``, ``["began", …]`` when a call begins and ``["ended", …]`` when it
-ends. It lies in the run's working folder and is gone once ``trace.json`` is there. Lines are handed
-to the system at each event (4 µs): the call in which the process dies is the one to be found.
+It has a line per event: ``["value", row]``, ``["began", …]`` when a call begins and ``["ended", …]`` when it ends.
+It lies in the run's staging folder and is removed once ``trace.json`` is there. Each event is written at once (4 µs),
+not buffered, so that the call in which the process dies is on disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = "journal.jsonl"
 
 
 class OpenCall(Protocol):
-    """What the journal needs to know of a call (``capture.recorder.Frame`` is one)."""
+    """The facts about a call that the journal writes (``capture.recorder.frame.Frame`` has them)."""
 
     index: int
     number: int
@@ -36,30 +36,30 @@ class OpenCall(Protocol):
 
 
 class Journal:
-    """Hears of calls as they begin and end and writes them down. Errors of the disk end it quietly."""
+    """Write each call as it begins and ends. The first error of the disk ends the journal, not the run."""
 
     def __init__(self, folder: Path, model: str, values: Sequence[Value]) -> None:
         self.broken: OSError | None = None
         self._values = values
         self._written = 0
-        self.rows = records.WrittenValues()
+        self.rows = records.ValueRowCache()
         self._file = (folder / FILE).open("wb", buffering=0)
         self._write(_line("run", [trace_file.VERSION, model]))
 
     def began(self, call: OpenCall) -> None:
-        """A call begins: what it is and what it was given."""
+        """Write that a call began: its module, its parent and its inputs."""
         parent = None if call.parent is None else call.parent.index
         site = call.site
         where = [call.index, site.path, site.type, call.number, parent, call.depth]
         self._write(self._new_values() + _line("began", [*where, records.inputs_to_json(call.inputs)]))
 
     def ended(self, call: OpenCall) -> None:
-        """A call ended: what it returned or raised."""
+        """Write that a call ended: its duration, its outputs or its exception."""
         outputs, error = records.outputs_to_json(call.outputs), records.failure_to_json(call.error)
         self._write(self._new_values() + _line("ended", [call.index, call.duration, outputs, error]))
 
     def close(self) -> None:
-        """The run is over."""
+        """Close the file: the run is over."""
         try:
             self._file.close()
         except OSError as error:
@@ -71,7 +71,7 @@ class Journal:
         return "".join([f'["value",{self.rows.text(value)}]\n' for value in new])
 
     def _write(self, text: str) -> None:
-        """Hand lines to the system, in one piece: each time, another thread may take over."""
+        """Write lines in one system call, since another thread may take over at each."""
         if self.broken is not None:
             return
         lines = text.encode()
@@ -86,8 +86,11 @@ def _line(event: str, content: Any) -> str:
     return f'["{event}",{dumps(content)}]\n'
 
 
-def recovered(folder: Path) -> TraceData:
-    """The trace that an unfinished run left in its working folder: calls that never ended have an error."""
+def recover_trace(folder: Path) -> TraceData:
+    """Return the trace that an unfinished run left in its staging folder. Calls that never ended have an error.
+
+    Raises :class:`LoadError` if the journal cannot be read or has no call.
+    """
     path = folder / FILE
     values: list[Value] = []
     calls: dict[int, dict[str, Any]] = {}
@@ -97,18 +100,23 @@ def recovered(folder: Path) -> TraceData:
             try:
                 event, content = loads(line)
             except ValueError:
-                break  # the line the process was writing when it ended
+                break  # the line that the process was writing when it ended
             if event == "run":
                 model = content[1]
             elif event == "value":
-                values.append(records.value_from_row(dict(zip(records.VALUE, content))))
+                values.append(records.value_from_row(dict(zip(records.VALUE_COLUMNS, content))))
             elif event == "began":
-                index, place, kind, number, parent, depth, inputs = content
-                given = records.inputs_from_json(inputs, tuple(values))
+                index, module, kind, number, parent, depth, inputs = content
+                arguments = records.inputs_from_json(inputs, tuple(values))
                 calls[index] = {
-                    "index": index, "path": place, "type": kind, "number": number, "parent_index": parent,
-                    "depth": depth, "inputs": Inputs() if given is None else given,
-                }  # fmt: skip
+                    "index": index,
+                    "path": module,
+                    "type": kind,
+                    "number": number,
+                    "parent_index": parent,
+                    "depth": depth,
+                    "inputs": Inputs() if arguments is None else arguments,
+                }
             elif event == "ended":
                 index, duration, outputs, error = content
                 returned = None if outputs is None else Outputs(records.item_from_json(outputs[0], values))

@@ -1,4 +1,7 @@
-"""Items and records as JSON, both ways: a record is a list of its fields in the order of their columns."""
+"""Items (arguments, results) and records (values, calls, parameters) as JSON, both ways.
+
+A record is a list of its fields in the order of their columns.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,26 @@ from fxdebug.data.calls import Call, Failure, Parameter
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
 from fxdebug.store.deep_json import dumps
 
-VALUE = tuple(f.name for f in fields(Value))
-CALL = tuple(f.name for f in fields(Call) if f.init)
-PARAMETER = tuple(f.name for f in fields(Parameter))
+VALUE_COLUMNS = tuple(f.name for f in fields(Value))
+CALL_COLUMNS = tuple(f.name for f in fields(Call) if f.init)
+PARAMETER_COLUMNS = tuple(f.name for f in fields(Parameter))
 
 _quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call)
-_cells_of_value, _cells_of_call, _cells_of_parameter = attrgetter(*VALUE), attrgetter(*CALL), attrgetter(*PARAMETER)
+_cells_of_value, _cells_of_call, _cells_of_parameter = (
+    attrgetter(*VALUE_COLUMNS),
+    attrgetter(*CALL_COLUMNS),
+    attrgetter(*PARAMETER_COLUMNS),
+)
 _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
-_SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
+_TENSOR_REFERENCE = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file in the same folder only
 
 
 # Items ⇄ JSON ------------------------------------------------------------------------------------
-# None, bool, str, int and finite floats are themselves; everything else is an object with one telling key.
+# None, bool, str, int and finite floats are themselves; everything else is an object with a key that names its kind.
 
 
 def item_to_json(item: Item) -> Any:
-    """The JSON of any item; a value is a reference to its number."""
+    """Return the JSON of any item; a value is a reference to its number."""
     if not isinstance(item, Group):
         return _leaf_to_json(item)
     top: dict[str, Any] = {}
@@ -69,23 +76,23 @@ def _leaf_to_json(item: Value | Thing | bool | int | float | complex | str | byt
 
 
 def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
-    """The item again."""
-    if _kind(coded) is None:
+    """Return the item of :func:`item_to_json`'s JSON."""
+    if _container_kind(coded) is None:
         return _leaf_from_json(coded, values)
     groups: list[dict[str, Any]] = [coded]
-    for outer in groups:  # it grows meanwhile: those inside come after
+    for outer in groups:  # the list grows meanwhile: containers inside come after the one that holds them
         for inner in (*outer["items"], *(outer.get("keys") or ())):
-            if _kind(inner) is not None:
+            if _container_kind(inner) is not None:
                 groups.append(inner)
-    made: dict[int, Group] = {}
+    groups_by_id: dict[int, Group] = {}
 
     def item(inner: Any) -> Item:
-        return made[id(inner)] if id(inner) in made else _leaf_from_json(inner, values)
+        return groups_by_id[id(inner)] if id(inner) in groups_by_id else _leaf_from_json(inner, values)
 
     for group in reversed(groups):
-        kind, keys = _kind(group), group.get("keys")
+        kind, keys = _container_kind(group), group.get("keys")
         assert kind is not None
-        made[id(group)] = Group(
+        groups_by_id[id(group)] = Group(
             kind,
             group[kind],
             tuple([item(inner) for inner in group["items"]]),
@@ -93,11 +100,11 @@ def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
             group.get("text"),
             group.get("number"),
         )
-    return made[id(coded)]
+    return groups_by_id[id(coded)]
 
 
-def _kind(coded: Any) -> str | None:
-    """The kind of a container; ``None``: it is none."""
+def _container_kind(coded: Any) -> str | None:
+    """Return the kind of a container; ``None`` for anything else."""
     if not isinstance(coded, dict) or "value" in coded:
         return None
     return next((kind for kind in ("sequence", "mapping", "object") if kind in coded), None)
@@ -133,37 +140,37 @@ def _stats_row(stats: Stats | None) -> list[Any] | None:
     return list(row if plain else map(item_to_json, row))
 
 
-def _stats(row: list[Any] | None) -> Stats | None:
+def _stats_from_row(row: list[Any] | None) -> Stats | None:
     if row is None:
         return None
     return _quick_stats(*[item_from_json(n, ()) if type(n) is dict else n for n in row])  # type: ignore[arg-type]
 
 
-def _sharding(row: list[Any] | None) -> Sharding | None:
+def _sharding_from_row(row: list[Any] | None) -> Sharding | None:
     return None if row is None else Sharding(*(None if part is None else tuple(part) for part in row))  # type: ignore[arg-type]
 
 
 def value_row(value: Value) -> list[Any]:
-    """A value as a list in the order of its columns."""
-    return _row_with_statistics(_cells_of_value(value))
+    """Return a value as a list in the order of ``VALUE_COLUMNS``."""
+    return _row_of_cells(_cells_of_value(value))
 
 
-class WrittenValues:
-    """The JSON of values, kept for when they are written again: an unfinished run's journal has them, and its trace."""
+class ValueRowCache:
+    """The JSON of values, made once for the journal and again used in ``trace.json``."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[tuple[Any, ...], str]] = {}
+        self._rows: dict[int, tuple[tuple[Any, ...], str]] = {}
 
     def text(self, value: Value) -> str:
-        """The row of a value; made anew where something about it has changed."""
+        """Return the row of a value as JSON; encode it again only if the value has changed."""
         cells = _cells_of_value(value)
-        known = self._known.get(value.number)
-        if known is None or known[0] != cells:
-            known = self._known[value.number] = cells, dumps(_row_with_statistics(cells))
-        return known[1]
+        row = self._rows.get(value.number)
+        if row is None or row[0] != cells:
+            row = self._rows[value.number] = cells, dumps(_row_of_cells(cells))
+        return row[1]
 
 
-def _row_with_statistics(cells: tuple[Any, ...]) -> list[Any]:
+def _row_of_cells(cells: tuple[Any, ...]) -> list[Any]:
     row = list(cells)
     for position, cell in enumerate(cells):
         if type(cell) is Stats:
@@ -174,20 +181,20 @@ def _row_with_statistics(cells: tuple[Any, ...]) -> list[Any]:
 
 
 def value_from_row(record: dict[str, Any]) -> Value:
-    """The value again."""
+    """Return the value of a row, given as a dict by column. Raises ``ValueError`` for a place outside the folder."""
     record["shape"] = tuple(record["shape"])
     saved = record.get("saved")
-    if saved is not None and not _SAVED.fullmatch(saved):
+    if saved is not None and not _TENSOR_REFERENCE.fullmatch(saved):
         raise ValueError(f"{saved!r} is not where a value can lie")
     if record.get("stride") is not None:
         record["stride"] = tuple(record["stride"])
-    record["stats"] = _stats(record.get("stats"))
-    record["sharding"] = _sharding(record.get("sharding"))
+    record["stats"] = _stats_from_row(record.get("stats"))
+    record["sharding"] = _sharding_from_row(record.get("sharding"))
     return _quick_value(**record)
 
 
 def inputs_to_json(inputs: Inputs | None) -> Any:
-    """``[positional, keyword]`` arguments."""
+    """Return ``[positional, keyword]`` arguments."""
     if inputs is None:
         return None
     kwargs = {name: item_to_json(item) for name, item in inputs.kwargs.items()}
@@ -195,7 +202,7 @@ def inputs_to_json(inputs: Inputs | None) -> Any:
 
 
 def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
-    """The inputs again."""
+    """Return the inputs of :func:`inputs_to_json`'s JSON."""
     if coded is None:
         return None
     args, kwargs = coded
@@ -206,17 +213,17 @@ def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
 
 
 def outputs_to_json(outputs: Outputs | None) -> Any:
-    """``[item]``, so that "returned None" and "returned nothing" differ."""
+    """Return ``[item]``, so that "returned None" and "returned nothing" differ."""
     return None if outputs is None else [item_to_json(outputs.item)]
 
 
 def outputs_from_json(coded: Any, values: tuple[Value, ...]) -> Outputs | None:
-    """The outputs again."""
+    """Return the outputs of :func:`outputs_to_json`'s JSON."""
     return None if coded is None else Outputs(item_from_json(coded[0], values))
 
 
 def failure_to_json(error: Failure | None) -> Any:
-    """An exception as a list."""
+    """Return an exception as a list of its fields."""
     return None if error is None else [error.type, error.message, error.here, error.traceback, error.source]
 
 
@@ -229,7 +236,7 @@ _CODERS: dict[type, Callable[[Any], Any]] = {
 
 
 def call_row(call: Call) -> list[Any]:
-    """A call as a list in the order of its columns."""
+    """Return a call as a list in the order of ``CALL_COLUMNS``."""
     row = list(_cells_of_call(call))
     for position, cell in enumerate(row):
         coder = _CODERS.get(type(cell))
@@ -239,8 +246,8 @@ def call_row(call: Call) -> list[Any]:
 
 
 def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
-    """The call again."""
-    inputs = inputs_from_json(record.get("inputs"), values)  # without a tensor in them they count as empty
+    """Return the call of a row, given as a dict by column."""
+    inputs = inputs_from_json(record.get("inputs"), values)  # ``or`` would not do: inputs without a tensor are false
     record["inputs"] = Inputs() if inputs is None else inputs
     record["given"] = inputs_from_json(record.get("given"), values)
     record["outputs"] = outputs_from_json(record.get("outputs"), values)
@@ -251,13 +258,13 @@ def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
 
 
 def parameter_row(parameter: Parameter) -> list[Any]:
-    """A parameter as a list in the order of its columns."""
-    return _row_with_statistics(_cells_of_parameter(parameter))
+    """Return a parameter as a list in the order of ``PARAMETER_COLUMNS``."""
+    return _row_of_cells(_cells_of_parameter(parameter))
 
 
 def parameter_from_row(record: dict[str, Any]) -> Parameter:
-    """The parameter again."""
+    """Return the parameter of a row, given as a dict by column."""
     record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
-    record["before"], record["stats"] = _stats(record.get("before")), _stats(record.get("stats"))
-    record["sharding"] = _sharding(record.get("sharding"))
+    record["before"], record["stats"] = _stats_from_row(record.get("before")), _stats_from_row(record.get("stats"))
+    record["sharding"] = _sharding_from_row(record.get("sharding"))
     return Parameter(**record)

@@ -1,7 +1,7 @@
-"""A few elements of every value at fixed positions: too few to be large, enough to notice that they were rearranged.
+"""Samples: a few elements of every value at fixed positions, enough to notice that elements were rearranged.
 
-Statistics are the same for a tensor and its transpose; elements at given places are not. They are kept exactly as
-the dtype has them, and written in the fewest digits that lead back to the same number.
+Statistics are the same for a tensor and its transpose; elements at fixed positions are not. They are kept exactly as
+the dtype has them, and written in the fewest digits that are read as the same number.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from typing import TYPE_CHECKING, Any
 
 from fxdebug.data.values import Value, sample_positions, settled
 from fxdebug.errors import LoadError
-from fxdebug.store.tensors.saved_values import Saved, Words
-from fxdebug.store.transformers.printed_statistics import MEASURED, rounded
+from fxdebug.store.tensors.saved_data import SavedData
+from fxdebug.store.transformers.printed_statistics import DTYPES_WITH_STATISTICS, PrintedStats, round_to_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Rows = Mapping[int, Sequence[float]]  # by the number of the value
 
-DENSE = 1 << 20  # elements up to which a sparse tensor is written out to be sampled
+DENSIFY_ELEMENTS = 1 << 20  # a sparse tensor with more elements is not sampled, as that needs a dense copy
 
 
 class Samples:
-    """Takes elements of each new value of a run while it is at hand, of values inside bodies too."""
+    """The data of a run with ``values="samples"``: take samples of each new value, also inside calls."""
 
-    lasting = True  # it holds nothing live, so a trace that is pickled takes it along
+    lasting = True  # it holds nothing live, so a pickled trace takes it along
     everything = True
 
     def __init__(self) -> None:
         self.samples: dict[int, Sequence[float]] = {}
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
-        found = None if body is None else sampled(body)
-        if found is not None:
-            self.samples[value.number] = found
+        sample = None if body is None else sample_tensor(body)
+        if sample is not None:
+            self.samples[value.number] = sample
 
     def sample(self, value: Value) -> Sequence[float] | None:
         """The elements of a value at :func:`fxdebug.data.values.sample_positions`."""
         return self.samples.get(value.number)
 
     def lines(self, value: Value) -> list[str] | None:
-        """Nothing was printed."""
+        """Return ``None``: nothing was printed."""
         return None
 
-    def printed(self, value: Value) -> Words | None:
-        """Nothing was printed."""
+    def printed(self, value: Value) -> PrintedStats | None:
+        """Return ``None``: nothing was printed."""
         return None
 
     def tensor(self, value: Value) -> Tensor:
-        """The rest of the data was not kept."""
+        """Raise :class:`LoadError`: whole tensors were not kept."""
         raise LoadError(f"only samples of value {value.number} ({value.label}) were kept: run with values='tensors'")
 
 
-class SavedSamples(Saved):
-    """A saved run with samples."""
+class SavedSamples(SavedData):
+    """The data of a saved run with samples."""
 
     def __init__(self, folder: Path, samples: Rows) -> None:
         super().__init__(folder)
@@ -68,16 +68,16 @@ class SavedSamples(Saved):
         return self.samples.get(value.number)
 
 
-# Taking them -------------------------------------------------------------------------------------
+# Taking samples ----------------------------------------------------------------------------------
 
 
-def sampled(tensor: Tensor) -> list[float] | None:
-    """Elements of a tensor at fixed positions in its own order, as Python numbers; of complex ones the magnitude.
+def sample_tensor(tensor: Tensor) -> list[float] | None:
+    """Return elements of a tensor at fixed positions in its logical order, as Python numbers.
 
-    ``None`` for what has no elements to point at: meta, nested, packed 4-bit floats, large sparse tensors.
+    Of complex elements the magnitude. ``None`` for meta and nested tensors, packed 4-bit floats and large sparse ones.
 
     >>> import torch
-    >>> sampled(torch.arange(3.0)), sampled(torch.eye(2).bool())
+    >>> sample_tensor(torch.arange(3.0)), sample_tensor(torch.eye(2).bool())
     ([0.0, 1.0, 2.0], [1, 0, 0, 1])
     """
     import torch
@@ -88,70 +88,70 @@ def sampled(tensor: Tensor) -> list[float] | None:
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     if tensor.layout is not torch.strided:
-        if tensor.numel() > DENSE:
+        if tensor.numel() > DENSIFY_ELEMENTS:
             return None
         tensor = tensor.to_dense()
-    places = _places(tuple(tensor.shape))
+    places = _sample_indices(tuple(tensor.shape))
     if tensor.numel() and tensor.dim():
-        tensor = tensor[tuple([torch.tensor(place, device=tensor.device) for place in places])]
-    return _numbers(tensor.reshape(-1))
+        tensor = tensor[tuple([torch.tensor(indices_of_dim, device=tensor.device) for indices_of_dim in places])]
+    return _to_numbers(tensor.reshape(-1))
 
 
 @functools.lru_cache(maxsize=4096)
-def _places(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The positions as one index for each dimension."""
-    found = []
+def _sample_indices(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the sample positions of a shape, as a tuple of indices for each dimension."""
+    indices = []
     for position in sample_positions(math.prod(shape)):
         index = []
         for size in reversed(shape):
             position, rest = divmod(position, size)
             index.append(rest)
-        found.append(tuple(reversed(index)))
-    return tuple(zip(*found))
+        indices.append(tuple(reversed(index)))
+    return tuple(zip(*indices))
 
 
-def _numbers(picked: Tensor) -> list[float]:
+def _to_numbers(elements: Tensor) -> list[float]:
     import torch
 
-    if picked.dtype.is_complex:
-        picked = picked.to(torch.complex128).abs()
-    if picked.dtype is torch.bool:
-        picked = picked.to(torch.uint8)
-    if not picked.dtype.is_floating_point:
-        return list(picked.tolist())
-    return list(map(settled, picked.to(torch.float32 if picked.element_size() < 4 else torch.float64).tolist()))
+    if elements.dtype.is_complex:
+        elements = elements.to(torch.complex128).abs()
+    if elements.dtype is torch.bool:
+        elements = elements.to(torch.uint8)
+    if not elements.dtype.is_floating_point:
+        return list(elements.tolist())
+    return list(map(settled, elements.to(torch.float32 if elements.element_size() < 4 else torch.float64).tolist()))
 
 
-# Writing them ------------------------------------------------------------------------------------
+# Samples as JSON ---------------------------------------------------------------------------------
 
 
-def shortest(number: float, dtype: str) -> float:
-    """The number with the fewest digits that is the same one in ``dtype``.
+def shortest_decimal(number: float, dtype: str) -> float:
+    """Return the decimal number with the fewest digits that rounds to ``number`` in ``dtype``.
 
-    >>> shortest(0.10000000149011612, "float32"), shortest(0.10009765625, "bfloat16")
+    >>> shortest_decimal(0.10000000149011612, "float32"), shortest_decimal(0.10009765625, "bfloat16")
     (0.1, 0.1)
     """
-    if dtype not in MEASURED or not math.isfinite(number):
+    if dtype not in DTYPES_WITH_STATISTICS or not math.isfinite(number):
         return number
     for digits in range(2 if dtype == "bfloat16" else 4, 9):
         short = float(f"{number:.{digits}g}")
-        if rounded(short, dtype) == number:
+        if round_to_dtype(short, dtype) == number:
             return short
-    return float(f"{number:.9g}") if rounded(float(f"{number:.9g}"), dtype) == number else number
+    return float(f"{number:.9g}") if round_to_dtype(float(f"{number:.9g}"), dtype) == number else number
 
 
 def to_json(numbers: Sequence[float], dtype: str) -> list[Any]:
-    """Numbers as JSON has them; NaN and infinities as text."""
-    short = [shortest(number, dtype) for number in numbers]
+    """Return samples as JSON; NaN and infinities as text."""
+    short = [shortest_decimal(number, dtype) for number in numbers]
     return [number if math.isfinite(number) else repr(number) for number in short]
 
 
 def from_json(coded: Sequence[Any], dtype: str) -> list[float]:
-    """The same numbers again."""
-    found: list[float] = []
+    """Return the samples of :func:`to_json`'s JSON."""
+    numbers: list[float] = []
     for number in coded:
         if isinstance(number, str):
-            found.append(settled(float(number)))
+            numbers.append(settled(float(number)))
         else:
-            found.append(rounded(number, dtype) if dtype in MEASURED else number)
-    return found
+            numbers.append(round_to_dtype(number, dtype) if dtype in DTYPES_WITH_STATISTICS else number)
+    return numbers

@@ -1,9 +1,8 @@
-"""``trace.json``: everything of a :class:`~fxdebug.data.trace.TraceData` but the tensors' data, both ways.
+"""The file ``trace.json``, written and read, with its format version: a whole trace without the data of tensors.
 
-The file is one JSON object. ``values``, ``calls`` and ``parameters`` are tables: ``columns`` names
-the fields, ``rows`` holds one list per record, one record a line. Reading needs neither torch nor
-the model and runs no code: unknown or damaged content is a :class:`~fxdebug.errors.LoadError`.
-``docs/trace-format.md`` describes every field.
+The file is one JSON object. ``values``, ``calls`` and ``parameters`` are tables: ``columns`` names the fields,
+``rows`` holds one list per record, one record a line. Reading needs neither torch nor the model and runs no code:
+unknown or damaged content is a :class:`~fxdebug.errors.LoadError`. ``docs/trace-format.md`` describes every field.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import LoadError
 from fxdebug.store.deep_json import dumps, loads
-from fxdebug.store.tensors.saved_values import Saved
+from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import graphs, samples
 from fxdebug.store.trace_json.records import (
-    CALL,
-    PARAMETER,
-    VALUE,
-    WrittenValues,
+    CALL_COLUMNS,
+    PARAMETER_COLUMNS,
+    VALUE_COLUMNS,
+    ValueRowCache,
     call_from_row,
     call_row,
     item_from_json,
@@ -45,15 +44,19 @@ VERSION = 1
 FILE = "trace.json"
 _GZIP = b"\x1f\x8b"
 
-_COUNTS = [f.name for f in fields(Stats)].index("nan")  # where the counts begin
-_PLAIN_TRACE = ("model", "modules", "started", "duration", "versions", "settings")
+_COUNTS = [f.name for f in fields(Stats)].index("nan")  # the counts begin here
+_TRACE_FIELDS = ("model", "modules", "started", "duration", "versions", "settings")
 
 
-# The file ----------------------------------------------------------------------------------------
+# Writing -----------------------------------------------------------------------------------------
 
 
-def moved(saved: str | None, shards: Mapping[str, str]) -> str | None:
-    """Where a value lies after its shard was renamed."""
+def renamed_shard(saved: str | None, shards: Mapping[str, str]) -> str | None:
+    """Return a value's place in its shard after the shard was renamed.
+
+    >>> renamed_shard("tensors-0001.safetensors#v3", {"tensors-0001.safetensors": "tensors-0002.safetensors"})
+    'tensors-0002.safetensors#v3'
+    """
     if saved is None:
         return None
     name, _, key = saved.partition("#")
@@ -66,40 +69,41 @@ def write(
     shards: Mapping[str, str] | None = None,
     *,
     lean: bool = False,
-    written: WrittenValues | None = None,
+    rows: ValueRowCache | None = None,
 ) -> None:
     """Write ``trace.json``: valid JSON, one record a line.
 
-    ``shards``: new names of renamed tensor files. ``lean`` leaves out columns that say the same of every record, and
-    what they would say without being written. ``written``: values whose JSON was made before.
+    ``shards``: old and new names of renamed tensor files. ``lean`` leaves out everything that is read the same without
+    being written: columns with the default in every row, zeros at the end of statistics. ``rows``: the JSON of values
+    that was made before.
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    head |= {name: getattr(trace, name) for name in _PLAIN_TRACE}
+    head |= {name: getattr(trace, name) for name in _TRACE_FIELDS}
     head["notes"] = [[note.what, note.where, note.call] for note in trace.notes]
     file.write("{\n")
     for key, content in head.items():
         file.write(f"{dumps(key)}: {dumps(content)},\n")
     values = trace.values
     if shards:
-        values = tuple(replace(value, saved=moved(value.saved, shards)) for value in values)
-    _write_table(file, "parameters", Parameter, PARAMETER, map(parameter_row, trace.parameters), lean)
+        values = tuple(replace(value, saved=renamed_shard(value.saved, shards)) for value in values)
+    _write_table(file, "parameters", Parameter, PARAMETER_COLUMNS, map(parameter_row, trace.parameters), lean)
     file.write(",\n")
-    if lean or written is None:
-        _write_table(file, "values", Value, VALUE, map(value_row, values), lean)
+    if lean or rows is None:
+        _write_table(file, "values", Value, VALUE_COLUMNS, map(value_row, values), lean)
     else:
-        _write_rows(file, "values", VALUE, map(written.text, values))
+        _write_rows(file, "values", VALUE_COLUMNS, map(rows.text, values))
     file.write(",\n")
-    _write_table(file, "calls", Call, CALL, map(call_row, trace.calls), lean)
+    _write_table(file, "calls", Call, CALL_COLUMNS, map(call_row, trace.calls), lean)
     if trace.explanation is not None:
-        rows = (graphs.body_row(body, item_to_json) for body in trace.explanation.bodies)
+        bodies = (graphs.call_graph_row(body, item_to_json) for body in trace.explanation.bodies)
         file.write(",\n")
-        _write_table(file, "bodies", CallGraph, graphs.BODY, rows, lean)
+        _write_table(file, "bodies", CallGraph, graphs.CALL_GRAPH_COLUMNS, bodies, lean)
         coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
         _write_list(file, "graphs", coded)
-    taken = getattr(trace.data, "samples", None)
-    if taken:
+    sample_rows = getattr(trace.data, "samples", None)
+    if sample_rows:
         dtypes = {value.number: value.dtype for value in values}
-        _write_list(file, "samples", ([n, *samples.to_json(row, dtypes[n])] for n, row in sorted(taken.items())))
+        _write_list(file, "samples", ([n, *samples.to_json(row, dtypes[n])] for n, row in sorted(sample_rows.items())))
     file.write("\n}\n")
 
 
@@ -107,11 +111,11 @@ def _write_table(
     file: TextIO, name: str, kind: type, columns: tuple[str, ...], rows: Iterable[list[Any]], lean: bool
 ) -> None:
     if lean:
-        rows = [_shortened(columns, row) for row in rows]
+        rows = [_lean_row(columns, row) for row in rows]
         default: dict[str, Any] = {f.name: [] if f.default == () else f.default for f in fields(kind)}
-        kept = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
-        columns = tuple([columns[i] for i in kept])
-        rows = [[row[i] for i in kept] for row in rows]
+        used = [i for i, column in enumerate(columns) if any(row[i] != default[column] for row in rows)]
+        columns = tuple([columns[i] for i in used])
+        rows = [[row[i] for i in used] for row in rows]
     _write_rows(file, name, columns, map(dumps, rows))
 
 
@@ -124,17 +128,17 @@ def _write_rows(file: TextIO, name: str, columns: tuple[str, ...], texts: Iterab
     file.write("\n]}")
 
 
-def _shortened(columns: tuple[str, ...], row: list[Any]) -> list[Any]:
-    """A row without the ends that are read the same: counts in statistics that are zero, lines that are not known."""
-    found = []
+def _lean_row(columns: tuple[str, ...], row: list[Any]) -> list[Any]:
+    """Return a row without counts that are zero at the end of statistics, and without unknown source lines."""
+    lean = []
     for column, cell in zip(columns, row):
         if column == "stats" and cell is not None:
             while len(cell) > _COUNTS and cell[-1] == 0:
                 cell = cell[:-1]
         elif column == "sources" and not any(cell):
             cell = []
-        found.append(cell)
-    return found
+        lean.append(cell)
+    return lean
 
 
 def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
@@ -146,15 +150,18 @@ def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
     file.write("\n]")
 
 
+# Reading -----------------------------------------------------------------------------------------
+
+
 def read(path: Path) -> TraceData:
-    """The trace in ``path``. Raises :class:`LoadError` for what is not one, damaged, or newer than this version."""
-    with _without_collection():
+    """Return the trace in a file. Raises :class:`LoadError` if it is no trace, damaged, or of a newer version."""
+    with _gc_paused():
         return _read(path)
 
 
 @contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """Millions of records are made and none is garbage: to look for some again and again takes half the time."""
+def _gc_paused() -> Iterator[None]:
+    """Pause the garbage collector, which takes half of the time: reading makes millions of records and no garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -165,37 +172,38 @@ def _without_collection() -> Iterator[None]:
 
 
 def _read(path: Path) -> TraceData:
-    content = _parsed(path)
+    content = _parse(path)
     try:
         values = tuple([value_from_row(record) for record in _table(content, "values")])
         return TraceData(
-            **{name: content[name] for name in _PLAIN_TRACE},
+            **{name: content[name] for name in _TRACE_FIELDS},
             parameters=tuple([parameter_from_row(record) for record in _table(content, "parameters")]),
             values=values,
             calls=tuple([call_from_row(record, values) for record in _table(content, "calls")]),
             notes=tuple([Note(*row) for row in content["notes"]]),
-            explain=_explanation(content, values),
+            explain=_run_graphs(content, values),
             folder=path.parent,
-            data=_data(content, values, path.parent),
+            data=_saved_data(content, values, path.parent),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _data(content: dict[str, Any], values: tuple[Value, ...], folder: Path) -> Saved:
+def _saved_data(content: dict[str, Any], values: tuple[Value, ...], folder: Path) -> SavedData:
     if "samples" not in content:
-        return Saved(folder.absolute())
+        return SavedData(folder.absolute())
     rows = {row[0]: samples.from_json(row[1:], values[row[0]].dtype) for row in content["samples"]}
     return samples.SavedSamples(folder.absolute(), rows)
 
 
-def _explanation(content: dict[str, Any], values: tuple[Value, ...]) -> RunGraphs | None:
+def _run_graphs(content: dict[str, Any], values: tuple[Value, ...]) -> RunGraphs | None:
     if "graphs" not in content:
         return None
-    return graphs.explanation_of(content["graphs"], list(_table(content, "bodies")), item_from_json, values)
+    return graphs.run_graphs_from_json(content["graphs"], list(_table(content, "bodies")), item_from_json, values)
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parse(path: Path) -> dict[str, Any]:
+    """Return the JSON of a file, gzipped or not, after a check of its format and version."""
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8")

@@ -1,1 +1,1 @@
-"""The debug tree of transformers, written and read, byte for byte."""
+"""transformers' debug tree (``…_FULL_TENSORS.json``, ``…_SUMMARY.json``), written and read back, byte for byte."""

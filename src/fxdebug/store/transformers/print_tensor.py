@@ -1,41 +1,37 @@
 """Tensors as text, letter for letter as transformers' debugger prints them.
 
-It prints with ``sci_mode=True`` and 120 columns, by setting torch's global options and never
-putting them back. Here the common tensors are printed by our own code, about ten times as fast and
-without touching the options; the others by torch itself while only this thread sees them changed.
+That debugger prints with ``sci_mode=True`` and 120 columns: it sets torch's global options and never restores them.
+Here common tensors are printed by our own code, about ten times as fast and without touching the options. Other tensors
+are printed by torch, under options that only this thread sees.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch._tensor_str as tensor_str
 from torch import Tensor
 
 from fxdebug.data.values import Stats
 from fxdebug.stats.cpu_sums import compiled_sums_of
 from fxdebug.stats.measure import fine_std
+from fxdebug.store.transformers.print_options import current_options, thread_print_options
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
-_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
+_INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
-_NEAR = 2.0**-19  # what 128 additions to each running sum of squares can be off, all rounded one way, and the root
-_MEASURED = frozenset((torch.float16, torch.float32, torch.bfloat16))  # the dtypes the reference has statistics for
+_STD_ERROR = 2.0**-19  # the most a std can be off: 128 additions to each running sum, all rounded one way, and a root
+_DTYPES_WITH_STATISTICS = frozenset((torch.float16, torch.float32, torch.bfloat16))  # as in transformers' debugger
 
 
 class Printer:
     """The text of values and objects in one recording.
 
-    ``linewidth`` is 120 where tensors are printed (``use_repr=True``) and ``None``, the user's own,
-    where they are not. As in the reference the options change with the first tensor: an object
-    shown before it is shown under the user's options.
+    ``linewidth`` is 120 where tensors are printed (``use_repr=True``); ``None`` keeps the user's own. As in
+    transformers' debugger the options change with the first tensor: an object before it is printed under the user's.
     """
 
     def __init__(self, linewidth: int | None) -> None:
@@ -43,7 +39,7 @@ class Printer:
         self._changed: dict[str, Any] = {}
 
     def lines(self, tensor: Tensor) -> list[str]:
-        """``print(tensor)``, line by line; of a class whose ``__repr__`` raises, the tensor in it."""
+        """Return ``str(tensor)`` line by line; if the class's ``__repr__`` raises, the text of the plain tensor."""
         self.begin()
         try:
             return self.text(tensor).splitlines()
@@ -53,148 +49,86 @@ class Printer:
             return self.text(tensor.as_subclass(Tensor)).splitlines()
 
     def text(self, tensor: Tensor) -> str:
-        """``str(tensor)`` under the reference's options."""
-        options = {**_options_now(), **self._changed}
+        """Return ``str(tensor)`` under the options of transformers' debugger."""
+        options = {**current_options(), **self._changed}
         if _is_common(tensor, options):
-            return _common(tensor, options)
-        with options_of_this_thread(self._changed):
+            return _common_text(tensor, options)
+        with thread_print_options(self._changed):
             return str(tensor)
 
-    def statistics(self, tensor: Tensor, known: Stats | None = None) -> tuple[str, str, str, str] | None:
-        """``repr`` of mean, std, min and max in the reference's own arithmetic; ``None`` for other dtypes.
+    def statistics(self, tensor: Tensor, stats: Stats | None = None) -> tuple[str, str, str, str] | None:
+        """Return the ``repr`` of mean, std, min and max in the arithmetic of transformers' debugger.
 
-        ``known``: our statistics of the tensor, which save a good part of the work.
+        ``None`` for dtypes without printed statistics. ``stats``: our statistics of the tensor, which save most of the
+        work.
         """
         self.begin()
-        if tensor.dtype not in _MEASURED:
+        if tensor.dtype not in _DTYPES_WITH_STATISTICS:
             return None
         kind = type(tensor)
-        if tensor.numel() == 0:  # the reference stops here: the minimum of nothing
+        if tensor.numel() == 0:  # transformers' debugger raises here: the minimum of no elements
             empty = self._statistic(tensor.new_full((), math.nan), kind)
             return empty, empty, empty, empty
-        if known is not None and tensor.dtype is torch.float32 and known.finite == tensor.numel() > 1:
-            options = {**_options_now(), **self._changed}
+        if stats is not None and tensor.dtype is torch.float32 and stats.finite == tensor.numel() > 1:
+            options = {**current_options(), **self._changed}
             if _is_common(tensor, options) and tensor.device.type == "cpu":
-                return self._from_ours(tensor.detach(), known, options)
+                return self._from_ours(tensor.detach(), stats, options)
         std = tensor.std() if tensor.numel() > 1 else tensor.new_full((), math.nan)  # torch would warn
         mean, low, high = tensor.mean(), tensor.min(), tensor.max()
         return (
-            self._statistic(mean, kind), self._statistic(std, kind),
-            self._statistic(low, kind), self._statistic(high, kind),
-        )  # fmt: skip
+            self._statistic(mean, kind),
+            self._statistic(std, kind),
+            self._statistic(low, kind),
+            self._statistic(high, kind),
+        )
 
-    def _from_ours(self, tensor: Tensor, known: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
-        """The same text of a float32 tensor without NaN or infinities, faster.
+    def _from_ours(self, tensor: Tensor, stats: Stats, options: dict[str, Any]) -> tuple[str, str, str, str]:
+        """Return the same text for a float32 tensor without NaN or infinities, faster.
 
-        Extremes are exact in any arithmetic. Its std torch has rounded once, from float64, but it takes several
-        times as long to get it; where the last digit that is printed could hang on ours, torch does it. The mean
-        is torch's own: near zero, that is all rounding.
+        Minimum and maximum are exact in any arithmetic. torch rounds its std once, from float64, but takes several
+        times as long; it is asked where the last printed digit could depend on the rounding of ours. The mean is always
+        torch's: near zero it is nothing but rounding.
         """
         form = f".{options['precision']}e"
-        std = known.std if _is_fine(known) else fine_std(tensor, known)
-        if std is None or format(std * (1 - _NEAR), form) != format(std * (1 + _NEAR), form):
+        std = stats.std if _has_exact_std(stats) else fine_std(tensor, stats)
+        if std is None or format(std * (1 - _STD_ERROR), form) != format(std * (1 + _STD_ERROR), form):
             std = float(tensor.std())
-        if known.min and known.max:
-            low, high = float(known.min), float(known.max)
-        else:  # which of 0.0 and -0.0 is the lesser depends on the order
+        if stats.min and stats.max:
+            low, high = float(stats.min), float(stats.max)
+        else:  # whether 0.0 or -0.0 is the minimum depends on the order of the elements
             low, high = float(tensor.min()), float(tensor.max())
         suffixes = _suffixes(tensor, requires_grad=False)
         numbers = [float(tensor.mean()), std, low, high]
-        words = [format(n, form) if n and math.isfinite(n) else _zero_or_so(n) for n in numbers]
-        mean, *others = [_with_suffixes("tensor(" + word, suffixes, options["linewidth"]) for word in words]
+        texts = [format(n, form) if n and math.isfinite(n) else _special_text(n) for n in numbers]
+        mean, *others = [_with_suffixes("tensor(" + text, suffixes, options["linewidth"]) for text in texts]
         return mean, others[0], others[1], others[2]
 
     def _statistic(self, number: Tensor, kind: type[Tensor]) -> str:
-        """A statistic of a tensor of class ``kind``, which the class's ``__torch_function__`` would pass on to it.
+        """Return the text of a statistic of a tensor of class ``kind``.
 
-        That is off while we work: a class of the user's does not hear of what we compute.
+        The class's own ``__torch_function__`` would give the statistic that class. It is disabled here, so that a class
+        of the user's does not notice what we compute.
         """
         if kind in _PLAIN or kind.__torch_function__ is _NO_TORCH_FUNCTION or type(number) is kind:
             return self.text(number)
         try:
             return self.text(number.as_subclass(kind))
-        except Exception:  # its own __repr__ wants what only its __torch_function__ sets
+        except Exception:  # the class's __repr__ needs attributes that only its __torch_function__ sets
             return self.text(number)
 
-    def shown(self, thing: Any) -> str:
-        """``repr(thing)`` under the options in force by now."""
+    def repr_of(self, obj: Any) -> str:
+        """Return ``repr(obj)`` under the options in force now."""
         if not self._changed:
-            return repr(thing)
-        with options_of_this_thread(self._changed):
-            return repr(thing)
+            return repr(obj)
+        with thread_print_options(self._changed):
+            return repr(obj)
 
     def begin(self) -> None:
-        """A tensor was met: from here on the reference's options are in force."""
+        """Put the options of transformers' debugger in force: the first tensor was recorded."""
         if not self._changed:
             self._changed = {"sci_mode": True}
             if self._linewidth is not None:
                 self._changed["linewidth"] = self._linewidth
-
-
-# torch's own printing, with options only this thread sees ----------------------------------------
-
-
-class _Options(threading.local):
-    """The options of this thread, while there are any."""
-
-    now: dict[str, Any] | None = None
-
-
-class _PerThread(type(tensor_str.PRINT_OPTS)):  # type: ignore[misc]
-    """Stands in for torch's ``PRINT_OPTS``: a thread that has options of its own reads and sets those."""
-
-    def __init__(self, users: Any) -> None:
-        object.__setattr__(self, "__dict__", {"users": users})
-
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("_"):
-            return object.__getattribute__(self, name)
-        own = _options.now
-        return own[name] if own is not None and name in own else getattr(_users_of(self), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        own = _options.now
-        if own is not None and name in own:
-            own[name] = value
-        else:
-            setattr(_users_of(self), name, value)
-
-
-def _users_of(standing_in: _PerThread) -> Any:
-    return object.__getattribute__(standing_in, "__dict__")["users"]
-
-
-def _options_now() -> dict[str, Any]:
-    """What ``get_printoptions`` gives, without its deep copy."""
-    options = tensor_str.PRINT_OPTS
-    if isinstance(options, _PerThread):
-        return {**vars(_users_of(options)), **(_options.now or {})}
-    return dict(vars(options))
-
-
-_options = _Options()
-_printing = threading.Lock()
-_printers = 0  # how many are at it, in all threads
-
-
-@contextlib.contextmanager
-def options_of_this_thread(options: dict[str, Any]) -> Iterator[None]:
-    """Let torch print under ``options`` in this thread; nothing changes for the others or afterwards."""
-    global _printers
-    before = _options.now
-    _options.now = {**_options_now(), **options}  # all of them: what a repr sets is not for others
-    with _printing:
-        _printers += 1
-        if _printers == 1:
-            tensor_str.PRINT_OPTS = _PerThread(tensor_str.PRINT_OPTS)
-    try:
-        yield
-    finally:
-        with _printing:
-            _printers -= 1
-            if not _printers and isinstance(tensor_str.PRINT_OPTS, _PerThread):
-                tensor_str.PRINT_OPTS = _users_of(tensor_str.PRINT_OPTS)
-        _options.now = before
 
 
 # Our own printing of the common tensors ----------------------------------------------------------
@@ -203,7 +137,7 @@ def options_of_this_thread(options: dict[str, Any]) -> Iterator[None]:
 def _is_common(tensor: Tensor, options: dict[str, Any]) -> bool:
     return (
         type(tensor) in _PLAIN
-        and (tensor.dtype in _FLOATS or tensor.dtype in _WHOLE)
+        and (tensor.dtype in _FLOATS or tensor.dtype in _INTEGERS)
         and tensor.layout is torch.strided
         and tensor.numel() > 0
         and options["edgeitems"] > 0
@@ -217,70 +151,70 @@ def _is_common(tensor: Tensor, options: dict[str, Any]) -> bool:
     )
 
 
-def _common(tensor: Tensor, options: dict[str, Any]) -> str:
+def _common_text(tensor: Tensor, options: dict[str, Any]) -> str:
     prefix = "Parameter containing:\n" if isinstance(tensor, torch.nn.Parameter) else ""
     tensor, requires_grad = tensor.detach(), tensor.requires_grad
     edge = options["edgeitems"] if tensor.numel() > options["threshold"] else None
-    words, width = _words(tensor if edge is None else _edges(tensor, edge), options["precision"])
+    texts, width = _element_texts(tensor if edge is None else _edge_elements(tensor, edge), options["precision"])
     if tensor.dim() == 0:
-        body = words[0]
+        body = texts[0]
     else:
-        body = _brackets(words, width, tuple(tensor.shape), edge, options["linewidth"])
+        body = _brackets(texts, width, tuple(tensor.shape), edge, options["linewidth"])
     return prefix + _with_suffixes("tensor(" + body, _suffixes(tensor, requires_grad), options["linewidth"])
 
 
-def _edges(tensor: Tensor, edge: int) -> Tensor:
-    """The elements that an abridged print shows: both ends of every dimension that is long enough."""
-    return tensor.take(_places(tuple(tensor.shape), edge, tensor.device))
+def _edge_elements(tensor: Tensor, edge: int) -> Tensor:
+    """Return the elements that an abridged print shows: both ends of every dimension that is long enough."""
+    return tensor.take(_edge_positions(tuple(tensor.shape), edge, tensor.device))
 
 
 @functools.lru_cache(maxsize=256)
-def _places(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
-    """Where those elements are, counted from the first element on."""
+def _edge_positions(shape: tuple[int, ...], edge: int, device: torch.device) -> Tensor:
+    """Return the positions of those elements in the flat tensor."""
     places, step = [0], 1
     for size in reversed(shape):
         shown = range(size) if size <= 2 * edge else [*range(edge), *range(size - edge, size)]
         places = [step * position + place for position in shown for place in places]
         step *= size
-    with torch.inference_mode(False):  # it is used again outside that mode
+    with torch.inference_mode(False):  # cached, and used outside inference mode too
         return torch.tensor(places, device=device)
 
 
-def _words(tensor: Tensor, precision: int) -> tuple[list[str], int]:
-    """Each element as text, and the width of a column."""
+def _element_texts(tensor: Tensor, precision: int) -> tuple[list[str], int]:
+    """Return each element as text, and the width of a column."""
     numbers = tensor.reshape(-1).tolist()
     if tensor.dtype not in _FLOATS:
-        words = [str(number) for number in numbers]
-        width = max(map(len, words))
-        return [word.rjust(width) for word in words], width
-    words = ((f"%.{precision}e\n" * len(numbers)) % tuple(numbers)).split("\n")[:-1]
-    lengths = list(map(len, words))
+        texts = [str(number) for number in numbers]
+        width = max(map(len, texts))
+        return [text.rjust(width) for text in texts], width
+    texts = ((f"%.{precision}e\n" * len(numbers)) % tuple(numbers)).split("\n")[:-1]
+    lengths = list(map(len, texts))
     if not all(numbers) or not math.isfinite(sum(numbers)):
-        lengths = [len(word) for word, number in zip(words, numbers) if number and math.isfinite(number)]
-    if not lengths:  # nothing to size the columns by: torch falls back to whole numbers in columns of one
-        return [_zero_or_so(number) for number in numbers], 1
+        lengths = [len(text) for text, number in zip(texts, numbers) if number and math.isfinite(number)]
+    if not lengths:  # only zeros, NaN and infinities: torch prints whole numbers in columns of width one
+        return [_special_text(number) for number in numbers], 1
     width = max(lengths)
-    return [word.rjust(width) for word in words], width
+    return [text.rjust(width) for text in texts], width
 
 
-def _is_fine(known: Stats) -> bool:
-    """Were all sums of a float32 tensor taken in float64, and is its std what torch gets in float32?
+def _has_exact_std(stats: Stats) -> bool:
+    """Were the sums of a float32 tensor taken in float64, so that its std is the one torch gets in float32?
 
-    Not with a mean larger than it, where digits go in a difference; with squares that are no float32; and where zeros
-    are an extreme, since torch takes the sums then.
+    Not if the mean is larger than the std (digits cancel), if squares leave float32, or if an extreme is zero (torch
+    took the sums then).
     """
-    std, mean = known.std or 0.0, known.mean
-    if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and known.min and known.max):
+    std, mean = stats.std or 0.0, stats.mean
+    if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and stats.min and stats.max):
         return False
     return compiled_sums_of(torch.float32) is not None
 
 
-def _zero_or_so(number: float) -> str:
+def _special_text(number: float) -> str:
     return f"{number:.0f}." if math.isfinite(number) else str(number)
 
 
-def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
-    """The words in brackets, from the innermost dimension outwards; what is left out stands as dots."""
+def _brackets(texts: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
+    """Return the words in brackets, from the innermost dimension outwards, with dots for elements left out."""
     for depth in reversed(range(len(shape))):
         cut = edge is not None and shape[depth] > 2 * edge
         count = 2 * edge if edge is not None and cut else shape[depth]
@@ -290,8 +224,8 @@ def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | 
         between = ", " if innermost else "," + "\n" * (len(shape) - depth - 1) + " " * (indent + 1)
         most = max(1, (linewidth - indent) // (width + 2)) if innermost else count + 1
         groups = []
-        for start in range(0, len(words), count):
-            row = words[start : start + count]
+        for start in range(0, len(texts), count):
+            row = texts[start : start + count]
             if cut:
                 row.insert(half, dots)
             if len(row) > most:
@@ -299,8 +233,8 @@ def _brackets(words: list[str], width: int, shape: tuple[int, ...], edge: int | 
                 groups.append("[" + (",\n" + " " * (indent + 1)).join(row) + "]")
             else:
                 groups.append("[" + between.join(row) + "]")
-        words = groups
-    return words[0]
+        texts = groups
+    return texts[0]
 
 
 def _suffixes(tensor: Tensor, requires_grad: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""The four statistics of a tensor as torch prints them: what the standard tree has of its numbers."""
+"""The four statistics of a tensor in the debug tree (mean, std, min, max), printed as torch prints them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import struct
 
 from fxdebug.data.values import Stats, Value
 
-MEASURED = frozenset({"float16", "float32", "bfloat16"})  # the dtypes the reference has statistics for
+DTYPES_WITH_STATISTICS = frozenset({"float16", "float32", "bfloat16"})  # as in transformers' debugger
 
 
-def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -> tuple[str, str, str, str] | None:
-    """The four statistics as the reference would print them, from ours: NaN and Inf spread as torch spreads them."""
+def print_statistics(
+    value: Value, precision: int = 4, default_dtype: str = "float32"
+) -> tuple[str, str, str, str] | None:
+    """Return the four statistics as transformers' debugger prints them, made from our own; ``None`` without any.
+
+    NaN and infinities propagate as they do in torch.
+    """
     stats = value.stats
-    if value.dtype not in MEASURED or (stats is None and value.device != "meta"):
+    if value.dtype not in DTYPES_WITH_STATISTICS or (stats is None and value.device != "meta"):
         return None
     suffix = "" if value.device == "cpu" else f", device='{value.device}'"
     suffix += ", size=()" if value.device == "meta" else ""
@@ -22,15 +27,20 @@ def words_of(value: Value, precision: int = 4, default_dtype: str = "float32") -
     if stats is None:
         text = f"tensor(...{suffix})"
         return text, text, text, text
-    mean, std, low, high = (rounded(x, value.dtype) for x in spread(stats))
+    mean, std, low, high = (round_to_dtype(x, value.dtype) for x in torch_statistics(stats))
     return (
-        _scalar(mean, precision, suffix), _scalar(std, precision, suffix),
-        _scalar(low, precision, suffix), _scalar(high, precision, suffix),
-    )  # fmt: skip
+        _scalar(mean, precision, suffix),
+        _scalar(std, precision, suffix),
+        _scalar(low, precision, suffix),
+        _scalar(high, precision, suffix),
+    )
 
 
-def spread(stats: Stats) -> tuple[float, float, float, float]:
-    """Mean, std, min and max with NaN and Inf where torch has them."""
+def torch_statistics(stats: Stats) -> tuple[float, float, float, float]:
+    """Return mean, std, min and max with NaN and infinities where torch has them.
+
+    Our own statistics are of the finite elements, beside counts of the others.
+    """
     nan = math.nan
     if stats.nan or not stats.count:
         return nan, nan, nan, nan
@@ -42,8 +52,12 @@ def spread(stats: Stats) -> tuple[float, float, float, float]:
     return stats.mean, stats.std if stats.count > 1 else nan, low, high
 
 
-def rounded(number: float, dtype: str) -> float:
-    """The nearest number that ``dtype`` (float16, bfloat16 or float32) can hold."""
+def round_to_dtype(number: float, dtype: str) -> float:
+    """Return the nearest number that ``dtype`` (float16, bfloat16 or float32) can represent.
+
+    >>> round_to_dtype(0.1, "bfloat16")
+    0.10009765625
+    """
     if not math.isfinite(number):
         return number
     try:
@@ -58,7 +72,10 @@ def rounded(number: float, dtype: str) -> float:
 
 
 def _scalar(number: float, precision: int, suffix: str) -> str:
-    """A zero-dimensional tensor as torch prints it in scientific mode."""
+    """Return a zero-dimensional tensor as torch prints it in scientific mode."""
     if number and math.isfinite(number):
         return f"tensor({number:.{precision}e}{suffix})"
     return f"tensor({f'{number:.0f}.' if number == 0 else number}{suffix})"
+
+
+PrintedStats = tuple[str, str, str, str]

@@ -1,9 +1,9 @@
-"""Reading the standard nested tree back: what transformers' ``model_addition_debugger_context`` wrote, or we.
+"""Read a debug tree back, written by transformers' ``model_addition_debugger_context`` or by fxdebug.
 
 Any ``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json`` becomes a :class:`~fxdebug.data.trace.TraceData`: the calls
-with what went in and came out, as far as the file has it. It has no graphs and no classes of modules, and no
-identity of values: equal data that a call is given after another one returned it is taken for one value. What
-the file lacks, and what is known to be wrong with it, stands in the notes. No torch is needed.
+with their inputs and outputs, as far as the file has them. It has no graphs, no classes of modules and no identity of
+values: an input with the same data as an earlier output is taken for the same value. The trace's notes say what the
+file lacks and what is known to be wrong with it. No torch is needed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, plain
 from fxdebug.errors import LoadError
 from fxdebug.store.deep_json import loads
-from fxdebug.store.transformers.read_values import ReferenceFiles, Sightings, is_tensor
+from fxdebug.store.transformers.read_values import TreeValues, is_tensor
+from fxdebug.store.transformers.tree_data import TreeData
 
-UNKNOWN = "Module"  # the class of every module but the model itself
+UNKNOWN = "Module"  # stands for the class of every module except the model
 
 _NAME = re.compile(r"(.+)_debug_tree_(FULL_TENSORS|SUMMARY)(?:\.\d+)?\.json")
 _BEGINNING = re.compile(rb'\s*\{\s*"module_path"')
@@ -33,7 +34,7 @@ _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
 
 def is_tree(path: Path) -> bool:
-    """Is the file a standard tree, by its name or by how it begins?
+    """Is the file a debug tree, by its name or its beginning?
 
     >>> is_tree(Path("BertModel_debug_tree_SUMMARY.json"))
     True
@@ -47,51 +48,51 @@ def is_tree(path: Path) -> bool:
         return False
 
 
-def find(folder: Path) -> Path | None:
-    """The tree in a folder, the full one if there are both; of several forwards the last. ``None``: there is none.
+def find_tree(folder: Path) -> Path | None:
+    """Return the tree in a folder: the full one if there are both, of several forwards the last; ``None`` if none.
 
-    Raises :class:`LoadError` where trees of several models lie: one has to be named.
+    Raises :class:`LoadError` if the folder holds trees of several models: one has to be named.
     """
-    found: dict[str, dict[str, Path]] = {}
+    trees: dict[str, dict[str, Path]] = {}  # by model and kind
     for path in sorted(folder.iterdir()):
         match = _NAME.fullmatch(path.name)
         if match and path.name.endswith((f"{match[2]}.json",)):
-            found.setdefault(match[1], {})[match[2]] = path
-    if len(found) > 1:
+            trees.setdefault(match[1], {})[match[2]] = path
+    if len(trees) > 1:
         names = ", ".join(
-            path.name for kinds in found.values() for path in [kinds.get("FULL_TENSORS") or kinds["SUMMARY"]]
+            path.name for kinds in trees.values() for path in [kinds.get("FULL_TENSORS") or kinds["SUMMARY"]]
         )
-        raise LoadError(f"{folder} holds the trees of {len(found)} models: load one of {names}")
-    kinds = next(iter(found.values()), {})
+        raise LoadError(f"{folder} holds the trees of {len(trees)} models: load one of {names}")
+    kinds = next(iter(trees.values()), {})
     return kinds.get("FULL_TENSORS") or kinds.get("SUMMARY")
 
 
-def read(path: Path) -> TraceData:
-    """The trace in a standard tree. Raises :class:`LoadError` for what is not one, or is damaged."""
+def read_tree_file(path: Path) -> TraceData:
+    """Return the trace in a debug tree. Raises :class:`LoadError` if the file is no tree, or damaged."""
     repeated: list[str] = []
-    tree = _parsed(path, repeated)
+    tree = _parse(path, repeated)
     try:
-        return _Reading(path, tree).trace(repeated)
+        return _TreeReader(path, tree).trace(repeated)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise LoadError(f"{path} is damaged: {error}") from error
 
 
-def _parsed(path: Path, repeated: list[str]) -> dict[str, Any]:
+def _parse(path: Path, repeated: list[str]) -> dict[str, Any]:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        """A mapping of which nothing is lost: keys that differ in Python (1 and "1") may be one in JSON."""
-        made = dict(items)
-        if len(made) == len(items):
-            return made
-        made = {}
+        """Return a mapping with every item: keys that differ in Python (1 and "1") may be equal in JSON."""
+        mapping = dict(items)
+        if len(mapping) == len(items):
+            return mapping
+        mapping = {}
         for key, content in items:
             name, number = key, 1
-            while name in made:
+            while name in mapping:
                 number += 1
                 name = f"{key}-{number}"
             if name != key:
                 repeated.append(key)
-            made[name] = content
-        return made
+            mapping[name] = content
+        return mapping
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -108,8 +109,8 @@ def _parsed(path: Path, repeated: list[str]) -> dict[str, Any]:
     return tree
 
 
-class _Reading:
-    """One file on its way to a trace."""
+class _TreeReader:
+    """Build the trace of one file."""
 
     def __init__(self, path: Path, tree: dict[str, Any]) -> None:
         self._path = path
@@ -119,31 +120,35 @@ class _Reading:
         self._numbers: Counter[str] = Counter()
         self._finished = 0
         self._notes: list[Note] = []
-        self._sightings = Sightings(path.parent, _tensors(tree))
+        self._tensors = TreeValues(path.parent, _tensors_in(tree))
 
     def trace(self, repeated: list[str]) -> TraceData:
-        """The whole of it."""
+        """Return the whole trace. ``repeated``: keys that stand several times in one mapping."""
         self._walk()
-        self._say(
+        self._note(
             f"read from {self._path.name}, which has no classes of modules, no graphs, no parameters, no outputs of "
             "calls with calls inside, and statistics of a few digits for float16, bfloat16 and float32 only"
         )
         for key in dict.fromkeys(repeated):
-            self._say(f"the key {key!r} stands twice in one mapping: the later one has a number here")
-        self._pruned()
-        for what in self._sightings.remarks():
-            self._say(what)
+            self._note(f"the key {key!r} stands twice in one mapping: the later one has a number here")
+        self._note_pruned_layers()
+        for what in self._tensors.notes():
+            self._note(what)
         calls = tuple([Call(**facts) for facts in self._calls])
         return TraceData(
-            self._model, calls, tuple(self._sightings.values),
-            modules={call.path: call.type for call in calls}, notes=tuple(self._notes), settings=self._settings(),
-            data=ReferenceFiles(self._path.parent, self._sightings.words, self._sightings.lines),
+            self._model,
+            calls,
+            tuple(self._tensors.values),
+            modules={call.path: call.type for call in calls},
+            notes=tuple(self._notes),
+            settings=self._settings(),
+            data=TreeData(self._path.parent, self._tensors.printed, self._tensors.lines),
             folder=self._path.parent,
-        )  # fmt: skip
+        )
 
     def _settings(self) -> dict[str, Any]:
-        kind = "repr" if self._sightings.lines else "tensors" if self._sightings.files else "stats"
-        digits = self._sightings.precision
+        kind = "repr" if self._tensors.lines else "tensors" if self._tensors.files else "stats"
+        digits = self._tensors.precision
         return {
             "values": kind,
             "method": "forward",
@@ -152,7 +157,7 @@ class _Reading:
             "read": self._path.name,
         }
 
-    def _say(self, what: str, call: int | None = None) -> None:
+    def _note(self, what: str, call: int | None = None) -> None:
         self._notes.append(Note(what, "" if call is None else self._calls[call]["path"], call))
 
     # Calls ---------------------------------------------------------------------------------------
@@ -176,15 +181,15 @@ class _Reading:
         if not isinstance(node, dict) or not isinstance(node.get("module_path"), str):
             raise ValueError(f"a call inside {self._calls[parent or 0]['path'] or self._model} has no module_path")
         path, index = self._relative(node["module_path"]), len(self._calls)
-        given, children = node.get("inputs"), node.get("children")
-        if given is not None and not isinstance(given, dict):
+        inputs, children = node.get("inputs"), node.get("children")
+        if inputs is not None and not isinstance(inputs, dict):
             raise ValueError(f"the inputs of {node['module_path']} are no mapping")
         self._calls.append(facts := {"index": index, "path": path, "number": self._numbers[path], "depth": depth})
         self._numbers[path] += 1
-        self._sightings.enter()
-        given = given or {}
-        arguments = tuple([self._item(arg) for arg in given.get("args", ())])
-        keywords = {name: self._item(arg) for name, arg in given.get("kwargs", {}).items()}
+        self._tensors.begin_inputs()
+        inputs = inputs or {}
+        arguments = tuple([self._item(arg) for arg in inputs.get("args", ())])
+        keywords = {name: self._item(arg) for name, arg in inputs.get("kwargs", {}).items()}
         facts |= {
             "type": UNKNOWN if path else self._model,
             "inputs": Inputs(arguments, keywords),
@@ -192,18 +197,18 @@ class _Reading:
         }
         facts["has_submodules"] = bool(children) or node.get("outputs") is None
         facts["aliases"] = (path,) if path else ()
-        if not depth and "inputs" not in node:  # calls outside any forward of the model: its place is empty
+        if not depth and "inputs" not in node:  # the node stands for calls outside any forward of the model
             facts["method"] = "(outside forward)"
         if node.get("error") is not None:
             below = any(child.get("error") == node["error"] for child in children or () if isinstance(child, dict))
             facts["error"] = _failure(str(node["error"]), not below)
         elif node.get("outputs") is not None:
-            self._sightings.leave()
+            self._tensors.begin_outputs()
             facts["outputs"] = Outputs(self._item(node["outputs"]))
         return index
 
     def _relative(self, path: str) -> str:
-        """The path below the model; a model that calls itself stands in its own tree."""
+        """Return the path below the model; a model that calls itself stands in its own tree, at the path ``""``."""
         if path in (self._model, f"{self._model} (top-level)"):
             return ""
         return path.removeprefix(f"{self._model}.")
@@ -211,49 +216,49 @@ class _Reading:
     def _item(self, coded: Any) -> Item:
         if is_tensor(coded) or not isinstance(coded, (dict, list)):
             return self._leaf(coded)
-        opened: list[tuple[Any, Iterator[Any], list[Item]]] = [(coded, _inside(coded), [])]
+        opened: list[tuple[Any, Iterator[Any], list[Item]]] = [(coded, _items_of(coded), [])]
         while True:  # no recursion: containers may be nested deeper than Python's stack allows
-            container, left, made = opened[-1]
-            for inner in left:
+            container, rest, items = opened[-1]
+            for inner in rest:
                 if isinstance(inner, (dict, list)) and not is_tensor(inner):
-                    opened.append((inner, _inside(inner), []))
+                    opened.append((inner, _items_of(inner), []))
                     break
-                made.append(self._leaf(inner))
+                items.append(self._leaf(inner))
             else:
                 opened.pop()
                 keys = tuple(container) if isinstance(container, dict) else None
                 kind, name = ("sequence", "list") if keys is None else ("mapping", "dict")
-                group = Group(kind, name, tuple(made), keys)
+                group = Group(kind, name, tuple(items), keys)
                 if not opened:
                     return group
                 opened[-1][2].append(group)
 
     def _leaf(self, coded: Any) -> Item:
         if is_tensor(coded):
-            return self._sightings.see(coded)
+            return self._tensors.value_of(coded)
         return _from_text(coded) if isinstance(coded, str) else plain(coded)
 
-    # What is missing -----------------------------------------------------------------------------
+    # Layers that are missing ---------------------------------------------------------------------
 
-    def _pruned(self) -> None:
-        """Say where middle layers were left out: of each call's layers the debugger kept the first and the last."""
+    def _note_pruned_layers(self) -> None:
+        """Note where middle layers were left out: of each call's layers the debugger kept the first and the last."""
         below: dict[int, list[int]] = {}
         for facts in self._calls:
             if facts["parent_index"] is not None:
                 below.setdefault(facts["parent_index"], []).append(facts["index"])
         layers = {index: [i for i in calls if self._is_layer(i, below)] for index, calls in below.items()}
-        if any(len(found) > 2 for found in layers.values()):
+        if any(len(layers_of_call) > 2 for layers_of_call in layers.values()):
             return  # it leaves them out everywhere or nowhere
-        for index, found in layers.items():
-            if len(found) == 2:
-                (stack, first), (other, last) = (_LAYER.match(self._calls[i]["path"]).groups() for i in found)  # type: ignore[union-attr]
+        for index, layers_of_call in layers.items():
+            if len(layers_of_call) == 2:
+                (stack, first), (other, last) = (_LAYER.match(self._calls[i]["path"]).groups() for i in layers_of_call)  # type: ignore[union-attr]
                 if stack != other:
-                    self._say(
+                    self._note(
                         f"between {stack}.{first} and {other}.{last} layers may have been left out (pruned)", index
                     )
                 elif int(last) - int(first) > 1:
                     rest = f"{int(first) + 1} to {int(last) - 1}" if int(last) - int(first) > 2 else str(int(first) + 1)
-                    self._say(
+                    self._note(
                         f"{stack}: {rest} not in the file: pruned, as the debugger does unless told otherwise", index
                     )
 
@@ -262,12 +267,12 @@ class _Reading:
         return match is not None and any(f".{match[2]}." in f".{self._calls[i]['path']}" for i in below.get(index, ()))
 
 
-def _inside(container: dict[str, Any] | list[Any]) -> Iterator[Any]:
+def _items_of(container: dict[str, Any] | list[Any]) -> Iterator[Any]:
     return iter(container.values() if isinstance(container, dict) else container)
 
 
-def _tensors(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every tensor of the tree in the order in which the debugger met it."""
+def _tensors_in(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON of every tensor in the tree, in the order in which the debugger recorded it."""
     nodes: list[Any] = [tree]
     while nodes:
         node = nodes.pop()
@@ -286,7 +291,7 @@ def _tensors(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _failure(text: str, here: bool) -> Failure:
-    """``Type: message`` as an exception.
+    """Return an exception from the text ``Type: message``.
 
     >>> _failure("ValueError: no way", True)
     Failure(type='ValueError', message='no way', here=True, traceback=None, source=None)
@@ -296,7 +301,7 @@ def _failure(text: str, here: bool) -> Failure:
 
 
 def _from_text(text: str) -> Item:
-    """The plain value of which this is the ``repr``, where it can be no other; else a :class:`Thing`.
+    """Return the plain value whose ``repr`` this is, if it can be no other; else a :class:`Thing`.
 
     >>> _from_text("2.0"), _from_text("'2.0'"), _from_text("DynamicCache(layers=[…])").type
     (2.0, '2.0', 'DynamicCache')

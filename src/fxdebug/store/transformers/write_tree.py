@@ -1,9 +1,8 @@
-"""The standard nested tree: the JSON of transformers' ``model_addition_debugger_context``.
+"""Build the debug tree of a finished trace: the nested JSON of transformers' ``model_addition_debugger_context``.
 
-Text-equal to what the reference writes where it works, and made from a finished
-:class:`~fxdebug.data.trace.TraceData`: the modules that were registered when the run began, the inputs of
-every call, the outputs of calls without calls below them. A call that raised has ``error`` in
-addition, which the reference has no place for.
+The text is equal to transformers' wherever its debugger works. The tree holds the modules that were registered when the
+run began, the inputs of every call, and the outputs of calls without calls below them. A call that raised also has
+``error``, which transformers' debugger does not write.
 """
 
 from __future__ import annotations
@@ -17,26 +16,26 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Thing, Value
 
 Node: TypeAlias = dict[str, Any]
-Entry: TypeAlias = Callable[[Value, str], Node]  # (value, the reference's name for it) → its JSON
+Entry: TypeAlias = Callable[[Value, str], Node]  # (value, transformers' name for it) → its JSON
 
 _ADDRESS = re.compile(r"object at 0x[0-9A-Fa-f]+")
 _LAYER = re.compile(r"(.*)\.(\d+)$")
 
 
-def standard_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
-    """The tree as nested dicts, ready for :mod:`fxdebug.store.transformers.json_text`.
+def debug_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
+    """Return the tree as nested dicts, ready for :mod:`fxdebug.store.transformers.tree_files`.
 
-    ``entry`` makes the JSON of a tensor. ``prune`` removes middle layers as the reference does: of
-    siblings whose path ends in a number and that have children of that number, the first and last stay.
+    ``entry`` makes the JSON of a tensor. ``prune`` removes middle layers as transformers' debugger does: of siblings
+    whose path ends in a number and that have children of that number, the first and the last stay.
     """
     nodes: dict[int, Node] = {}
     below: dict[int, list[Call]] = {}
     for call in trace.calls:
         if call.origin == "registered":
             nodes[call.index] = _node(trace, call, entry)
-            if call.parent_index is not None and (above := _standing_on(trace, call)) is not None:
+            if call.parent_index is not None and (above := _registered_caller(trace, call)) is not None:
                 below.setdefault(above, []).append(call)
-    for index, calls in below.items():  # the reference lists calls as they end
+    for index, calls in below.items():  # transformers' debugger lists calls in the order in which they end
         calls.sort(key=lambda call: (call.finished is None, call.finished or 0, call.index))
         nodes[index]["children"] = [nodes[call.index] for call in calls]
     root = {key: value for key, value in nodes[0].items() if value}
@@ -48,10 +47,10 @@ def standard_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
     return root
 
 
-def _standing_on(trace: TraceData, call: Call) -> int | None:
-    """The registered call that was running when this one was made: what the reference hangs it under.
+def _registered_caller(trace: TraceData, call: Call) -> int | None:
+    """Return the registered call that was running when this one was made: its parent in the debug tree.
 
-    ``None`` where none was: of such a call (a generator made it, outside any) the reference keeps nothing.
+    ``None`` if none was running (a generator made the call, outside any other): the tree leaves such a call out.
     """
     while True:
         index = call.invoked_in if call.invoked_in is not None else call.parent_index
@@ -66,7 +65,7 @@ def _node(trace: TraceData, call: Call, entry: Entry) -> Node:
     path = f"{trace.model}.{call.path}" if call.path else trace.model
     node: Node = {"module_path": path}
     if call.parent_index is None and call.method != "forward":
-        return node  # stands for calls made outside the model's forward: nothing went in
+        return node  # the node of calls outside the model's forward: it has no inputs
     node["inputs"] = _inputs(call.inputs, entry, f"{path}_inputs", everything=call.parent_index is None)
     node["outputs"] = None
     if call.outputs is not None and (call.parent_index is None or not call.has_submodules):
@@ -77,54 +76,54 @@ def _node(trace: TraceData, call: Call, entry: Entry) -> Node:
 
 
 def _inputs(inputs: Inputs, entry: Entry, path: str, everything: bool) -> Node:
-    found: Node = {}
+    node: Node = {}
     if inputs.args or everything:
-        found["args"] = [_json(arg, entry, f"{path}_args_{i}") for i, arg in enumerate(inputs.args)]
+        node["args"] = [_json(arg, entry, f"{path}_args_{i}") for i, arg in enumerate(inputs.args)]
     if inputs.kwargs or everything:
-        found["kwargs"] = {name: _json(arg, entry, f"{path}_kwargs_{name}") for name, arg in inputs.kwargs.items()}
-    return found
+        node["kwargs"] = {name: _json(arg, entry, f"{path}_kwargs_{name}") for name, arg in inputs.kwargs.items()}
+    return node
 
 
 def _json(item: Item, entry: Entry, path: str) -> Any:
     top: list[Any] = [None]
-    pending: list[tuple[Item, str, Any, Any]] = [(item, path, top, 0)]  # items, their names, where their JSON goes
+    pending: list[tuple[Item, str, Any, Any]] = [(item, path, top, 0)]  # item, name, container and slot for its JSON
     while pending:
-        item, path, container, place = pending.pop()
+        item, path, container, slot = pending.pop()
         if isinstance(item, Value):
-            container[place] = entry(item, path)
+            container[slot] = entry(item, path)
         elif isinstance(item, Group) and item.kind == "sequence":
-            container[place] = items = [None] * len(item.items)
+            container[slot] = items = [None] * len(item.items)
             pending.extend((inner, f"{path}_{i}", items, i) for i, inner in enumerate(item.items))
         elif isinstance(item, Group) and item.kind == "mapping":
             assert item.keys is not None
-            made: Node = {}
-            container[place] = made
+            mapping: Node = {}
+            container[slot] = mapping
             for key, inner in zip(item.keys, item.items):
-                made[name := _free(key, made)] = None
-                pending.append((inner, f"{path}_{_word(key)}", made, name))
+                mapping[name := _unused_key(key, mapping)] = None
+                pending.append((inner, f"{path}_{_key_text(key)}", mapping, name))
         else:
             text = (item.text or "") if isinstance(item, (Group, Thing)) else repr(item)
-            container[place] = _ADDRESS.sub("object at 0xXXXXXXXX", text)
+            container[slot] = _ADDRESS.sub("object at 0xXXXXXXXX", text)
     return top[0]
 
 
-def key_of(key: Any) -> Any:
-    """A dict key as ``json.dump`` takes it; keys it does not know become their text."""
+def plain_key(key: Any) -> Any:
+    """Return a dict key that ``json.dump`` accepts; a key of another type becomes its text."""
     if isinstance(key, Thing):
         return key.text
     return key if key is None or isinstance(key, (str, int, float)) else repr(key)
 
 
-def _free(key: Any, taken: Node) -> Any:
-    """The key in JSON; a number is appended to a text that stands for several keys."""
-    name, number = key_of(key), 1
+def _unused_key(key: Any, taken: Node) -> Any:
+    """Return the key for JSON, with a number appended if an earlier key has the same text."""
+    name, number = plain_key(key), 1
     while name in taken:
         number += 1
-        name = f"{key_of(key)}-{number}"
+        name = f"{plain_key(key)}-{number}"
     return name
 
 
-def _word(key: Any) -> str:
+def _key_text(key: Any) -> str:
     return key.text if isinstance(key, Thing) else str(key)
 
 
@@ -152,14 +151,14 @@ def _is_layer(node: Node) -> bool:
     return any(f".{match.group(2)}." in child["module_path"] for child in node["children"])
 
 
-# Entries -----------------------------------------------------------------------------------------
+# The JSON of a tensor ----------------------------------------------------------------------------
 
 
-def described(value: Value) -> Node:
-    """Shape and dtype, as the reference writes them."""
+def shape_and_dtype(value: Value) -> Node:
+    """Return shape and dtype as transformers' debugger writes them."""
     return {"shape": f"torch.Size({list(value.shape)})", "dtype": f"torch.{value.dtype}"}
 
 
-def statistics(words: tuple[str, str, str, str] | None) -> Node:
-    """Mean, std, min and max under the reference's keys."""
-    return {} if words is None else dict(zip(("mean", "std", "min", "max"), words))
+def statistics_entry(printed: tuple[str, str, str, str] | None) -> Node:
+    """Return mean, std, min and max under transformers' keys."""
+    return {} if printed is None else dict(zip(("mean", "std", "min", "max"), printed))

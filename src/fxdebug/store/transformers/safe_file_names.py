@@ -1,4 +1,7 @@
-"""File names from module paths: the reference's where they are possible, never two values in one file."""
+"""Safe file names for module paths: forbidden characters, length, upper and lower case, one name per value.
+
+The names are those of transformers' debugger where the file system allows them.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,16 @@ import os
 import re
 from pathlib import Path
 
-LONGEST = 255  # bytes of a file name on ext4, APFS and NTFS
+MAX_NAME_BYTES = 255  # bytes of a file name on ext4, APFS and NTFS
 _FORBIDDEN = re.compile(r"[/\0]" if os.name != "nt" else r'[<>:"/\\|?*\0-\x1f]')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 def safe_name(stem: str, suffix: str = "") -> str:
-    """A file name as near to ``stem + suffix`` as the file system allows.
+    """Return a file name as near to ``stem + suffix`` as the file system allows.
 
-    Slashes and NUL become ``_``; a name over 255 bytes is cut and ends in a digest of the whole.
+    Slashes and NUL become ``_`` (on Windows more characters do); a name over 255 bytes is cut and ends in a digest of
+    the whole.
 
     >>> safe_name("Model.a/b_inputs", ".safetensors")
     'Model.a_b_inputs.safetensors'
@@ -25,24 +29,24 @@ def safe_name(stem: str, suffix: str = "") -> str:
         name = "_" + name
     if name in ("", ".", ".."):
         name += "_"
-    room = LONGEST - len(suffix.encode())
+    room = MAX_NAME_BYTES - len(suffix.encode())
     if len(name.encode()) > room:
         digest = hashlib.blake2b(stem.encode("utf-8", "replace"), digest_size=6).hexdigest()
         name = name.encode()[: room - 13].decode("utf-8", "ignore") + "-" + digest
     return name + suffix
 
 
-class Names:
-    """Hands out file names in one folder, each once."""
+class UniqueNames:
+    """The names taken so far in one folder, each once. ``ignore_case``: ``a`` and ``A`` are one name."""
 
     def __init__(self, ignore_case: bool = False) -> None:
         self._taken: set[str] = set()
         self._ignore_case = ignore_case
 
     def take(self, stem: str, suffix: str) -> str:
-        """``stem + suffix``, made safe; the same name with a number appended if it is taken.
+        """Return ``stem + suffix``, made safe, with a number appended if the name is taken.
 
-        >>> names = Names()
+        >>> names = UniqueNames()
         >>> names.take("a", ".txt"), names.take("a", ".txt")
         ('a.txt', 'a-2.txt')
         """
@@ -57,7 +61,7 @@ class Names:
 
 
 def ignores_case(folder: Path) -> bool:
-    """Does the file system take ``a`` and ``A`` for one name here?"""
+    """Are ``a`` and ``A`` one name in the file system of this folder?"""
     for file in folder.iterdir():
         other = file.with_name(file.name.swapcase())
         if other.name != file.name:

@@ -67,7 +67,7 @@ def test_values_with_several_names_replace_the_files_of_an_earlier_process(kind:
         raise OSError(1, "Operation not permitted")
 
     first = written(torch.zeros(3))
-    with mock.patch("fxdebug.store.run_folder._published", {}), contextlib.ExitStack() as stack:
+    with mock.patch("fxdebug.store.publish_run._published_runs", {}), contextlib.ExitStack() as stack:
         if kind == "no links":
             stack.enter_context(mock.patch("os.link", refused))
         second = written(torch.ones(3))

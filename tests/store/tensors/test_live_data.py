@@ -86,11 +86,11 @@ def test_no_more_than_the_budget_waits_to_be_written_however_slow_the_disk(tmp_p
     from fxdebug.store.tensors import safetensors_file, shards
 
     budget, waiting, written = 4 << 16, [], []
-    keep, write = shards.Shards.keep, safetensors_file._write
+    add, write = shards.ShardWriter.add, safetensors_file._write
 
     def watched(self: Any, value: Any, body: Any) -> None:
-        keep(self, value, body)
-        waiting.append(self._batched + self._writer._waiting)
+        add(self, value, body)
+        waiting.append(self._batch_bytes + self._thread._waiting)
 
     def slow(file: Any, data: Any) -> None:
         written.append(len(data))
@@ -98,7 +98,7 @@ def test_no_more_than_the_budget_waits_to_be_written_however_slow_the_disk(tmp_p
         write(file, data)
 
     x = torch.zeros(1 << 14)
-    with mock.patch.object(shards.Shards, "keep", watched), mock.patch.object(safetensors_file, "_write", slow):
+    with mock.patch.object(shards.ShardWriter, "add", watched), mock.patch.object(safetensors_file, "_write", slow):
         trace = fx_debug(Many(), x, values="tensors", save=tmp_path, budget=budget)
     assert len(waiting) >= 33 and budget // 2 < max(waiting) <= budget
     assert [size for size in written if size == x.nbytes] == [x.nbytes] * 33
@@ -116,7 +116,7 @@ def test_tensors_that_are_written_while_the_model_runs_change_no_graph(tmp_path:
 def test_text_that_went_to_disk_while_the_model_ran_is_the_text_that_stayed_in_memory(tmp_path: Path) -> None:
     model = Small()
     run(model, rows=400, values="repr", save=tmp_path / "memory")
-    with mock.patch("fxdebug.store.tensors.keep.SPOOLED", 1):
+    with mock.patch("fxdebug.store.tensors.live_data.TEXT_IN_MEMORY_BYTES", 1):
         run(model, rows=400, values="repr", save=tmp_path / "disk")
     texts = [(tmp_path / place / "Small_debug_tree_FULL_TENSORS.json").read_text() for place in ("memory", "disk")]
     assert texts[0] == texts[1] and "..." in texts[0]

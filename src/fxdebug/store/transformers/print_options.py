@@ -1,0 +1,74 @@
+"""torch's print options, changed for one thread only."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch._tensor_str as tensor_str
+
+
+class _ThreadOptions(threading.local):
+    """The options of this thread; ``None`` if it has none of its own."""
+
+    now: dict[str, Any] | None = None
+
+
+class _PerThreadOptions(type(tensor_str.PRINT_OPTS)):  # type: ignore[misc]
+    """A replacement for torch's ``PRINT_OPTS``: a thread with options of its own reads and sets those."""
+
+    def __init__(self, users: Any) -> None:
+        object.__setattr__(self, "__dict__", {"users": users})
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        own = _thread_options.now
+        return own[name] if own is not None and name in own else getattr(_global_options_in(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = _thread_options.now
+        if own is not None and name in own:
+            own[name] = value
+        else:
+            setattr(_global_options_in(self), name, value)
+
+
+def _global_options_in(options: _PerThreadOptions) -> Any:
+    """Return the ``PRINT_OPTS`` that the replacement stands in for."""
+    return object.__getattribute__(options, "__dict__")["users"]
+
+
+def current_options() -> dict[str, Any]:
+    """Return the options in force in this thread, as ``get_printoptions`` does but without its deep copy."""
+    options = tensor_str.PRINT_OPTS
+    if isinstance(options, _PerThreadOptions):
+        return {**vars(_global_options_in(options)), **(_thread_options.now or {})}
+    return dict(vars(options))
+
+
+_thread_options = _ThreadOptions()
+_lock = threading.Lock()
+_active = 0  # blocks of ``thread_print_options`` that are open, in all threads
+
+
+@contextlib.contextmanager
+def thread_print_options(options: dict[str, Any]) -> Iterator[None]:
+    """Let torch print under ``options`` in this thread; other threads and later printing see no change."""
+    global _active
+    before = _thread_options.now
+    _thread_options.now = {**current_options(), **options}  # all options: a repr that sets one sets it here
+    with _lock:
+        _active += 1
+        if _active == 1:
+            tensor_str.PRINT_OPTS = _PerThreadOptions(tensor_str.PRINT_OPTS)
+    try:
+        yield
+    finally:
+        with _lock:
+            _active -= 1
+            if not _active and isinstance(tensor_str.PRINT_OPTS, _PerThreadOptions):
+                tensor_str.PRINT_OPTS = _global_options_in(tensor_str.PRINT_OPTS)
+        _thread_options.now = before
