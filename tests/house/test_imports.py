@@ -150,7 +150,7 @@ def test_loading_and_comparing_saved_runs_loads_no_torch(tmp_path: Path) -> None
 
 def test_help_on_the_command_line_loads_no_torch_either() -> None:
     start = time.perf_counter()
-    assert "usage: fxdebug" in _output("from fxdebug.apps.cli.main.main import main; main(['--help'])")
+    assert "usage: fxdebug" in _output("from fxdebug.apps.cli.main import main; main(['--help'])")
     assert time.perf_counter() - start < 2  # torch alone takes longer
 
 

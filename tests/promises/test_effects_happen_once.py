@@ -400,7 +400,7 @@ def test_a_function_of_torch_s_that_the_program_replaced_is_called_once(monkeypa
 
     monkeypatch.setattr(torch.nn.functional, "linear", counting)
     trace = fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.ones(1, 2))
-    assert trace.explanation is not None
+    assert trace.call_graphs is not None
     assert counted == [1]
 
 

@@ -14,10 +14,10 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import NodeKind, Status
 from fxdebug.data.trace import TraceData
 from fxdebug.exports import html, registry, text
-from fxdebug.query import as_networkx, find, patterns, walk
-from fxdebug.query.names import Place, Where
+from fxdebug.query import as_networkx, find, patterns, places, walk
 from fxdebug.query.network import Node
-from fxdebug.query.where import Shape
+from fxdebug.query.places import Place
+from fxdebug.query.where import Shape, Where
 from fxdebug.store import save_run
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Trace(TraceData):
         >>> trace.node("0").id, trace.node(trace.calls[1].outputs[0]).op
         ('0#0', 'relu')
         """
-        return walk.node_at(self, place)
+        return places.node_at(self, place)
 
     # Walking ---------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ SUFFIX = ".json.gz"
 LONGEST = 120  # letters of a file's name, so that it can be checked out anywhere
 
 _PROPERTY = "fxdebug golden trace"
-_STRANGE = re.compile(r"[^\w.,=+-]+")
+_UNSAFE = re.compile(r"[^\w.,=+-]+")
 
 
 class TraceRegression:
@@ -130,7 +130,7 @@ def file_name(name: str) -> str:
     """
     import hashlib
 
-    plain = _STRANGE.sub("_", name).strip("_.")
+    plain = _UNSAFE.sub("_", name).strip("_.")
     if plain == name and len(name) <= LONGEST:
         return name
     return f"{plain[: LONGEST - 7]}-{hashlib.blake2b(name.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"

@@ -135,7 +135,7 @@ def paired(
 ) -> Pairs:
     """What belongs together in two traces."""
     _two_traces(a, b)
-    graphs = a.explanation is not None and b.explanation is not None  # calls are held against calls
+    graphs = a.call_graphs is not None and b.call_graphs is not None  # calls are held against calls
     one, other = steps_of(a, graphs=graphs), steps_of(b, graphs=graphs)
     for run in (one, other):
         rejoin(run)

@@ -218,7 +218,7 @@ class Rows:
     def notes(self) -> list[str]:
         """What could not be compared, and by what the rest was."""
         found = []
-        if self._a.trace.explanation is None or self._b.trace.explanation is None:
+        if self._a.trace.call_graphs is None or self._b.trace.call_graphs is None:
             found.append("one of the runs has no graphs (graph=False): calls are compared, operations are not")
         return found
 

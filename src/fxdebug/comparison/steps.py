@@ -120,7 +120,7 @@ class StepList:
 
 def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
     """The steps of a trace, in execution order. Without ``graphs`` its calls are all that is looked at."""
-    run = StepList(trace, graphs and trace.explanation is not None)
+    run = StepList(trace, graphs and trace.call_graphs is not None)
     run.values = {value.number: value for value in trace.values}
     net = network.network_of(trace)
     found = _operations(run, net) if run.graphs else []

@@ -24,10 +24,13 @@ NAME, SHORT_NAME = 24, 16  # columns for the names of calls: where there are few
 
 
 # In this order, until there are so many for the names.
-_SPARE = {**dict.fromkeys(("in", "dtype", "std", "min"), NAME), **dict.fromkeys(("max", "out", "mean"), SHORT_NAME)}
+_ROOM_NEEDED = {
+    **dict.fromkeys(("in", "dtype", "std", "min"), NAME),
+    **dict.fromkeys(("max", "out", "mean"), SHORT_NAME),
+}
 
 _NUMBER = re.compile(r"\d+")
-_SHORT = {
+_SHORT_DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
@@ -84,9 +87,9 @@ def _table(trace: TraceData, root: FoldedCalls, width: int) -> Table:
     wide = width >= WIDE
     names = ["call", *(["in"] if wide else []), "out", "dtype", "mean", "std", "min", "max"]
     names += ["not finite"] if odd else []
-    rows = [_cells(row, lead, wide, odd) for row, lead in _lines(root)]
+    rows = [_cells(row, lead, wide, odd) for row, lead in _rows_with_guides(root)]
     sizes = [max(len(name), *(len(row[i].plain) for row in rows)) for i, name in enumerate(names)]
-    shown, room = _shown(names, sizes, width)
+    shown, room = _columns_that_fit(names, sizes, width)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     for i in shown:
         side = "right" if names[i] in ("mean", "std", "min", "max") else "left"
@@ -96,14 +99,14 @@ def _table(trace: TraceData, root: FoldedCalls, width: int) -> Table:
     return table
 
 
-def _shown(names: list[str], sizes: list[int], width: int) -> tuple[list[int], int]:
+def _columns_that_fit(names: list[str], sizes: list[int], width: int) -> tuple[list[int], int]:
     """Which columns there is room for, and the room for the names: columns go before a number is cut."""
     shown = list(range(len(names)))
 
     def room() -> int:
         return width - sum(sizes[i] + 1 for i in shown if i)
 
-    for spare, needed in _SPARE.items():
+    for spare, needed in _ROOM_NEEDED.items():
         if room() >= min(needed, sizes[0]):
             break
         if spare in names:
@@ -111,7 +114,7 @@ def _shown(names: list[str], sizes: list[int], width: int) -> tuple[list[int], i
     return shown, max(room(), SHORT_NAME)
 
 
-def _lines(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
+def _rows_with_guides(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
     """Every row with the guides to draw before it."""
     pending: list[tuple[FoldedCalls, str, str]] = [(root, "", "")]
     while pending:
@@ -137,7 +140,7 @@ def _cells(row: FoldedCalls, lead: str, wide: bool, odd: bool) -> list[Text]:
         return cells + [Text("")] * (4 + odd)
     value = main_output(call)
     cells.append(Text(shapes([] if call.outputs is None else list(call.outputs))))
-    cells.append(Text("" if value is None else _SHORT.get(value.dtype, value.dtype), "dim"))
+    cells.append(Text("" if value is None else _SHORT_DTYPES.get(value.dtype, value.dtype), "dim"))
     stats = row.stats()
     bad = stats is not None and stats.finite < stats.count
     cells += [Text(text, "red" if bad else "") for text in _numbers(stats)]

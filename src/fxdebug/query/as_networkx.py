@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.query.edges import Edge
-from fxdebug.query.names import Place
 from fxdebug.query.network import Network, Node, network_of
-from fxdebug.query.walk import node_at
+from fxdebug.query.places import Place, node_at
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -87,7 +86,7 @@ def _facts(network: Network) -> dict[str, str]:
     weights = [" = ".join(p.names) for p in trace.parameters if len(p.names) > 1]
     modules = sorted({" = ".join(call.aliases) for call in trace.calls if len(call.aliases) > 1})
     facts: dict[str, Any] = {"never_called": trace.never_called, "shared_weights": weights, "shared_modules": modules}
-    if trace.explanation is not None:
+    if trace.call_graphs is not None:
         facts["unused_parameters"] = _unused(network)
     return {"model": trace.model} | {name: ", ".join(found) for name, found in facts.items()}
 
@@ -110,7 +109,7 @@ def _unused(network: Network) -> list[str]:
 # Parts -------------------------------------------------------------------------------------------
 
 
-def some_of(network: Network, whole: nx.MultiDiGraph, chosen: Collection[str]) -> nx.MultiDiGraph:
+def subgraph_of_ids(network: Network, whole: nx.MultiDiGraph, chosen: Collection[str]) -> nx.MultiDiGraph:
     """The nodes of these ids and the edges among them."""
     graph = empty(model=network.trace.model)
     graph.add_nodes_from((id, attributes(network.nodes[id])) for id in network.nodes if id in chosen)
@@ -118,7 +117,7 @@ def some_of(network: Network, whole: nx.MultiDiGraph, chosen: Collection[str]) -
     return graph
 
 
-def shortest_ways(network: Network, inside: Collection[str], first: str, last: str) -> Iterator[list[str]]:
+def shortest_paths(network: Network, inside: Collection[str], first: str, last: str) -> Iterator[list[str]]:
     """Ways from one node to another through nodes ``inside``, the shortest first; none where there is no way."""
     import networkx as nx
 
@@ -189,7 +188,7 @@ def _modules_only(network: Network, graph: nx.MultiDiGraph) -> nx.MultiDiGraph:
 def subgraph(trace: TraceData, places: Iterable[Place]) -> nx.MultiDiGraph:
     """The networkx graph of some nodes and the edges among them."""
     net = network_of(trace)
-    return some_of(net, whole_graph(trace), {node_at(trace, place).id for place in places})
+    return subgraph_of_ids(net, whole_graph(trace), {node_at(trace, place).id for place in places})
 
 
 def whole_graph(trace: TraceData) -> nx.MultiDiGraph:

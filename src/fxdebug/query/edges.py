@@ -96,7 +96,7 @@ class Flows:
             if step.kind == "call_module":
                 arrivals = self._enter(called[position], flows)
             else:
-                arrivals = [(ids[step.name], flow, *_taken(flow, step, body.results[position])) for flow in flows]
+                arrivals = [(ids[step.name], flow, *_value_into(flow, step, body.results[position])) for flow in flows]
             for target, flow, value, output in arrivals:
                 net.edges.append(Edge(flow.source, target, flow.argument, value, output))
                 if writers and value is not None and value.storage is not None:
@@ -156,7 +156,7 @@ class Flows:
             if not fitting:  # written to since it was made: no value passed is equal
                 open_places.append((place, step, own_value))
         for place, step, own_value in open_places:
-            match = next((f for f in flows if f.argument not in used and _may_be(f, step, own_value)), None)
+            match = next((f for f in flows if f.argument not in used and _may_be_placeholder(f, step, own_value)), None)
             if match is not None:
                 used.add(match.argument)
                 arrivals.append((place, match, own_value, _first(match.item)[1]))
@@ -218,7 +218,7 @@ def _first(item: Item) -> tuple[Value | None, str]:
     return value, slot
 
 
-def _taken(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
+def _value_into(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
     """The value that goes into a step: where the step only takes a part of it, that part."""
     if isinstance(flow.item, Value):
         return flow.item, ""
@@ -233,7 +233,7 @@ def _taken(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
     return _first(flow.item)[0], ""
 
 
-def _may_be(flow: Flow, step: Op, value: Value | None) -> bool:
+def _may_be_placeholder(flow: Flow, step: Op, value: Value | None) -> bool:
     """Could what is passed be this placeholder, going by its memory, or by its name and by being a tensor?"""
     passed = [inner for _, inner in leaves(flow.item)]
     if value is None:

@@ -127,7 +127,7 @@ class _Signatures:
             inside = tuple(self._of[child.index] for child in call.children)
             more = None if alike is None else alike(call)
             labels = _labels(call.inputs), _labels(call.outputs)
-            what = (call.type, labels, bool(call.error), _odd(call), more, inside)
+            what = (call.type, labels, bool(call.error), _has_nonfinite(call), more, inside)
             self._of[call.index] = self._numbers.setdefault(what, len(self._numbers))
 
     def key(self, group: tuple[Call, ...]) -> object:
@@ -139,7 +139,7 @@ def _labels(values: Inputs | Outputs | None) -> tuple[str, ...]:
     return () if values is None else tuple(value.label for value in values)
 
 
-def _odd(call: Call) -> bool:
+def _has_nonfinite(call: Call) -> bool:
     """Is there a NaN or an infinity in what came out?"""
     return any(v.stats is not None and v.stats.finite < v.stats.count for v in call.outputs or ())
 

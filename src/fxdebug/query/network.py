@@ -82,8 +82,8 @@ class Network:
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
         self.bodies: tuple[CallGraph | None, ...] = (None,) * len(trace.calls)
-        if trace.explanation is not None:
-            self.bodies = trace.explanation.bodies
+        if trace.call_graphs is not None:
+            self.bodies = trace.call_graphs.bodies
         self.made: dict[int, str] = {}  # a value's number → the node whose result it is first
         self.given: dict[int, str] = {}  # … → the input of the run that it is, or the read of a parameter
         self.left: dict[str, str] = {}  # read attribute → the earlier node that made or last wrote that memory

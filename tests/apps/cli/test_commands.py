@@ -116,11 +116,11 @@ def test_every_command_has_help_that_fits_into_80_columns(name, capsys):
 
 def test_help_and_looking_at_runs_load_no_torch(run):
     script = (
-        "import sys; from fxdebug.apps import cli\n"
-        "try: cli.main(['--help'])\n"
+        "import sys; from fxdebug.apps.cli.main import main\n"
+        "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "slow = [name for name in ('torch', 'numpy', 'rich', 'networkx') if name in sys.modules]\n"
-        f"cli.main(['show', {run!r}]); cli.main(['find', {run!r}, '--ops'])\n"
+        f"main(['show', {run!r}]); main(['find', {run!r}, '--ops'])\n"
         "print(slow, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -53,7 +53,7 @@ def test_what_another_thread_writes_while_bodies_are_run_again_is_not_taken_back
         for _ in range(5):
             forget_patterns()
             trace = fx_debug(Noting(8), torch.ones(2))
-            assert trace.explanation is not None
+            assert trace.call_graphs is not None
     finally:
         stop.set()
         worker.join()
@@ -146,7 +146,7 @@ def test_a_finalizer_of_the_program_does_its_work_whenever_garbage_is_found(asks
         del ring
         trace = fx_debug(models, torch.ones(2))
         rings.clear()
-        assert trace.explanation is not None  # now the bodies are run again
+        assert trace.call_graphs is not None  # now the bodies are run again
     gc.collect()
     assert sorted(freed) == sorted(file.name for file in files)
     assert not any(file.exists() for file in files)

@@ -28,7 +28,7 @@ _RUN = (("run",), {"metavar": "DIR", "help": "a folder written by fx_debug(..., 
 _RANK = (("--rank",), {"type": int, "metavar": "N", "help": "of a distributed run"})
 
 
-def _number_from(least: int) -> Callable[[str], int]:
+def _integer_from(least: int) -> Callable[[str], int]:
     """What reads a whole number that is not below another one."""
 
     def read(text: str) -> int:
@@ -39,8 +39,8 @@ def _number_from(least: int) -> Callable[[str], int]:
     return read
 
 
-_DEPTH = (("--depth",), {"type": _number_from(0), "metavar": "N", "help": "levels below the model"})
-_WIDTH = (("--width",), {"type": _number_from(20), "metavar": "N", "help": "columns (default: the terminal's)"})
+_DEPTH = (("--depth",), {"type": _integer_from(0), "metavar": "N", "help": "levels below the model"})
+_WIDTH = (("--width",), {"type": _integer_from(20), "metavar": "N", "help": "columns (default: the terminal's)"})
 
 COMMANDS: tuple[Command, ...] = (
     Command(

@@ -30,11 +30,7 @@ _compiling = torch.compiler.is_dynamo_compiling
 
 
 def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code runs with torch's globals
-    from fxdebug.capture.hooks.module_call import (
-        _compiling,
-        _original_call_impl,
-        _seen,  # names there could be gone in the middle
-    )
+    from fxdebug.capture.hooks.module_call import _compiling, _original_call_impl, _seen
 
     if _compiling():
         return _original_call_impl(self, *args, **kwargs)

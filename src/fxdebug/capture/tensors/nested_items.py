@@ -22,7 +22,7 @@ import torch
 
 from fxdebug.capture.tensors.describe import PLAIN, type_name
 from fxdebug.capture.tensors.value_table import Say, ValueTable, silence
-from fxdebug.data.values import Group, Item, Thing, plain
+from fxdebug.data.values import Group, Item, Thing, as_item
 from fxdebug.errors import first_line
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
@@ -95,7 +95,7 @@ class Structure:
         if kind in PLAIN:
             return self._values.see(thing, self._how.keep)
         if kind in _ATOMS:
-            return plain(thing)
+            return as_item(thing)
         if issubclass(kind, torch.Tensor) or _has_local_part(thing):
             return self._tensor(thing)
         if id(thing) in above:
@@ -176,7 +176,7 @@ class Structure:
 
     def _key(self, key: Any) -> Any:
         if type(key) in _ATOMS:
-            return plain(key)
+            return as_item(key)
         if isinstance(key, str):
             return str.__str__(key)
         return Thing(type_name(type(key)), self._text(key))

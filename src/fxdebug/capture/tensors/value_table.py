@@ -21,13 +21,13 @@ from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker, Unchan
 from fxdebug.capture.tensors.tensor_ref import Memory, TensorId, TensorRef, WeightRef, version_of
 from fxdebug.capture.tensors.tensor_state import TensorState, is_in_place, state_of
 from fxdebug.capture.torch_state.untracked import is_quiet, untracked
-from fxdebug.data.values import Value, quick
+from fxdebug.data.values import Value, fast_constructor
 from fxdebug.errors import first_line
 from fxdebug.stats.accelerator import is_elsewhere
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import measure
 
-_quick_value = quick(Value)
+_quick_value = fast_constructor(Value)
 
 
 class Keeper(Protocol):

@@ -52,7 +52,7 @@ def write(trace: TraceData, path: Path) -> Path:
 
 def reduced(trace: TraceData) -> TraceData:
     """What of a trace stays the same from run to run, as long as the model does."""
-    explanation = trace.explanation
+    explanation = trace.call_graphs
     arbitrary = _uninitialised(trace, explanation)
     values = [_value(value, value.number in arbitrary) for value in trace.values]
     remade = _Remade(values)
@@ -64,7 +64,7 @@ def reduced(trace: TraceData) -> TraceData:
         trace.modules,
         versions=_versions(trace),
         settings={**trace.settings, "values": "samples", "golden": True},
-        explain=None if explanation is None else remade.explanation(explanation),
+        graph_source=None if explanation is None else remade.explanation(explanation),
         data=_samples(trace, arbitrary),
     )
 

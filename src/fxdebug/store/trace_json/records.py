@@ -10,14 +10,25 @@ from operator import attrgetter
 from typing import Any, cast
 
 from fxdebug.data.calls import Call, Failure, Parameter
-from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
+from fxdebug.data.values import (
+    Group,
+    Inputs,
+    Item,
+    Outputs,
+    Sharding,
+    Stats,
+    Thing,
+    Value,
+    canonical_nan,
+    fast_constructor,
+)
 from fxdebug.store.deep_json import dumps
 
 VALUE = tuple(f.name for f in fields(Value))
 CALL = tuple(f.name for f in fields(Call) if f.init)
 PARAMETER = tuple(f.name for f in fields(Parameter))
 
-_quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call)
+_quick_value, _quick_stats, _quick_call = fast_constructor(Value), fast_constructor(Stats), fast_constructor(Call)
 _cells_of_value, _cells_of_call, _cells_of_parameter = attrgetter(*VALUE), attrgetter(*CALL), attrgetter(*PARAMETER)
 _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
 _SAVED = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file beside this one, and nowhere else
@@ -111,10 +122,10 @@ def _leaf_from_json(coded: Any, values: Sequence[Value]) -> Item:
     if "thing" in coded:
         return Thing(coded["thing"], coded["text"], coded["number"])
     if "float" in coded:
-        return settled(float(coded["float"]))
+        return canonical_nan(float(coded["float"]))
     if "complex" in coded:
         real, imag = (_leaf_from_json(part, values) for part in coded["complex"])
-        return settled(complex(real, imag))  # type: ignore[arg-type]
+        return canonical_nan(complex(real, imag))  # type: ignore[arg-type]
     return bytes.fromhex(coded["bytes"])
 
 

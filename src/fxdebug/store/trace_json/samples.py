@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxdebug.data.values import Value, sample_positions, settled
+from fxdebug.data.values import Value, canonical_nan, sample_positions
 from fxdebug.errors import LoadError
 from fxdebug.store.tensors.read import Saved, Words
 from fxdebug.store.transformers.printed_statistics import MEASURED, rounded
@@ -119,7 +119,7 @@ def _numbers(picked: Tensor) -> list[float]:
         picked = picked.to(torch.uint8)
     if not picked.dtype.is_floating_point:
         return list(picked.tolist())
-    return list(map(settled, picked.to(torch.float32 if picked.element_size() < 4 else torch.float64).tolist()))
+    return list(map(canonical_nan, picked.to(torch.float32 if picked.element_size() < 4 else torch.float64).tolist()))
 
 
 # Writing them ------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def from_json(coded: Sequence[Any], dtype: str) -> list[float]:
     found: list[float] = []
     for number in coded:
         if isinstance(number, str):
-            found.append(settled(float(number)))
+            found.append(canonical_nan(float(number)))
         else:
             found.append(rounded(number, dtype) if dtype in MEASURED else number)
     return found

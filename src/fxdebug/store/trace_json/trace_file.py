@@ -90,8 +90,8 @@ def write(
         _write_rows(file, "values", VALUE, map(written.text, values))
     file.write(",\n")
     _write_table(file, "calls", Call, CALL, map(call_row, trace.calls), lean)
-    if trace.explanation is not None:
-        rows = (graphs.body_row(body, item_to_json) for body in trace.explanation.bodies)
+    if trace.call_graphs is not None:
+        rows = (graphs.body_row(body, item_to_json) for body in trace.call_graphs.bodies)
         file.write(",\n")
         _write_table(file, "bodies", CallGraph, graphs.BODY, rows, lean)
         coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
@@ -174,7 +174,7 @@ def _read(path: Path) -> TraceData:
             values=values,
             calls=tuple([call_from_row(record, values) for record in _table(content, "calls")]),
             notes=tuple([Note(*row) for row in content["notes"]]),
-            explain=_explanation(content, values),
+            graph_source=_explanation(content, values),
             folder=path.parent,
             data=_data(content, values, path.parent),
         )
