@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 
 import fxdebug
@@ -24,25 +25,37 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 OUTSIDE = {"__init__", "__main__", "version"}
 # Our imports inside functions: how many each file has, and why they cannot stand at its top.
 LATE = {
-    "capture/wrap.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),
-    "stats/sums.py": (2, "llvmlite is an extra: what needs it may not be there"),
-    "store/reference_values.py": (2, "a tree is read without torch until a tensor is asked for"),
-    "store/saved.py": (1, "a trace is read without torch until a tensor is asked for"),
+    "capture/hooks/module_call.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),
+    "stats/cpu_sums.py": (2, "llvmlite is an extra: what needs it may not be there"),
+    "store/transformers/read_values.py": (2, "a tree is read without torch until a tensor is asked for"),
+    "store/tensors/saved_values.py": (1, "a trace is read without torch until a tensor is asked for"),
 }
 MOST_LATE = 12
 LOADED_BY = {"pytest_plugin.py": "pytest"}  # nobody but that library imports the file
 CORE = {"torch", "safetensors", "networkx", "graphviz", "numpy", "rich"}
 
 
-def floors() -> list[set[str]]:
-    """The import line of docs/how-it-works.md: from the lowest floor to the highest."""
+def import_lines() -> dict[str, list[set[str]]]:
+    """The import lines of docs/how-it-works.md by the folder they are for, from the lowest floor to the highest."""
     text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^errors < .*$", text, re.MULTILINE)
-    return [set(re.findall(r"\w+", floor)) for floor in line.split(" < ")]
+    (block,) = re.findall(r"^```text\nerrors < .*?^```$", text, re.MULTILINE | re.DOTALL)
+    lines: dict[str, list[set[str]]] = {}
+    for line in block.splitlines()[1:-1]:
+        folder, _, floors = line.rpartition(":")
+        lines[folder] = [set(re.findall(r"\w+", floor)) for floor in floors.split(" < ")]
+    return lines
 
 
-def floor_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+LINES = import_lines()
+
+
+def floor_of(path: Path, folder: str = "") -> str:
+    """The file or folder of ``folder`` in which a file lies."""
+    return path.relative_to(PACKAGE / folder).parts[0].removesuffix(".py")
+
+
+def files_in(folder: str) -> list[Path]:
+    return [path for path in FILES if path.is_relative_to(PACKAGE / folder) and floor_of(path, folder) not in OUTSIDE]
 
 
 @functools.cache
@@ -66,36 +79,48 @@ def _named(node: ast.AST, path: Path) -> Iterator[str]:
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         assert not node.level, f"{path}:{node.lineno}: imports are written in full here"
-        if node.module == "fxdebug":
-            yield from (f"fxdebug.{alias.name}" for alias in node.names)
+        if str(node.module).split(".")[0] == "fxdebug":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         else:
             yield str(node.module)
 
 
-def ours(path: Path) -> Iterator[tuple[str, int, bool]]:
-    """(floor, line, inside a function) of each import of a part of fxdebug."""
+def ours(path: Path, folder: str = "") -> Iterator[tuple[str, int, bool]]:
+    """(floor of ``folder``, line, inside a function) of each import of a part of it."""
+    prefix = f"fxdebug.{folder}." if folder else "fxdebug."
     for name, line, inside in imports(path):
-        if name.startswith("fxdebug."):
-            yield name.split(".")[1], line, inside
+        if name.startswith(prefix):
+            yield name.removeprefix(prefix).split(".")[0], line, inside
 
 
-def test_every_file_and_folder_stands_in_the_import_line() -> None:
-    named = [name for floor in floors() for name in floor]
+def test_there_is_an_import_line_for_the_package_and_for_its_two_largest_parts() -> None:
+    assert list(LINES) == ["", "capture", "comparison"]
+
+
+@pytest.mark.parametrize("folder", LINES)
+def test_every_file_and_folder_stands_in_its_import_line(folder: str) -> None:
+    named = [name for floor in LINES[folder] for name in floor]
     assert len(named) == len(set(named))
-    assert {floor_of(path) for path in FILES} - OUTSIDE <= set(named)
+    assert {floor_of(path, folder) for path in files_in(folder)} == set(named)
 
 
-def test_a_file_imports_only_what_stands_to_its_left() -> None:
-    position = {name: i for i, floor in enumerate(floors()) for name in floor}
+@pytest.mark.parametrize("folder", LINES)
+def test_a_file_imports_only_what_stands_to_its_left(folder: str) -> None:
+    position = {name: i for i, floor in enumerate(LINES[folder]) for name in floor}
     wrong = [
         f"{path.relative_to(PACKAGE)}:{line} imports {target}"
-        for path in FILES
-        if (own := floor_of(path)) not in OUTSIDE
-        for target, line, _ in ours(path)
-        if target != own and target != "version"
-        if position[target] >= position[own]
+        for path in files_in(folder)
+        for target, line, _ in ours(path, folder)
+        if target != floor_of(path, folder) and target not in OUTSIDE
+        if position[target] >= position[floor_of(path, folder)]
     ]
     assert wrong == []
+
+
+def test_a_room_has_a_charter_of_one_line_and_at_most_fourteen_files() -> None:
+    rooms = {path.parent for path in FILES}
+    assert [room.name for room in rooms if not (room / "__init__.py").exists()] == []
+    assert {room.name: count for room in rooms if (count := len(list(room.glob("*.py")))) > 15} == {}  # and its charter
 
 
 def test_imports_inside_functions_are_few_and_each_has_its_reason() -> None:
@@ -120,14 +145,15 @@ def test_every_name_of_the_door_is_there() -> None:
 def test_the_check_sees_an_import_that_goes_up(tmp_path: Path) -> None:
     file = tmp_path / "values.py"
     file.write_text(
-        "import os\n\ndef f():\n    from fxdebug import api\n    from fxdebug.capture.tape.tape_mode import tape_mode as tape\n"
+        "import os\n\ndef f():\n    from fxdebug import api\n    from fxdebug.capture.tape import tape_mode\n"
     )
     assert list(ours(file)) == [("api", 4, True), ("capture", 5, True)]
+    assert list(ours(file, "capture")) == [("tape", 5, True)]
 
 
 def test_only_what_a_floor_needs_is_loaded_with_it() -> None:
     """The data, the store's reading side and the door load nothing that is not Python's own."""
-    source = "import sys, fxdebug.apps.cli, fxdebug.store.trace_json.trace_file, fxdebug.store.run_files, fxdebug.store.tensors.read\n"
+    source = "import sys, fxdebug.apps.cli, fxdebug.store.trace_json.trace_file, fxdebug.store.run_files, fxdebug.store.tensors.saved_values\n"
     source += f"print(sorted({CORE | {'transformers'}!r} & set(sys.modules)))"
     assert _output(source) == "[]\n"
 
@@ -196,7 +222,7 @@ def test_an_optional_library_is_imported_in_one_file_inside_a_function_and_has_a
 
 def test_the_data_imports_no_library_at_all() -> None:
     """``errors`` and ``data``: a run can be read wherever Python runs. Types may name a library."""
-    low = {name for floor in floors()[: floors().index({"data"}) + 1] for name in floor}
+    low = {"errors", "data"}
     used = {name.partition(".")[0] for path in FILES if floor_of(path) in low for name in at_run_time(path)}
     assert used - sys.stdlib_module_names == {"fxdebug"}
 
@@ -204,4 +230,4 @@ def test_the_data_imports_no_library_at_all() -> None:
 def test_networkx_is_imported_by_one_file_for_queries_and_by_its_exporters() -> None:
     """Whoever asks for no graph of networkx does not wait for it."""
     users = {path.relative_to(PACKAGE).as_posix() for path in FILES if "networkx" in at_run_time(path)}
-    assert users == {"graph/views.py", "exports/networks.py"}
+    assert users == {"query/as_networkx.py", "exports/graphml.py"}

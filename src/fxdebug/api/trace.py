@@ -23,7 +23,7 @@ from fxdebug.store import save_run
 if TYPE_CHECKING:
     import networkx as nx
 
-    from fxdebug.exports.graphviz.dot import Coloring
+    from fxdebug.exports.graphviz.colors import Coloring
 
 
 class ExportOptions(TypedDict, total=False):

@@ -40,8 +40,10 @@ def find_calls(
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0, 2.0]))
-    >>> [call.path for call in find_calls(trace, type="ReLU")], [call.path for call in find_calls(trace, where="min >= 0")]
-    (['1'], ['', '1'])
+    >>> [call.path for call in find_calls(trace, type="ReLU")]
+    ['1']
+    >>> [call.path for call in find_calls(trace, where="min >= 0")]
+    ['', '1']
     """
     calls = list(trace.calls)
     if path is not None:

@@ -37,7 +37,7 @@ from fxdebug.capture.tape.encoding import is_same
 from fxdebug.capture.tape.op_traits import HOOKS, LAYOUT
 from fxdebug.capture.tape.run_taped import Bodies
 from fxdebug.capture.tape.source_line import begins, short
-from fxdebug.capture.tensors.describe import PLAIN
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now, in_context

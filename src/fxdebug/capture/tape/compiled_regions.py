@@ -9,9 +9,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from fxdebug.capture.hooks.patch import OwnAttribute, Patch
-from fxdebug.capture.tape.run_taped import Announced
+from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.mode_stack import put_on, take_off
 
 
@@ -128,5 +128,58 @@ class _Nesting(threading.local):
 
 
 nesting = _Nesting()
+
+
+class Announced(SharedPatch):
+    """Hears of compiled regions and tells its users, all :class:`CompiledRegions` that are on."""
+
+    def places(self) -> tuple[Patch, ...]:
+        """Return what is to be patched now."""
+        dynamo = sys.modules.get(internals.COMPILED)
+        return (WhenImported(internals.COMPILED, self._loaded),) if dynamo is None else self._in(dynamo)
+
+    def _loaded(self, dynamo: Any) -> None:
+        for patch in self._in(dynamo):
+            self.add(patch)
+
+    def _in(self, dynamo: Any) -> tuple[Patch, ...]:
+        if not internals.announced_by(dynamo):
+            return ()
+        patch = Attribute(
+            "torch._dynamo.eval_frame._maybe_set_eval_frame", dynamo, "_maybe_set_eval_frame", self._telling
+        )
+        return (patch,)
+
+    def end(self, who: Any) -> None:
+        """Restore, if this is the last user."""
+        super().end(who)
+        if not self.users:
+            nesting.frames.clear()
+
+    def _telling(self, original: Any) -> Any:
+        def ours(callback: Any) -> Any:
+            frame, frames = sys._getframe(1), nesting.frames
+            # Also code that is not to be compiled is announced, and the end of each with what held before it: only
+            # the frame tells the one from the other. A context manager has a frame for each.
+            ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
+            if ended:
+                frames.pop()
+                before = original(callback)  # first: until then older torch looks at every frame, and would at ours
+                if not frames:
+                    result = frame.f_locals.get("result")
+                    for regions in reversed(self.users):
+                        regions.ends(result)
+                return before
+            if frames or callable(callback):
+                if not frames:
+                    found = frame.f_locals
+                    for regions in self.users:
+                        regions.begins(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
+                frames.append(id(frame))
+            return original(callback)
+
+        internals.keep_dynamo_off(ours.__code__)
+        return ours
+
 
 _announced = Announced()

@@ -16,19 +16,18 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks.nested_observers import innermost
-from fxdebug.capture.hooks.patch import Attribute, Patch, SharedPatch
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.ambient_state import changing_modes, computing_modes, names_of
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import Passed, References, references_to
 from fxdebug.capture.tape.call_tape import CallTape, unnoted
-from fxdebug.capture.tape.compiled_regions import CompiledRegions, WhenImported, nesting
+from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.encoding import OpaqueArg
 from fxdebug.capture.tape.observed_tape import WatchedTape, Watcher
 from fxdebug.capture.tape.op_traits import called
 from fxdebug.capture.tape.source_line import Line, is_users
 from fxdebug.capture.tape.tape_mode import Tape
-from fxdebug.capture.tensors.describe import PLAIN
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -225,55 +224,3 @@ def _inside(container: Any) -> Iterable[Any]:
 
 _FILLED = (list, dict, tuple)
 _SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # what nearly all arguments are
-
-
-class Announced(SharedPatch):
-    """Hears of compiled regions and tells its users, all :class:`CompiledRegions` that are on."""
-
-    def places(self) -> tuple[Patch, ...]:
-        """Return what is to be patched now."""
-        dynamo = sys.modules.get(internals.COMPILED)
-        return (WhenImported(internals.COMPILED, self._loaded),) if dynamo is None else self._in(dynamo)
-
-    def _loaded(self, dynamo: Any) -> None:
-        for patch in self._in(dynamo):
-            self.add(patch)
-
-    def _in(self, dynamo: Any) -> tuple[Patch, ...]:
-        if not internals.announced_by(dynamo):
-            return ()
-        patch = Attribute(
-            "torch._dynamo.eval_frame._maybe_set_eval_frame", dynamo, "_maybe_set_eval_frame", self._telling
-        )
-        return (patch,)
-
-    def end(self, who: Any) -> None:
-        """Restore, if this is the last user."""
-        super().end(who)
-        if not self.users:
-            nesting.frames.clear()
-
-    def _telling(self, original: Any) -> Any:
-        def ours(callback: Any) -> Any:
-            frame, frames = sys._getframe(1), nesting.frames
-            # Also code that is not to be compiled is announced, and the end of each with what held before it: only
-            # the frame tells the one from the other. A context manager has a frame for each.
-            ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
-            if ended:
-                frames.pop()
-                before = original(callback)  # first: until then older torch looks at every frame, and would at ours
-                if not frames:
-                    result = frame.f_locals.get("result")
-                    for regions in reversed(self.users):
-                        regions.ends(result)
-                return before
-            if frames or callable(callback):
-                if not frames:
-                    found = frame.f_locals
-                    for regions in self.users:
-                        regions.begins(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
-                frames.append(id(frame))
-            return original(callback)
-
-        internals.keep_dynamo_off(ours.__code__)
-        return ours

@@ -37,7 +37,8 @@ from fxdebug.capture.tape.op_traits import (
     shares_memory,
 )
 from fxdebug.capture.tape.source_line import Line, at, user_line
-from fxdebug.capture.tensors.describe import PLAIN, shape_of
+from fxdebug.capture.tensors.describe import shape_of
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.tensors.describe import PLAIN, description_of
+from fxdebug.capture.tensors.describe import description_of
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.stats.cpu_sums import array_of, is_freed, marking_of, memory_of
 
 Checksum = tuple[Any, ...]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.tensors.special_tensors import (
+    PLAIN,
     local_part,
     nested_shape,
     only_stands_for_data,
@@ -19,8 +20,6 @@ from fxdebug.capture.tensors.special_tensors import (
 from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Sharding
 from fxdebug.stats.cpu_sums import is_freed
-
-PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 @dataclass(slots=True)

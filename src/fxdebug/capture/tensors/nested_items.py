@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from fxdebug.capture.tensors.describe import PLAIN, type_name
+from fxdebug.capture.tensors.describe import type_name
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.value_table import Say, ValueTable, silence
 from fxdebug.data.values import Group, Item, Thing, as_item
 from fxdebug.errors import first_line

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from fxdebug.capture.hooks.model_layout import Found, Layout, join, layout_of, tensors_of
 from fxdebug.capture.tensors.checksum import Checksum, Reader, checksum_of, is_uninitialised, reader_of
-from fxdebug.capture.tensors.describe import PLAIN, description_of
+from fxdebug.capture.tensors.describe import description_of
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import version_of
 from fxdebug.capture.tensors.tensor_state import TensorState, state_of
 from fxdebug.capture.tensors.value_table import ValueTable

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.capture.tensors.describe import PLAIN
 from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Sharding
 
@@ -84,3 +83,6 @@ def sharding_of(tensor: Any) -> Sharding | None:
         tuple(mesh.mesh_dim_names) if mesh.mesh_dim_names else None,
         tuple(map(str, spec.placements)),
     )
+
+
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))

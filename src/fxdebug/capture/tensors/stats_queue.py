@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fxdebug.capture.tensors.describe import PLAIN
-from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.tensors.special_tensors import PLAIN, local_part
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked

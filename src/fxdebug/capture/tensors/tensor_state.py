@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fxdebug.capture.tensors.describe import PLAIN, is_ordinary, name_of
+from fxdebug.capture.tensors.describe import is_ordinary, name_of
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import Dims, dims_of, version_of
 from fxdebug.stats.accelerator import is_elsewhere
 from fxdebug.stats.cpu_sums import is_freed

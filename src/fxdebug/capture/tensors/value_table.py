@@ -16,7 +16,8 @@ from typing import Any, Protocol, cast
 from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
-from fxdebug.capture.tensors.describe import PLAIN, description_of
+from fxdebug.capture.tensors.describe import description_of
+from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker, Unchanged
 from fxdebug.capture.tensors.tensor_ref import Memory, TensorId, TensorRef, WeightRef, version_of
 from fxdebug.capture.tensors.tensor_state import TensorState, is_in_place, state_of

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import Literal, TypeAlias, get_args
 
 from fxdebug.data.values import Stats
-from fxdebug.exports.graphviz.dot import LINE, Coloring
 
+Coloring: TypeAlias = Literal["status", "mean", "std", "min", "max", "absmax", "zeros", "none"]
+LINE, GREY = "#8a8a94", "#5f5f68"
 COLORS: tuple[Coloring, ...] = get_args(Coloring)
 
 STATUS = {"verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", None: "#f1f1f4"}

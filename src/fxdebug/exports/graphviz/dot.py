@@ -11,13 +11,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import graphviz
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError, nearest
-from fxdebug.exports.graphviz.colors import BAD_FILL, COLORS, MEANING, SCALE, STATUS, strength, swatch, undone
+from fxdebug.exports.graphviz.colors import (
+    BAD_FILL,
+    COLORS,
+    GREY,
+    LINE,
+    MEANING,
+    SCALE,
+    STATUS,
+    Coloring,
+    strength,
+    swatch,
+    undone,
+)
 from fxdebug.exports.graphviz.drawing import Arrow, Box, Drawing, Step, drawing
 from fxdebug.exports.graphviz.labels import (
     RED,
@@ -36,9 +47,7 @@ from fxdebug.exports.graphviz.labels import (
 )
 from fxdebug.exports.text import number
 
-Coloring: TypeAlias = Literal["status", "mean", "std", "min", "max", "absmax", "zeros", "none"]
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}
-LINE, _GREY = "#8a8a94", "#5f5f68"
 _WIDEST = 30  # letters of a line
 
 
@@ -202,7 +211,7 @@ class _Writer:
         if step.kind == "call" and step.title != call.type:
             head = f"<B>{html(title)}</B>  {html(shortened(call.type))}"
         elif step.kind == "arranging":
-            head = f'<FONT COLOR="{_GREY}">' + "<BR/>".join(map(html, textwrap.wrap(title, _WIDEST))) + "</FONT>"
+            head = f'<FONT COLOR="{GREY}">' + "<BR/>".join(map(html, textwrap.wrap(title, _WIDEST))) + "</FONT>"
         else:
             head = f"<B>{html(title)}</B>" + html(index(step.node))
         mark = self._mark(step)
@@ -317,4 +326,4 @@ _NONE = Marks({}, {}, ())
 
 
 def _small(text: str) -> str:
-    return f'<FONT POINT-SIZE="9" COLOR="{_GREY}">{html(text)}</FONT>'
+    return f'<FONT POINT-SIZE="9" COLOR="{GREY}">{html(text)}</FONT>'

@@ -10,7 +10,7 @@ from pathlib import Path
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import MissingExtra, SaveError, UsageError
 from fxdebug.exports.graphviz import dot, pygraphviz_dot
-from fxdebug.exports.graphviz.dot import Coloring
+from fxdebug.exports.graphviz.colors import Coloring
 from fxdebug.exports.graphviz.drawing import drawing, size
 
 MOST = 1_500  # nodes that dot lays out in a minute or so
