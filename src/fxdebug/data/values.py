@@ -28,7 +28,7 @@ def canonical_nan(number: Any) -> Any:
 
     Tuples compare their elements by identity first, and NaN is not equal to itself.
 
-    >>> (settled(float("nan")),) == (settled(-float("nan")),)
+    >>> (canonical_nan(float("nan")),) == (canonical_nan(-float("nan")),)
     True
     """
     return number if number == number else _NANS.setdefault(repr(number), number)
@@ -45,7 +45,7 @@ def fast_constructor(kind: type[Kind]) -> type[Kind]:
     A frozen dataclass sets its own fields through ``object.__setattr__``. This constructor sets them on an instance of
     a class that is not frozen and has the same layout, and then assigns ``__class__``.
 
-    >>> quick(Stats)(1, 2.0, 0.0, 2.0, 2.0, absmax=2.0) == Stats(1, 2.0, 0.0, 2.0, 2.0, 2.0)
+    >>> fast_constructor(Stats)(1, 2.0, 0.0, 2.0, 2.0, absmax=2.0) == Stats(1, 2.0, 0.0, 2.0, 2.0, 2.0)
     True
     """
     names: dict[str, Any] = {"kind": kind, "missing": MISSING}
@@ -203,7 +203,7 @@ class Thing:
 def as_item(value: Any) -> Any:
     """Return the item for a plain value: itself, or a :class:`Thing` for an integer too long to read from decimals.
 
-    >>> plain(2), plain(1 << 4000).text[:6]
+    >>> as_item(2), as_item(1 << 4000).text[:6]
     (2, '0x1000')
     """
     if type(value) is int and value.bit_length() > LONGEST_INT_BITS:

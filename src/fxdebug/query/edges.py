@@ -121,7 +121,7 @@ class Flows:
         return writers
 
     def _memory(self, writers: Iterable[tuple[int, str]], flow: Flow, used: int, target: str, value: Value) -> None:
-        """Add an edge from the last step that wrote to a value's memory after the value was made and before this use."""
+        """Add an edge from the step that last wrote to a value's memory between its making and this use."""
         between = [writer for position, writer in writers if flow.position < position < used]
         if between and between[-1] != target:
             self._net.edges.append(Edge(between[-1], target, flow.argument, value, "", "memory"))

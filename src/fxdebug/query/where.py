@@ -52,7 +52,7 @@ def compile_condition(line: str) -> Callable[[Value], bool]:
     Raises :class:`~fxdebug.errors.UsageError` for anything but comparisons of known names and numbers.
 
     >>> from fxdebug.data.values import Stats
-    >>> holds = compiled("absmax > 100 or nan > 0")
+    >>> holds = compile_condition("absmax > 100 or nan > 0")
     >>> holds(Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0)))
     True
     """

@@ -250,7 +250,7 @@ def test_compare_that_cannot_be_made_exits_with_2(runs, tmp_path, capsys):
 
 
 def test_compare_loads_torch_only_where_tensors_were_kept(runs):
-    script = f"import sys; from fxdebug.apps import cli; cli.main(['compare', {runs[0]!r}, {runs[2]!r}]); "
+    script = f"import sys; from fxdebug.apps.cli.main import main; main(['compare', {runs[0]!r}, {runs[2]!r}]); "
     script += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "False", done.stderr
