@@ -19,7 +19,9 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
 ) -> Comparison:
-    """Hold a run ``b`` against a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`. Paths are loaded.
+    """Compare a run ``b`` with a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`.
+
+    Both are traces, or paths of saved runs, which are loaded.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))

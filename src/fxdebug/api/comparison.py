@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
-from fxdebug.exports.comparison import exporters, text
+from fxdebug.exports.comparison import text
 
 
 class ExportOptions(TypedDict, total=False):
@@ -50,7 +50,7 @@ class Comparison(ComparisonData):
         ...     fxdebug.compare(trace, trace).export(folder + "/relu.csv").name
         'relu.csv'
         """
-        return registry.export(self, Path(path), table=exporters.EXPORTERS, **options)
+        return registry.export("comparison", self, Path(path), **options)
 
     def text(self, *, width: int | None = None, color: bool | None = None, fold: bool = True) -> str:
         """The screen of ``fxdebug compare``; ``width`` and ``color`` are the terminal's unless they are given."""

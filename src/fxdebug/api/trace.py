@@ -23,7 +23,7 @@ from fxdebug.store import save_run
 if TYPE_CHECKING:
     import networkx as nx
 
-    from fxdebug.exports.graphviz.colors import Coloring
+    from fxdebug.exports.graphviz.options import Coloring
 
 
 class ExportOptions(TypedDict, total=False):
@@ -275,7 +275,7 @@ class Trace(TraceData):
         ...     fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).export(folder + "/relu.dot", depth=1).name
         'relu.dot'
         """
-        return registry.export(self, Path(path), **options)
+        return registry.export("trace", self, Path(path), **options)
 
     def text(
         self, *, width: int | None = None, color: bool | None = None, fold: bool = True, depth: int | None = None

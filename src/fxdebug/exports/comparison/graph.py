@@ -14,30 +14,34 @@ from fxdebug.data.calls import Call
 from fxdebug.errors import UsageError
 from fxdebug.exports.comparison.finding import error_of
 from fxdebug.exports.graphviz import dot, render
-from fxdebug.exports.graphviz.dot import Mark, Marks
-from fxdebug.exports.graphviz.drawing import Box, Chosen, Drawing, Step, drawing, size
-from fxdebug.exports.graphviz.labels import RED, shortened
+from fxdebug.exports.graphviz.boxes import OpenCalls
+from fxdebug.exports.graphviz.build_drawing import count_steps, drawing_of
+from fxdebug.exports.graphviz.colors import RED
+from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
+from fxdebug.exports.graphviz.escaping import shortened
+from fxdebug.exports.graphviz.marks import Mark, Marks
+from fxdebug.exports.graphviz.options import DrawOptions, RankDir
 
 MOST = 80  # nodes up to which calls with further findings are opened, too
-_ASKED = 12  # findings for which that is found out
+_MOST_OPENED = 12  # findings for which that is found out
 
-_GUILTY, _EQUAL, _ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
+_FINDING, _EQUAL, _ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
 _SHADES = ("#fff3dc", "#ffe4b5", "#ffd28a", "#ffbf66")  # an inherited error of up to 0.001, 0.01, 0.1 and more
 _DARK = "#8a5a00"
 
 
-def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:
     """The DOT text; ``fold=False`` draws every repeated layer."""
     path.write_text(source(comparison, fold=fold, rankdir=rankdir), "utf-8")
     return path
 
 
-def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:
     """The drawn picture; see :func:`fxdebug.exports.graphviz.render.write_picture` for what it needs."""
-    return render.draw(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
+    return render.render_dot(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
 
 
-def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB") -> str:
+def source(comparison: ComparisonData, *, fold: bool = True, rankdir: RankDir = "TB") -> str:
     """The DOT text of the graph of b, marked."""
     drawn = _drawn(comparison, fold)
     if len(drawn.steps) > render.MOST:
@@ -45,30 +49,31 @@ def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB"
             f"{len(drawn.steps)} nodes are more than dot lays out in a minute ({render.MOST}): "
             "leave repeated layers folded, or write .csv, .json or .txt"
         )
-    return dot.source(comparison.b, drawn, rankdir=rankdir, marks=_marks(comparison, drawn))
+    return dot.dot_text(comparison.b, drawn, DrawOptions(rankdir=rankdir), _marks(comparison, drawn))
 
 
 # What is open --------------------------------------------------------------------------------------
 
 
 def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
-    alike = _Alike(comparison)
+    alike = _CallKeys(comparison)
+    options = DrawOptions(fold=fold)
     if not comparison.findings:
-        return drawing(comparison.b, fold=fold)
+        return drawing_of(comparison.b, options)
     opened: set[int] = set()
     places = [row.b.call for row in comparison.findings if row.b is not None]
-    everything = opened.union(*map(_around, places))
-    if size(comparison.b, fold=fold, chosen=Chosen(everything, alike.of)) <= MOST:
-        return drawing(comparison.b, fold=fold, chosen=Chosen(everything, alike.of))
-    for call in places[:_ASKED]:
-        more = opened | _around(call)
-        if opened and size(comparison.b, fold=fold, chosen=Chosen(more, alike.of)) > MOST:
+    everything = opened.union(*map(_with_ancestors, places))
+    if count_steps(comparison.b, options, OpenCalls(everything, alike.of)) <= MOST:
+        return drawing_of(comparison.b, options, OpenCalls(everything, alike.of))
+    for call in places[:_MOST_OPENED]:
+        more = opened | _with_ancestors(call)
+        if opened and count_steps(comparison.b, options, OpenCalls(more, alike.of)) > MOST:
             continue
         opened = more
-    return drawing(comparison.b, fold=fold, chosen=Chosen(opened or {0}, alike.of))
+    return drawing_of(comparison.b, options, OpenCalls(opened or {0}, alike.of))
 
 
-def _around(call: Call) -> set[int]:
+def _with_ancestors(call: Call) -> set[int]:
     """A call and all that it is in."""
     found: set[int] = set()
     at: Call | None = call
@@ -78,7 +83,7 @@ def _around(call: Call) -> set[int]:
     return found
 
 
-class _Alike:
+class _CallKeys:
     """What calls must share to be drawn as one: the findings in their own bodies and how they came out."""
 
     def __init__(self, comparison: ComparisonData) -> None:
@@ -108,7 +113,7 @@ def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:
     merged = {node.id: step.id for step in drawn.steps.values() for node in step.merged}
     guilty: dict[str, list[Row]] = {}
     boxes: dict[int, Mark] = {}
-    opened = _boxes(drawn)
+    opened = _open_calls(drawn)
     for finding in comparison.findings:
         if finding.b is None:
             continue
@@ -116,21 +121,21 @@ def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:
         place = merged.get(id, id)
         if place in drawn.steps:
             guilty.setdefault(place, []).append(finding)
-        for index in _around(finding.b.call):
+        for index in _with_ancestors(finding.b.call):
             if index in opened:
                 boxes[index] = Mark("", RED, "1.2")
     nodes = {}
     for step in drawn.steps.values():
-        mark = _guilty(guilty[step.id]) if step.id in guilty else _unblamed(step, rows)
+        mark = _finding_mark(guilty[step.id]) if step.id in guilty else _other_mark(step, rows)
         if mark is not None:
             nodes[step.id] = mark
     facts = [f"{len(comparison.findings)} finding{'s' * (len(comparison.findings) != 1)} against a"]
     if comparison.only_a:
         facts.append(f"{len(comparison.only_a)} calls only in a")
-    return Marks(nodes, boxes, list(_meanings(nodes.values())), facts)
+    return Marks(nodes, boxes, list(_legend(nodes.values())), facts)
 
 
-def _boxes(drawn: Drawing) -> set[int]:
+def _open_calls(drawn: Drawing) -> set[int]:
     """The first calls of the open boxes."""
     found: set[int] = set()
     pending: list[Box] = [] if drawn.root is None else [drawn.root]
@@ -141,16 +146,16 @@ def _boxes(drawn: Drawing) -> set[int]:
     return found
 
 
-def _guilty(findings: list[Row]) -> Mark:
+def _finding_mark(findings: list[Row]) -> Mark:
     first = findings[0]
     lines = [f"{first.kind}, error {error_of(first)}" if first.error < math.inf else str(first.kind)]
     lines.append(shortened(first.because))
     if len(findings) > 1:
         lines.append(f"and {len(findings) - 1} more finding{'s' * (len(findings) > 2)}")
-    return Mark(_GUILTY, RED, "2.4", text=tuple(lines))
+    return Mark(_FINDING, RED, "2.4", text=tuple(lines))
 
 
-def _unblamed(step: Step, rows: dict[str, Row]) -> Mark | None:
+def _other_mark(step: Step, rows: dict[str, Row]) -> Mark | None:
     """The mark of a node that no finding is about; none for the inputs and outputs of the run."""
     if step.kind not in ("op", "arranging", "call"):
         return None
@@ -159,13 +164,13 @@ def _unblamed(step: Step, rows: dict[str, Row]) -> Mark | None:
     wrong = [row for row in measured if row.verdict in ("inherited", "adds")]
     if wrong:
         worst = max(wrong, key=lambda row: row.error)
-        return Mark(_shade(worst.error), _DARK, "0.8", text=(_told(worst),))
+        return Mark(_shade(worst.error), _DARK, "0.8", text=(_error_label(worst),))
     if measured:
         return Mark(_EQUAL)
     return None if step.kind == "arranging" or any(row.a for row in known) else Mark(_ALONE, dashed=True)
 
 
-def _told(row: Row) -> str:
+def _error_label(row: Row) -> str:
     word = error_of(row)
     return word if word.startswith("other") else f"error {word}"
 
@@ -174,10 +179,10 @@ def _shade(error: float) -> str:
     return _SHADES[sum(error > limit for limit in (1e-3, 1e-2, 1e-1))]
 
 
-def _meanings(marks: Iterable[Mark]) -> Iterable[tuple[str, str]]:
+def _legend(marks: Iterable[Mark]) -> Iterable[tuple[str, str]]:
     here = {mark.fill for mark in marks}
-    if _GUILTY in here:
-        yield _GUILTY, "adds error"
+    if _FINDING in here:
+        yield _FINDING, "adds error"
     if here & set(_SHADES):
         shades = [(shade, "") for shade in _SHADES]
         yield from [*shades[:-1], (_SHADES[-1], "inherits it: up to 0.001, 0.01, 0.1, more")]
