@@ -1,4 +1,4 @@
-"""``compare``: two runs side by side, traces or saved ones."""
+"""``compare``: compare two runs, traces or saved ones."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def compare(
     >>> compare(trace, trace).equal
     True
     """
-    one, other = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
-    return Comparison.of(compare_traces.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance))
+    reference, run = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
+    return Comparison.of(compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance))

@@ -1,4 +1,4 @@
-"""The store of one run: where its values go while it runs, and its files afterwards."""
+"""The storage of one run: it takes the values while the model runs and writes the files afterwards."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fxdebug.store.transformers.print_tensor import Printer
 
 
 class RunStore:
-    """One recording's store: where its values go while it runs, and its files afterwards."""
+    """The storage of one run: its staging folder, shards, journal and samples, as the options ask for them."""
 
     def __init__(self, folder: Path | None, values: Keeping, budget: int) -> None:
         self.folder = folder
-        # where the run is written: it becomes the folder, or lives as long as the trace
+        # written here; it becomes the folder of the run, or lives as long as the trace
         self.place: StagingFolder | None = None
         self.shards: Shards | None = None
         self.kept: RunData | None = None
@@ -39,7 +39,7 @@ class RunStore:
             except BaseException:
                 self.close()
                 raise
-        # objects are shown alike whatever is kept of tensors: the standard tree has their text in any case
+        # objects have the same text whatever is kept of tensors, since the standard tree always holds it
         self._printer: Printer | None = None if self.kept is None else self.kept.printer
         self._values: Sequence[Value] = ()
 
@@ -55,7 +55,7 @@ class RunStore:
             self.samples = Samples()
 
     def shown(self, thing: Any) -> str:
-        """The ``repr`` of an object, under the print options its text is wanted in."""
+        """Return the ``repr`` of an object, under the print options of the standard tree."""
         if self._printer is None:
             self._printer = Printer(120)
         if self.kept is None and self._values:
@@ -63,7 +63,7 @@ class RunStore:
         return self._printer.shown(thing)
 
     def watching(self, model: str, values: list[Value]) -> tuple[Journal, ...]:
-        """Listeners that need the recording itself: the journal of a run that is saved."""
+        """Return listeners of the recording: the journal of a run that is saved."""
         self._values = values
         if self.folder is None or self.place is None:
             return ()
@@ -71,7 +71,7 @@ class RunStore:
         return (self._journal,)
 
     def finish(self, trace: Trace, model: Any, prune: bool, raised: BaseException | None) -> Trace:
-        """Complete the trace, which nobody has yet, with where its values lie, and write its files."""
+        """Add the places of its values to the trace, which no user has yet, and write the files of the run."""
         try:
             if self.shards is not None:
                 for number, (saved, digest) in self.shards.finish().items():
@@ -82,7 +82,7 @@ class RunStore:
                 return trace
             return self._publish(trace, self.folder, self.place, model, prune)
         except SaveError as error:
-            if raised is not None:  # the model's own exception is the one to be told
+            if raised is not None:  # the model's own exception is the one to raise
                 raised.add_note(f"fxdebug: {error}")
                 return trace
             error.trace = trace  # type: ignore[attr-defined]
@@ -103,11 +103,11 @@ class RunStore:
         return replace(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:
-        """The names of the shards, other ones than they were written under where another run took those meanwhile."""
+        """Return the names of the shards, renamed where another run has taken their names in the meantime."""
         files: list[Path] = [] if self.shards is None else self.shards.files
         if not any((folder / file.name).exists() for file in files):
             return [file.name for file in files]
-        first = next_shard(folder) + len(files)  # beyond their own numbers, too: none is overwritten on the way
+        first = next_shard(folder) + len(files)  # beyond their own numbers too, so that no renaming overwrites one
         names = {file.name: f"tensors-{first + i:04d}.safetensors" for i, file in enumerate(files)}
         for file in files:
             file.rename(file.with_name(names[file.name]))
@@ -116,7 +116,7 @@ class RunStore:
         return list(names.values())
 
     def close(self) -> None:
-        """Leave nothing behind in the folder but what was published."""
+        """Remove everything from the folder but the published files."""
         if self.shards is not None:
             self.shards.stop()
         if self._journal is not None:

@@ -325,15 +325,18 @@ def test_run_of_a_model_that_raises_draws_what_ran_and_ends_with_its_exception(m
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ([], "give FILE.py:factory, or --hf with a folder or name"),
-        (["net.py"], "'net.py' is not FILE.py:factory"),
+        ([], "no model: give FILE.py:function, or --hf with a folder or name"),
+        (["net.py"], "'net.py' is not of the form FILE.py:function, such as model.py:build"),
         (["nat.py:build"], "there is no file nat.py"),
         (["net.py:bild"], "net.py defines no function 'bild'; it defines Result, Net, build, broken, forgetful"),
         (["net.py:forgetful"], "forgetful() must return (model, inputs), not Net"),
-        (["net.py:build", "--hf", "there"], "give either net.py:build or --hf there: one model is run at a time"),
+        (
+            ["net.py:build", "--hf", "there"],
+            "give either net.py:build or --hf there, not both: one model is run at a time",
+        ),
         (
             ["net.py:build", "--text", "a"],
-            "--text is for --hf: the inputs of a model in a file are what its function returns",
+            "--text needs --hf: the inputs of a model in a file are what its function returns",
         ),
     ],
 )
