@@ -73,7 +73,7 @@ def fx_debug(
     try:
         shown = progress_line.line(progress, type(module).__name__)
         options = Options(
-            keeper=run.kept if run.samples is None else run.samples,
+            keeper=run.run_data if run.samples is None else run.samples,
             shown=run.shown,
             listeners=shown,
             weights=weights,

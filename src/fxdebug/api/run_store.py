@@ -28,9 +28,9 @@ class RunStore:
     def __init__(self, folder: Path | None, values: Keeping, budget: int) -> None:
         self.folder = folder
         # written here; it becomes the folder of the run, or lives as long as the trace
-        self.place: StagingFolder | None = None
+        self.staging: StagingFolder | None = None
         self.shards: Shards | None = None
-        self.kept: RunData | None = None
+        self.run_data: RunData | None = None
         self.samples: Samples | None = None
         self._journal: Journal | None = None
         if folder is not None or values != "stats":
@@ -40,17 +40,17 @@ class RunStore:
                 self.close()
                 raise
         # objects have the same text whatever is kept of tensors, since the standard tree always holds it
-        self._printer: Printer | None = None if self.kept is None else self.kept.printer
+        self._printer: Printer | None = None if self.run_data is None else self.run_data.printer
         self._values: Sequence[Value] = ()
 
     def _keep(self, folder: Path | None, values: Keeping, budget: int) -> None:
         if folder is not None or values == "tensors":
-            self.place = StagingFolder(folder)
-        if values == "tensors" and self.place is not None:
-            self.shards = Shards(self.place.path, budget=budget, first=next_shard(folder))
-            self.kept = RunData(self.place, words=False, bodies=self.shards)
+            self.staging = StagingFolder(folder)
+        if values == "tensors" and self.staging is not None:
+            self.shards = Shards(self.staging.path, budget=budget, first=next_shard(folder))
+            self.run_data = RunData(self.staging, words=False, bodies=self.shards)
         elif values == "repr":
-            self.kept = RunData(StagingFolder(), text=True)
+            self.run_data = RunData(StagingFolder(), text=True)
         elif values == "samples":
             self.samples = Samples()
 
@@ -58,16 +58,16 @@ class RunStore:
         """Return the ``repr`` of an object, under the print options of the standard tree."""
         if self._printer is None:
             self._printer = Printer(120)
-        if self.kept is None and self._values:
+        if self.run_data is None and self._values:
             self._printer.begin()
         return self._printer.shown(thing)
 
     def watching(self, model: str, values: list[Value]) -> tuple[Journal, ...]:
         """Return listeners of the recording: the journal of a run that is saved."""
         self._values = values
-        if self.folder is None or self.place is None:
+        if self.folder is None or self.staging is None:
             return ()
-        self._journal = Journal(self.place.path, model, values)
+        self._journal = Journal(self.staging.path, model, values)
         return (self._journal,)
 
     def finish(self, trace: Trace, model: Any, prune: bool, raised: BaseException | None) -> Trace:
@@ -76,11 +76,11 @@ class RunStore:
             if self.shards is not None:
                 for number, (saved, digest) in self.shards.finish().items():
                     complete(trace.values[number], saved=saved, digest=digest)
-            if self.kept is not None or self.samples is not None:
-                trace = replace(trace, data=self.samples if self.kept is None else self.kept)
-            if self.folder is None or self.place is None:
+            if self.run_data is not None or self.samples is not None:
+                trace = replace(trace, data=self.samples if self.run_data is None else self.run_data)
+            if self.folder is None or self.staging is None:
                 return trace
-            return self._publish(trace, self.folder, self.place, model, prune)
+            return self._publish(trace, self.folder, self.staging, model, prune)
         except SaveError as error:
             if raised is not None:  # the model's own exception is the one to raise
                 raised.add_note(f"fxdebug: {error}")
@@ -88,17 +88,17 @@ class RunStore:
             error.trace = trace  # type: ignore[attr-defined]
             raise
 
-    def _publish(self, trace: Trace, folder: Path, place: StagingFolder, model: Any, prune: bool) -> Trace:
-        target = place.target or folder
+    def _publish(self, trace: Trace, folder: Path, staging: StagingFolder, model: Any, prune: bool) -> Trace:
+        target = staging.target or folder
         with publishing:
             try:
                 shards = self._settled(trace, target)
                 written = None if self._journal is None else self._journal.rows
-                names = write_run(trace, place.path, prune=prune, written=written)
+                names = write_run(trace, staging.path, prune=prune, written=written)
             except OSError as error:
                 raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
-            publish(place.path, target, [*shards, *names], "trace", model)
-        words = None if self.kept is None else self.kept.words
+            publish(staging.path, target, [*shards, *names], "trace", model)
+        words = None if self.run_data is None else self.run_data.words
         data = trace.data if self.shards is None and trace.data is not None else Saved(target, words)
         return replace(trace, data=data, folder=folder)
 
@@ -121,5 +121,5 @@ class RunStore:
             self.shards.stop()
         if self._journal is not None:
             self._journal.close()
-        if self.place is not None and self.folder is not None:
-            self.place.close()
+        if self.staging is not None and self.folder is not None:
+            self.staging.close()

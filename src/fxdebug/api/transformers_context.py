@@ -70,35 +70,40 @@ class _StandardWriter:
         self._runs: dict[int, tuple[RunData, Files | None, list[Journal]]] = {}
 
     def begin(self) -> Options:
-        place, self._spare = self._spare or StagingFolder(self._target), None
-        files = None if self._use_repr else Files(place.path)
-        kept = RunData(place, text=self._use_repr, bodies=files)
+        staging, self._spare = self._spare or StagingFolder(self._target), None
+        files = None if self._use_repr else Files(staging.path)
+        run_data = RunData(staging, text=self._use_repr, bodies=files)
         journals: list[Journal] = []
 
         def watching(name: str, values: list[Value]) -> tuple[Journal, ...]:
-            journals.append(Journal(place.path, name, values))
+            journals.append(Journal(staging.path, name, values))
             return tuple(journals)
 
         options = Options(
-            keeper=kept, keep_all=False, shown=kept.printer.shown, no_grad=True, weights=False, watching=watching
+            keeper=run_data,
+            keep_all=False,
+            shown=run_data.printer.shown,
+            no_grad=True,
+            weights=False,
+            watching=watching,
         )
-        self._runs[id(options)] = (kept, files, journals)
+        self._runs[id(options)] = (run_data, files, journals)
         return options
 
     def done(self, trace: TraceData, options: Options) -> None:
-        kept, files, journals = self._runs.pop(id(options))
+        run_data, files, journals = self._runs.pop(id(options))
         try:
             if files is not None:
                 files.finish()
-            trace = replace(trace, data=kept)
-            work = kept.place.path
+            trace = replace(trace, data=run_data)
+            work = run_data.place.path
             names, links = write_standard(trace, work, prune=self._prune, files=files)
             beside = trace.root.method != "forward"  # calls outside any forward do not take the name of a forward
             publish(work, self._target, names, trace.model, self._model, links=links, by=self, beside=beside)
         finally:
             for journal in journals:
                 journal.close()
-            kept.place.close()
+            run_data.place.close()
 
     def close(self) -> None:
         self.closed = True

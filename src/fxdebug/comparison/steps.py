@@ -139,7 +139,7 @@ def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
 def _operations(run: StepList, net: Any) -> list[tuple[float, Step]]:
     """The operations of all graphs, each with its position."""
     made_by: dict[str, list[Value]] = {}
-    for number, id in net.made.items():
+    for number, id in net.producer_of.items():
         if number in run.values:
             made_by.setdefault(id, []).append(run.values[number])
     found: list[tuple[float, Step]] = []
@@ -308,7 +308,7 @@ def glue(net: Any, call: Call) -> Iterator[Glue]:
         made = list({value.number: value for value in made}.values())
         name = child.path[len(call.path) :].lstrip(".")
         if made:
-            yield Glue(net.began[child.index] - 0.5, node, tuple(hand[-MOST:]), tuple(made))
+            yield Glue(net.first_position[child.index] - 0.5, node, tuple(hand[-MOST:]), tuple(made))
             hand += [(f"{name}({i})", value) for i, value in enumerate(made)]
         hand += [(f"{name}{slot}", value) for slot, value in (child.outputs.named() if child.outputs else ())]
         known.update(value.number for _, value in hand)

@@ -141,7 +141,7 @@ class TraceData:
         if value.saved is None or self.data is None:
             why = "run with values='tensors' to keep it"
             if self.settings.get("values") == "tensors":
-                why = "only what goes into and comes out of module calls is kept, and what has no data (meta) is not"
+                why = "only inputs and outputs of module calls are kept, and meta tensors have no data"
             raise LoadError(f"the data of value {value.number} ({value.label}) was not kept: {why}")
         return self.data.tensor(value)
 

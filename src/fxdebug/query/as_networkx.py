@@ -114,7 +114,7 @@ def _graph_attributes(network: Network) -> dict[str, str]:
     facts: dict[str, Any] = {"never_called": trace.never_called, "shared_weights": weights, "shared_modules": modules}
     if trace.call_graphs is not None:
         facts["unused_parameters"] = _unused_parameters(network)
-    return {"model": trace.model} | {name: ", ".join(found) for name, found in facts.items()}
+    return {"model": trace.model} | {name: ", ".join(names) for name, names in facts.items()}
 
 
 def _unused_parameters(network: Network) -> list[str]:

@@ -84,15 +84,15 @@ class Network:
         self.bodies: tuple[CallGraph | None, ...] = (None,) * len(trace.calls)
         if trace.call_graphs is not None:
             self.bodies = trace.call_graphs.bodies
-        self.made: dict[int, str] = {}  # number of a value → the first node that returned it
-        self.entered: dict[int, str] = {}  # number of a value → the input or read parameter that it is
+        self.producer_of: dict[int, str] = {}  # number of a value → the first node that returned it
+        self.entry_of: dict[int, str] = {}  # number of a value → the input or read parameter that it is
         self.memory_sources: dict[str, str] = {}  # read of an attribute → the node that last wrote its memory
         self.writers: set[str] = set()  # nodes that wrote to memory which existed before them
         self._last_writer: dict[int, str] = {}  # storage → the node that last made or wrote it
         self._root = trace.model
         if trace.model in trace.modules or any(call.path == trace.model for call in trace.calls):
             self._root = ""
-        self.began = [0] * len(trace.calls)  # per call: the position of the first node in it
+        self.first_position = [0] * len(trace.calls)  # per call: the position of the first node in it
         self._add_nodes()
         Flows(self).connect()
         self.into: dict[str, list[Edge]] = {}
@@ -112,8 +112,8 @@ class Network:
 
     def made_before(self, value: Value, call: Call) -> str | None:
         """Return the id of the node that made a value before a call began, or ``None``."""
-        id = self.made.get(value.number)
-        return id if id is not None and self.nodes[id].position < self.began[call.index] else None
+        id = self.producer_of.get(value.number)
+        return id if id is not None and self.nodes[id].position < self.first_position[call.index] else None
 
     # Nodes ---------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Network:
                 pending.pop()
             elif call.index not in entered:
                 entered.add(call.index)
-                self.began[call.index] = len(self.nodes)
+                self.first_position[call.index] = len(self.nodes)
                 pending.append(self._enter(call))
 
     def _enter(self, call: Call) -> Iterator[Call]:
@@ -173,21 +173,21 @@ class Network:
         node = self.nodes[id] = Node(id, kind, op, target, call, item, status, source, depth, len(self.nodes), step)
         if kind == "get_attr":
             for value in node.values:
-                self.entered.setdefault(value.number, id)
+                self.entry_of.setdefault(value.number, id)
                 before = self._last_writer.get(-1 if value.storage is None else value.storage)
                 if before is not None:
                     self.memory_sources[id] = before
         elif kind == "placeholder":
             if call.parent is None:
                 for value in node.values:
-                    self.entered.setdefault(value.number, id)
+                    self.entry_of.setdefault(value.number, id)
         elif kind != "output":
             for value in node.values:
-                if value.number not in self.made:
+                if value.number not in self.producer_of:
                     self._produced(value, id)
 
     def _produced(self, value: Value, id: str) -> None:
-        self.made.setdefault(value.number, id)
+        self.producer_of.setdefault(value.number, id)
         if value.storage is not None:
             self._last_writer[value.storage] = id
 

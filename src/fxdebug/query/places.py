@@ -26,7 +26,7 @@ def node_at(trace: TraceData, place: Place) -> Node:
     if isinstance(place, Call):
         return _require_of_trace(place, net.nodes.get(net.call_id(place)))
     if isinstance(place, Value):
-        id = net.made.get(place.number) or net.entered.get(place.number)
+        id = net.producer_of.get(place.number) or net.entry_of.get(place.number)
         if place not in trace.values[place.number : place.number + 1]:
             raise NotFound(f"{place!r} belongs to another trace")
         if id is None:

@@ -1,4 +1,4 @@
-"""Decide what is drawn of a run: which calls are open, which steps are shown, and the arrows between them."""
+"""Build the drawing of a run: choose the open calls and the steps, and add the arrows between them."""
 
 from __future__ import annotations
 

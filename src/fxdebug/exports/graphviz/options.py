@@ -16,7 +16,7 @@ RANKDIRS: tuple[RankDir, ...] = get_args(RankDir)
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """How a run is drawn.
+    """The options of one drawing.
 
     ``depth``: calls at this depth stay closed; ``None`` opens as many levels as stay readable. ``fold``: repeated
     layers are drawn once. ``leaves``: calls without calls inside (a Linear) are opened too. ``color``: colour by
