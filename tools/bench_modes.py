@@ -20,7 +20,7 @@ Mode = Callable[[Any, Inputs, str], object]  # runs the model once; the string i
 
 def _explained(trace: Any) -> Any:
     """Every call's graph traced and proven; its nodes are written out when somebody looks at them."""
-    trace.explain.explained(0)
+    trace.graph_source.explained(0)
     return trace
 
 
@@ -31,7 +31,7 @@ def _first(model: Any, inputs: Inputs, folder: str) -> object:
 
 def _read(model: Any, inputs: Inputs, folder: str) -> object:
     trace = fx_debug(model, inputs)
-    return trace, trace.explanation
+    return trace, trace.call_graphs
 
 
 def _drop_in(use_repr: bool) -> Mode:

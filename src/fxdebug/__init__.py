@@ -6,7 +6,7 @@
 >>> trace.root.outputs[0].shape
 (1, 2)
 
-Importing does nothing and loads no torch; the names below are looked up when they are used.
+Importing does nothing and loads no torch; the names below are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ else:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(api, name)
-        return found
+        value = globals()[name] = getattr(api, name)
+        return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -1,15 +1,15 @@
-"""Every error fxdebug raises of its own.
+"""The errors that fxdebug raises itself.
 
     FxDebugError
-    ├── UsageError      called with something that cannot work (also a TypeError)
+    ├── UsageError      called with arguments that cannot work (also a TypeError)
     ├── NotFound        a name that is not in this trace (also a LookupError)
     ├── SaveError       a run could not be written (also an OSError, and a ValueError as in transformers)
     ├── LoadError       a file is not a run we can read (also a ValueError)
-    ├── NonFinite       a run that was to stop at the first NaN did (also an ArithmeticError)
+    ├── NonFinite       a run with stop_on_nonfinite=True met a NaN or infinity (also an ArithmeticError)
     └── MissingExtra    an optional library is not installed (also an ImportError)
 
-An exception of the *model* is never wrapped in one of these: it passes through as the very
-object the model raised.
+An exception of the *model* is never wrapped in one of these: the object that the model raised passes through
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FxDebugError(Exception):
 
 
 class UsageError(FxDebugError, TypeError):
-    """A call that cannot work as it was made; the message says what to pass instead."""
+    """A call with arguments that cannot work; the message says what to pass instead."""
 
 
 class NotFound(FxDebugError, LookupError):
@@ -35,14 +35,15 @@ class SaveError(FxDebugError, OSError, ValueError):
 
 
 class LoadError(FxDebugError, ValueError):
-    """A file that is no run of ours, is damaged, or was written by a newer version."""
+    """A file that is no run of fxdebug, is damaged, or was written by a newer version."""
 
 
 class NonFinite(FxDebugError, ArithmeticError):
-    """A run with ``stop_on_nonfinite=True`` stopped: the message says which operation made what, of what, and where.
+    """A NaN or infinity stopped a run with ``stop_on_nonfinite=True``.
 
-    ``kind`` is that of a finding (``nan``, ``inf``, ``input``, ``weight``, ``uninitialised``), ``path`` the module's,
-    ``call`` the call's id, ``op`` the operation's name and ``source`` the user's line.
+    The message says which operation made it, from which inputs, and where. ``kind`` is that of a finding (``nan``,
+    ``inf``, ``input``, ``weight``, ``uninitialised``), ``path`` that of the module, ``call`` the id of the call, ``op``
+    the name of the operation and ``source`` the user's line.
     """
 
     kind: str = "nan"
@@ -57,7 +58,7 @@ class MissingExtra(FxDebugError, ImportError):
 
 
 def needs(what: str, package: str, extra: str) -> MissingExtra:
-    """The one message for a missing optional library.
+    """Return the error for a missing optional library, with the command that installs it.
 
     >>> str(needs("reading a tokenizer", "transformers", "transformers"))
     "reading a tokenizer needs the package 'transformers': pip install 'fxdebug[transformers]'"
@@ -66,7 +67,7 @@ def needs(what: str, package: str, extra: str) -> MissingExtra:
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
-    """A clause that offers the names closest to ``name``, or an empty string.
+    """Return a sentence that offers the names closest to ``name``, or an empty string.
 
     >>> nearest("h.12", ["h.0", "h.11", "wte"])
     " Did you mean 'h.11' or 'h.0'?"
@@ -78,7 +79,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text; of an exception whose ``str`` raises, a word about that.
+    """Return the first line of an exception's text, or a remark if its ``str`` raises.
 
     >>> first_line(ValueError("no such layer\\n  in this model"))
     'no such layer'

@@ -107,7 +107,7 @@ def test_from_no_golden_trace_to_a_planted_change(inner, capsys):
         changed = run(inner, *options)
         changed.assert_outcomes(failed=1)
         changed.stdout.fnmatch_lines(
-            ["the run parts from its golden trace in 0/relu", "*gelu in a, relu in b*", "*if the change is meant*"]
+            ["the run differs from its golden trace in 0/relu", "*gelu in a, relu in b*", "*if the change is intended*"]
         )
     run(inner, "--fxdebug-update").stdout.fnmatch_lines([f"{GOLDEN}  8 calls, * KiB, changed"])
     run(inner).assert_outcomes(passed=1)
@@ -157,7 +157,7 @@ def test_a_damaged_golden_trace_and_a_model_that_raises(inner):
     done = run(inner)
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(
-        ["*test_forward.json.gz is cut short or damaged*", "write it anew: pytest --fxdebug-update*"]
+        ["*test_forward.json.gz is cut short or damaged*", "write it again: pytest --fxdebug-update*"]
     )
     inner.makepyfile(model=MODEL.replace("return x +", "raise ValueError('no way') #"))
     run(inner).stdout.fnmatch_lines(["E*ValueError: no way"])

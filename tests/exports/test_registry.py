@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from html.parser import HTMLParser
@@ -15,10 +14,10 @@ from torch import nn
 import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.errors import SaveError, UsageError
-from fxdebug.exports.registry import EXPORTERS, exporter
+from fxdebug.exports.registry import exporter, option_names, suffixes
 from support.trees import Does, linear, ones
 
-FORMS = sorted(EXPORTERS)
+FORMS = sorted(suffixes("trace"))
 # Where the bytes say when they were made.
 _WHEN = re.compile(rb"/CreationDate \([^)]*\)|/ID \[[^]]*\]|trailer.*|(?<=\n)<[0-9a-f]{32}>.*", re.DOTALL)
 
@@ -114,7 +113,7 @@ def test_a_place_that_cannot_be_written_to_is_an_error_that_names_it(trace, tmp_
 
 
 def test_an_unknown_option_names_those_there_are(trace, tmp_path, form):
-    known = [name for name in inspect.signature(exporter(form)).parameters if name not in ("trace", "path")]
+    known = option_names(exporter("trace", form))
     with pytest.raises(
         UsageError, match=re.escape(f"{form} has no option 'deepth'; it has {', '.join(known) or 'none'}")
     ):
@@ -124,7 +123,7 @@ def test_an_unknown_option_names_those_there_are(trace, tmp_path, form):
 
 @pytest.mark.parametrize("name", ["run.docx", "run"])
 def test_an_unknown_form_names_those_there_are(trace, tmp_path, name):
-    with pytest.raises(UsageError, match="nothing exports to .*: use " + re.escape(", ".join(EXPORTERS))):
+    with pytest.raises(UsageError, match="nothing exports to .*: use " + re.escape(", ".join(suffixes("trace")))):
         trace.export(tmp_path / name)
 
 

@@ -23,7 +23,6 @@ from fxdebug.api import comparison, trace
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import Row, Side
 from fxdebug.exports import registry
-from fxdebug.exports.comparison import exporters
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Node
 
@@ -124,12 +123,13 @@ def test_public_signatures_name_their_options() -> None:
 
 
 def test_the_options_of_export_are_those_of_the_exporters() -> None:
-    for table, options in (
-        (registry.EXPORTERS, trace.ExportOptions),
-        (exporters.EXPORTERS, comparison.ExportOptions),
-    ):
-        known = {name for suffix in table for name in inspect.signature(registry.exporter(suffix, table)).parameters}
-        assert set(options.__annotations__) == known - {"trace", "comparison", "path"}
+    kinds: tuple[tuple[registry.Kind, object], ...] = (
+        ("trace", trace.ExportOptions),
+        ("comparison", comparison.ExportOptions),
+    )
+    for kind, options in kinds:
+        exporters = [registry.exporter(kind, suffix) for suffix in registry.suffixes(kind)]
+        assert set(options.__annotations__) == {name for write in exporters for name in registry.option_names(write)}
 
 
 def test_every_option_of_fx_debug_is_explained_in_its_docstring() -> None:

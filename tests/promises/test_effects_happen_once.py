@@ -377,7 +377,7 @@ def test_a_function_of_torch_that_the_program_replaced_is_called_once(monkeypatc
 
     monkeypatch.setattr(torch.nn.functional, "linear", counting)
     trace = fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.ones(1, 2))
-    assert trace.explanation is not None
+    assert trace.call_graphs is not None
     assert counted == [1]
 
 

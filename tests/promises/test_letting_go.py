@@ -30,7 +30,7 @@ def net() -> nn.Module:
 
 
 def read(trace: Trace) -> Trace:
-    assert trace.explanation is not None
+    assert trace.call_graphs is not None
     return trace
 
 

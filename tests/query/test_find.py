@@ -115,7 +115,7 @@ def test_dtype_shape_and_statistics_must_hold_for_one_tensor():
     [
         (lambda t: t.find("layers.0.sofmax"), "no module 'layers.0.sofmax' .* Did you mean 'layers.0.softmax'"),
         (lambda t: t.find(type="linear"), "no module type 'linear' .* Did you mean 'Linear'"),
-        (lambda t: t.find(dtype="float23"), "no dtype 'float23'; here are float32, int64. Did you mean 'float32'"),
+        (lambda t: t.find(dtype="float23"), "no dtype 'float23'; this trace has float32, int64. Did you mean 'float"),
         (lambda t: t.find(source="models.py"), "no source file 'models.py' in this trace of 1: asked.py"),
         (lambda t: t.ops("sofmax"), "no operation 'sofmax' .* Did you mean 'softmax'"),
         (lambda t: t.ops("log", path="layer.0"), "no module 'layer.0' .* Did you mean 'layers.0'"),
@@ -136,11 +136,11 @@ def test_an_unknown_name_is_an_error_that_offers_the_nearest(asked, question, me
         (lambda t: t.find(status="good"), "status='good': use one of 'verified', 'recorded', 'opaque'"),
         (lambda t: t.ops(kind="call"), "kind='call': use one of 'placeholder', "),
         *[
-            (lambda t, shape=shape: t.find(shape=shape), f"shape '{shape}': write sizes and . with commas")
+            (lambda t, shape=shape: t.find(shape=shape), f"shape '{shape}': write sizes with commas and . for any")
             for shape in ("1,a", "3,x", "x", "2,,3")
         ],
-        (lambda t: t.find(source="asked.py:x"), "source 'asked.py:x': after asked.py: stands"),
-        (lambda t: t.find(where="absmaks > 1"), "no 'absmaks'; there is count, .* Did you mean 'absmax'"),
+        (lambda t: t.find(source="asked.py:x"), "source 'asked.py:x': after asked.py: write a line number"),
+        (lambda t: t.find(where="absmaks > 1"), "there is no 'absmaks'; use count, .* Did you mean 'absmax'"),
         (lambda t: t.find(where="absmax >"), "is not an expression: invalid syntax"),
         (lambda t: t.find(where="__import__('os')"), "use comparisons of count, mean"),
         (lambda t: t.find(where="mean.real > 0"), "use comparisons of count, mean"),
@@ -166,7 +166,7 @@ def test_a_run_without_graphs_says_so_instead_of_finding_nothing():
 def test_a_thing_of_another_run_is_not_taken_for_one_of_this(trace):
     other = fx_debug(nn.Sequential(linear(), linear(), linear()), ones())
     for thing in (other.calls[-1], other.node("2"), other.values[0]):
-        with pytest.raises(NotFound, match="is not of this trace"):
+        with pytest.raises(NotFound, match="belongs to another trace"):
             trace.upstream(thing)
 
 

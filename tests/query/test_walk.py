@@ -49,7 +49,7 @@ def test_nodes_calls_values_ids_and_paths_all_name_a_place(asked):
 
 def test_a_path_that_was_called_twice_is_no_place():
     trace = fx_debug(Does(lambda self, x: self.a(self.a(x)), a=linear()), ones())
-    with pytest.raises(NotFound, match=re.escape("'a' was called 2 times: say a#0 … a#1")):
+    with pytest.raises(NotFound, match=re.escape("'a' was called 2 times: name one call, a#0 … a#1")):
         trace.node("a")
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fxdebug import fx_debug
-from fxdebug.query.where import FACTS, compiled
+from fxdebug.query.where import FACTS, compile_condition
 from support.trees import Does
 
 
@@ -23,12 +23,14 @@ from support.trees import Does
 )  # fmt: skip
 def test_a_line_is_arithmetic_over_statistics(line, holds):
     trace = fx_debug(Does(lambda self, x: x * 1), torch.tensor([[math.nan, math.inf, -1], [-math.inf, 2, 0]]))
-    assert compiled(line)(trace.root.outputs[0]) is holds
+    assert compile_condition(line)(trace.root.outputs[0]) is holds
 
 
 def test_a_fact_that_is_not_known_makes_its_comparison_false():
     trace = fx_debug(Does(lambda self, x: x * 1), torch.ones(2, device="meta"))
     value = trace.root.outputs[0]
     unknown = [name for name in FACTS if name not in ("numel", "ndim", "requires_grad")]
-    assert [name for name in unknown if compiled(f"{name} > 0")(value) or compiled(f"{name} <= 0")(value)] == []
-    assert compiled("numel == 2")(value)
+    assert [
+        name for name in unknown if compile_condition(f"{name} > 0")(value) or compile_condition(f"{name} <= 0")(value)
+    ] == []
+    assert compile_condition("numel == 2")(value)

@@ -89,7 +89,7 @@ def _other(model: Any, inputs: dict[str, Any] | tuple[Any, ...] | None, trace: T
         found.stopped = f"{type(error).__name__}: {error}".partition("\n")[0]
         return found
     again = {call.id: call for call in second.calls}
-    first, live = trace.explain, second.explain
+    first, live = trace.graph_source, second.graph_source
     asked: set[int] = set()
     for call in trace.calls:
         other = again.get(call.id)

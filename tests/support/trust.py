@@ -125,7 +125,7 @@ def _seeded() -> Iterator[None]:
 
 
 def _statuses(found: Trust, trace: Trace) -> None:
-    live: Any = trace.explain
+    live: Any = trace.graph_source
     for call in trace.calls:
         explained = live.explained(call.index)
         ops = 0 if explained is None else sum(entry.body is None for entry in explained.body.entries)
@@ -145,7 +145,7 @@ def _audit(found: Trust, build: Build, trace: Trace) -> None:
     model, inputs = _built(build, found.setting)
     with _seeded(), audit.keeping() as kept:
         second = fx_debug(model, inputs, graph=True)
-    live: Any = second.explain
+    live: Any = second.graph_source
     live._bodies.kept = frozenset()  # the judge itself keeps every tensor
     for call, again in zip(trace.calls, second.calls, strict=True):
         if call.status != "verified" or found.name in NOT_ALONE:

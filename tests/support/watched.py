@@ -168,8 +168,8 @@ def assert_same(plain: tuple[Any, ...], ours: tuple[Any, ...], when: str) -> Non
 
 def _explained_quietly(trace: fxdebug.Trace) -> Any:
     """Ask for the graphs; the uids of tensors that the program keeps."""
-    live: Any = trace.explain
-    assert trace.explanation is not None
+    live: Any = trace.graph_source
+    assert trace.call_graphs is not None
     return live._bodies.kept
 
 

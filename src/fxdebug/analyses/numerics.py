@@ -56,7 +56,7 @@ def _coverage(trace: TraceData, results: NodeResults) -> Checked:
     values = {value.number: value for node in net.nodes.values() for value in results.outputs(node)}
     unmeasured = sum(value.stats is None and value.layout != "" for value in values.values())
     notes = []
-    if trace.explain is None:
+    if trace.graph_source is None:
         notes.append("The run has no graphs (graph=False, or it was cut short): calls are named, not operations.")
     else:
         opaque = sum(call.status == "opaque" for call in trace.calls)

@@ -1,8 +1,8 @@
-"""The door: the only place that joins capture, store and exports. Everything else is reached from here.
+"""The public functions: the only room that joins capture, store, comparison and exports.
 
-It is lazy: a name is looked up in its module when it is used first, so importing the door loads neither torch nor
-networkx nor rich, and the modules behind it import what they need at their tops. No module in here may have the name
-of a public function, since importing the module would hide the function.
+Names are imported when they are first used. So ``import fxdebug`` loads neither torch nor networkx nor rich, and the
+modules of this room import what they need at their tops. No module in here may have the name of a public function:
+importing the module would hide the function.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
-        return found
+        value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+        return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_MODULES})

@@ -1,4 +1,4 @@
-"""``check``: what is wrong with the numbers of a run, or of one saved in a folder."""
+"""``check``: find what is wrong with the numbers of a run, live or saved."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fxdebug.api.trace import Trace
 
 
 def check(trace: Trace | str | os.PathLike[str], *, tensors: bool = True) -> Findings:
-    """What is wrong with the numbers of a run, or of one saved in a folder, worst first; a tuple of findings.
+    """Find what is wrong with the numbers of a run, or of one saved in a folder; return findings, the worst first.
 
-    Who made the first NaN or infinity, what is about to overflow, what was lost in underflow or cancellation: see
-    :func:`fxdebug.analyses.numerics.check_numerics`. ``tensors=False`` does not read the data that the run kept.
-    Raises ``LoadError`` for a path that is no run.
+    A finding is the operation that made the first NaN or infinity, a value close to overflow, or precision lost to
+    underflow or cancellation: see :func:`fxdebug.analyses.numerics.check_numerics`. ``tensors=False`` does not read the data
+    that the run kept. Raises ``LoadError`` for a path that is no run.
 
     >>> import torch, fxdebug
     >>> print(fxdebug.check(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))))

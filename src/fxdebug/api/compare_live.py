@@ -1,4 +1,4 @@
-"""``compare_models``: two live models side by side, each call of one given what the other's was given."""
+"""``compare_models``: compare two live models, each call of one with the inputs of the other's call."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ def compare_models(
     tolerance: float | None = None,
     inputs_b: Any = None,
 ) -> Comparison:
-    """Compare two live models call by call: every guilty call is found, not only the first.
+    """Compare two live models call by call: every call that adds error is found, not only the first.
 
-    Each call of b that has a counterpart is given what a's was given, in b's dtype, and hands back what a's returned;
-    what it computes itself is compared. a runs once, b twice: as it is, to find the pairs, and so. ``inputs`` and
-    ``kwargs`` are as for :func:`fx_debug`, ``inputs_b`` where b takes others; the rest is as for :func:`compare`.
-    ``comparison.outputs`` are those of the plain runs. All runs begin with the same random numbers, buffers and
-    attributes of modules, and those and the hooks are afterwards as before. What model a raises is raised; where b
-    raises, the plain runs are compared and a note says so.
+    Each call of b with a counterpart in a runs on the inputs of that counterpart, in b's dtype. Its own result is
+    compared, and the result of the counterpart is returned in its place, so that no error is passed on. Model a runs
+    once and b twice: first as it is, to find the pairs of calls, and then on a's inputs.
+
+    ``inputs`` and ``kwargs`` are as for :func:`fx_debug`; ``inputs_b`` are the inputs of b where they differ. The
+    other arguments are those of :func:`compare`. ``comparison.outputs`` are those of the plain runs. All runs begin
+    with the same random state, buffers and attributes of modules; these and the hooks are restored afterwards. An
+    exception of model a is raised; where b raises, the plain runs are compared and a note says so.
 
     >>> import copy, torch
     >>> one = torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(3)])
@@ -49,7 +51,7 @@ def compare_models(
     >>> [(row.path, row.op) for row in compare_models(one, other, torch.arange(16.0).view(2, 8)).findings]
     [('0', 'layer_norm'), ('2', 'layer_norm')]
     """
-    others = inputs if inputs_b is None else inputs_b
+    own_inputs = inputs if inputs_b is None else inputs_b
 
     def compared(a: Trace, b: Trace) -> Comparison:
         return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance)
@@ -57,7 +59,7 @@ def compare_models(
     with state_restored(model_a, model_b) as restore:
         a = fx_debug(model_a, *copied_inputs((inputs, kwargs)), values="tensors")
         restore()
-        b, failed = _run(model_b, *copied_inputs((others, kwargs)))
+        b, failed = _run(model_b, *copied_inputs((own_inputs, kwargs)))
         plain = compared(a, b)
         if failed is not None:
             return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
@@ -65,16 +67,16 @@ def compare_models(
         plan = replay_plan(pair_traces(a, b, mapping))
         replay = InputReplay(model_b, a, plan.inputs, plan.outputs)
         with replay:
-            alone, failed = _run(model_b, *copied_inputs((others, kwargs)), values="tensors")
+            alone, failed = _run(model_b, *copied_inputs((own_inputs, kwargs)), values="tensors")
     if failed is not None:
         return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
-    found = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
+    isolated_comparison = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
     note = f"isolated: {replay.replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
-    return replace(found, outputs=plain.outputs, notes=(*found.notes, note))
+    return replace(isolated_comparison, outputs=plain.outputs, notes=(*isolated_comparison.notes, note))
 
 
 def _run(model: nn.Module, inputs: Any, kwargs: Any, *, values: Keeping = "stats") -> tuple[Trace, str | None]:
-    """The trace of a run; of one that raised what there is, and what it raised."""
+    """Return the trace of a run and ``None``, or the partial trace of a run that raised and its exception as text."""
     try:
         return fx_debug(model, inputs, kwargs, values=values), None
     except FxDebugError:

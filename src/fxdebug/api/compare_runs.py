@@ -1,4 +1,4 @@
-"""``compare``: two runs side by side, traces or saved ones."""
+"""``compare``: compare two runs, traces or saved ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
 ) -> Comparison:
-    """Hold a run ``b`` against a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`. Paths are loaded.
+    """Compare a run ``b`` with a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`.
+
+    Both are traces, or paths of saved runs, which are loaded.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
     >>> compare(trace, trace).equal
     True
     """
-    one, other = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
-    return Comparison.of(compare_traces.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance))
+    reference, run = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
+    return Comparison.of(compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance))

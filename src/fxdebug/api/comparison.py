@@ -1,4 +1,4 @@
-"""The comparison that people get: its data, and the methods that show and export it."""
+"""``Comparison``: the data of a comparison, with methods that show and export it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import TypedDict, Unpack
 from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
-from fxdebug.exports.comparison import exporters, text
+from fxdebug.exports.comparison import text
+from fxdebug.exports.graphviz.options import RankDir
 
 
 class ExportOptions(TypedDict, total=False):
-    """What a comparison can be exported with; which suffix takes what, ``Comparison.export`` says."""
+    """The options of ``Comparison.export``, which says which suffix takes which."""
 
     fold: bool
-    rankdir: str
+    rankdir: RankDir
     width: int
 
 
 class Comparison(ComparisonData):
-    """Two runs side by side; printing it gives the screen of ``fxdebug compare``.
+    """The comparison of a run ``b`` with a reference ``a``; printing it gives the text of ``fxdebug compare``.
 
     ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
-    within tolerance; ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
-    a partner. ``notes`` say what could not be compared. True in a condition when the runs are *equal*.
+    within tolerance; ``findings`` are all such steps, ``rows`` are all pairs, ``only_a`` and ``only_b`` the calls
+    without a counterpart. ``notes`` say what could not be compared. In a condition it is true when the runs are
+    *equal*.
     """
 
     a: Trace
@@ -34,15 +36,15 @@ class Comparison(ComparisonData):
 
     @classmethod
     def of(cls, data: ComparisonData) -> Comparison:
-        """The same comparison with these methods."""
+        """Return the same comparison with these methods."""
         return cls(**{field.name: getattr(data, field.name) for field in fields(data)})
 
     def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
-        """Write it for other programs and for eyes, by suffix; return the path.
+        """Write the comparison to a file, in the format of its suffix; return the path.
 
         ``.svg .png .pdf .dot .gv``: the graph of b with the findings marked (``fold``, ``rankdir``); ``.csv``: every
-        row; ``.json``: everything; ``.txt`` and ``.html``: the screen (``width``, ``fold``). Raises ``UsageError`` for
-        another suffix, ``MissingExtra`` where a picture cannot be drawn here.
+        row; ``.json``: everything; ``.txt`` and ``.html``: the text of ``print`` (``width``, ``fold``). Raises
+        ``UsageError`` for another suffix, ``MissingExtra`` where a picture cannot be drawn here.
 
         >>> import torch, fxdebug, tempfile
         >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
@@ -50,10 +52,10 @@ class Comparison(ComparisonData):
         ...     fxdebug.compare(trace, trace).export(folder + "/relu.csv").name
         'relu.csv'
         """
-        return registry.export(self, Path(path), table=exporters.EXPORTERS, **options)
+        return registry.export("comparison", self, Path(path), **options)
 
     def text(self, *, width: int | None = None, color: bool | None = None, fold: bool = True) -> str:
-        """The screen of ``fxdebug compare``; ``width`` and ``color`` are the terminal's unless they are given."""
+        """Return the text of ``fxdebug compare``; ``width`` and ``color`` default to those of the terminal."""
         return text.screen(self, width=width, color=color, fold=fold)
 
     def __str__(self) -> str:

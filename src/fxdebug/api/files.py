@@ -1,4 +1,4 @@
-"""Runs on disk: ``load`` and ``save_golden``."""
+"""``load`` and ``save_golden``: runs on disk."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from fxdebug.store.transformers import read_tree
 
 
 def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
-    """Read a saved run: a folder, or one ``trace.json``. Needs neither the model nor torch.
+    """Read a saved run: a folder, a ``trace.json`` or a golden file. Needs neither the model nor torch.
 
-    A standard tree (``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json``, also one that transformers wrote) is
-    read as far as it goes, and so is a folder with nothing else in it. ``rank`` picks one of a distributed run. A
-    folder that holds only an unfinished run gives what it left. Raises ``LoadError`` naming the path for anything
-    that is not a run.
+    A debug tree of transformers (``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json``), or a folder with nothing
+    but such a tree, gives a trace with as much as the tree holds. ``rank`` chooses a rank of a distributed run. From a
+    folder with only an unfinished run, the finished part is read. Raises ``LoadError`` with the path for anything that
+    is not a run.
     """
     return Trace.of(_read(Path(path), rank))
 
 
-def _read(place: Path, rank: int | None) -> TraceData:
+def _read(path: Path, rank: int | None) -> TraceData:
     if rank is not None:
-        place = rank_folder(place, rank)
-    if place.is_file():
-        if read_tree.is_tree(place):
-            return read_tree.read_tree_file(place)
-        return trace_file.read(place)
-    if (place / trace_file.FILE).exists():
-        return trace_file.read(place / trace_file.FILE)
-    if not place.exists():
-        raise LoadError(f"{place} does not exist")
-    refuse_several_ranks(place)
-    left = sorted(p.parent for p in place.glob(f"{STAGING_PREFIX}*/{journal.FILE}"))
+        path = rank_folder(path, rank)
+    if path.is_file():
+        if read_tree.is_tree(path):
+            return read_tree.read_tree_file(path)
+        return trace_file.read(path)
+    if (path / trace_file.FILE).exists():
+        return trace_file.read(path / trace_file.FILE)
+    if not path.exists():
+        raise LoadError(f"{path} does not exist")
+    refuse_several_ranks(path)
+    left = sorted(p.parent for p in path.glob(f"{STAGING_PREFIX}*/{journal.FILE}"))
     if left:
         trace = journal.recover_trace(left[-1])
-        return replaced(trace, data=SavedData((trace.folder or place).absolute()))
-    tree = read_tree.find_tree(place)
+        return replaced(trace, data=SavedData((trace.folder or path).absolute()))
+    tree = read_tree.find_tree(path)
     if tree is None:
-        raise LoadError(f"{place} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
+        raise LoadError(f"{path} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
     return read_tree.read_tree_file(tree)
 
 
 def save_golden(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """Write what a later run is compared with to one small file, ``.json`` or ``.json.gz``; return its path.
+    """Write a golden trace for later comparisons: one small file, ``.json`` or ``.json.gz``; return its path.
 
-    Statistics, graphs and, of a run with ``values="samples"``, a few elements of every value: nothing that differs
-    from one time to the next. ``load``, ``compare`` and ``fxdebug show`` read it. Raises ``SaveError``.
+    It holds statistics, graphs and, for a run with ``values="samples"``, a few elements of every value, but nothing
+    that differs from one run to the next. ``load``, ``compare`` and ``fxdebug show`` read it. Raises ``SaveError``.
 
     >>> import torch, tempfile
     >>> from fxdebug import compare, fx_debug

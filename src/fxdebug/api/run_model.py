@@ -1,4 +1,4 @@
-"""``fx_debug``: run a model once, keep what was asked for, return the trace."""
+"""``fx_debug``: run a model once and return its trace; ``last_failed``: the trace of the last run that raised."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def fx_debug(
     a few elements of each tensor (for golden runs), ``"repr"`` its printed form, ``"tensors"`` its data as
     safetensors, with at most ``budget`` bytes waiting in memory. ``prune``: leave middle layers out of the
     standard JSON, as transformers does.
-    ``progress``: a line on the terminal; ``None`` shows it on long runs when somebody is looking.
+    ``progress``: a line on the terminal; ``None`` shows it on long runs where the output is a terminal.
     ``method``: the method to call instead of the model itself, e.g. ``"generate"`` (a bound method in
     place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few.
     ``graph=False`` leaves out the operations: a tree of calls alone costs less. ``stop_on_nonfinite`` ends the run with
     ``NonFinite`` at the operation (without graphs: the call) that makes the first NaN or infinity nobody meant.
 
-    Gradient mode, training flags and random numbers are left alone. What the model raises is raised
-    unchanged, after the partial run was saved; :func:`last_failed` has it. Raises ``UsageError`` for
+    Gradient mode, training flags and random state are not changed. An exception of the model is raised
+    unchanged after the partial run was saved; :func:`last_failed` returns that run. Raises ``UsageError`` for
     arguments that cannot work and ``SaveError`` before the run for a folder that cannot be written.
 
     >>> import torch
@@ -73,7 +73,7 @@ def fx_debug(
     try:
         shown = progress_line.line(progress, type(module).__name__)
         options = Options(
-            keeper=run.kept if run.samples is None else run.samples,
+            keeper=run.run_data if run.samples is None else run.samples,
             shown=run.shown,
             listeners=shown,
             weights=weights,
@@ -95,11 +95,11 @@ def fx_debug(
 
 
 def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str]:
-    """The module to watch, what to call, and the name of the method."""
+    """Return the module to record, the function to call, and the name of the method."""
     owner = None if isinstance(model, nn.Module) else getattr(model, "__self__", None)
     if isinstance(owner, nn.Module):
         name = getattr(model, "__name__", "method")
-        if name == "forward":  # looked up when it is called: by then it is the one that is recorded
+        if name == "forward":  # looked up at the call: by then it is the recorded one
             return owner, lambda *args, **kwargs: owner.forward(*args, **kwargs), name
         return owner, model, name
     if not isinstance(model, nn.Module):
@@ -116,7 +116,7 @@ def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str
 
 
 def arguments(inputs: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments from what people pass as inputs.
+    """Return positional and keyword arguments from ``inputs`` and ``kwargs``.
 
     >>> arguments([1, 2], {"scale": 3})
     ((1, 2), {'scale': 3})
@@ -133,12 +133,12 @@ def arguments(inputs: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[tup
         args = (inputs,)
     twice = set(named) & set(kwargs or {})
     if twice:
-        raise UsageError(f"given twice, in inputs and in kwargs: {', '.join(sorted(twice))}")
+        raise UsageError(f"arguments given twice, in inputs and in kwargs: {', '.join(sorted(twice))}")
     return args, {**named, **(kwargs or {})}
 
 
 def settings_of(**chosen: Any) -> dict[str, Any]:
-    """What the text of the standard tree depends on, as data."""
+    """Return the settings of a run: ``chosen``, and the state of torch that printed tensors depend on."""
     rank = chosen.pop("rank", None)
     settings = {
         **chosen,
@@ -157,5 +157,5 @@ def _remember(trace: Trace) -> None:
 
 
 def last_failed() -> Trace | None:
-    """The partial trace of the last run whose model raised, or ``None``."""
+    """Return the partial trace of the last run whose model raised, or ``None``."""
     return _last_failed

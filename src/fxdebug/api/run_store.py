@@ -1,4 +1,4 @@
-"""The store of one run: where its values go while it runs, and its files afterwards."""
+"""The storage of one run: it takes the values while the model runs and writes the files afterwards."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fxdebug.store.transformers.print_tensor import Printer
 
 
 class RunStore:
-    """One recording's store: where its values go while it runs, and its files afterwards."""
+    """The storage of one run: its staging folder, shards, journal and samples, as the options ask for them."""
 
     def __init__(self, folder: Path | None, values: Keeping, budget: int) -> None:
         self.folder = folder
-        # where the run is written: it becomes the folder, or lives as long as the trace
-        self.place: StagingFolder | None = None
+        # written here; it becomes the folder of the run, or lives as long as the trace
+        self.staging: StagingFolder | None = None
         self.shards: ShardWriter | None = None
-        self.kept: LiveData | None = None
+        self.run_data: LiveData | None = None
         self.samples: Samples | None = None
         self._journal: Journal | None = None
         if folder is not None or values != "stats":
@@ -40,75 +40,75 @@ class RunStore:
             except BaseException:
                 self.close()
                 raise
-        # objects are shown alike whatever is kept of tensors: the standard tree has their text in any case
-        self._printer: Printer | None = None if self.kept is None else self.kept.printer
+        # objects have the same text whatever is kept of tensors, since the standard tree always holds it
+        self._printer: Printer | None = None if self.run_data is None else self.run_data.printer
         self._values: Sequence[Value] = ()
 
     def _keep(self, folder: Path | None, values: Keeping, budget: int) -> None:
         if folder is not None or values == "tensors":
-            self.place = StagingFolder(folder)
-        if values == "tensors" and self.place is not None:
-            self.shards = ShardWriter(self.place.path, budget=budget, first=next_shard(folder))
-            self.kept = LiveData(self.place, printed_stats=False, tensors=self.shards)
+            self.staging = StagingFolder(folder)
+        if values == "tensors" and self.staging is not None:
+            self.shards = ShardWriter(self.staging.path, budget=budget, first=next_shard(folder))
+            self.run_data = LiveData(self.staging, printed_stats=False, tensors=self.shards)
         elif values == "repr":
-            self.kept = LiveData(StagingFolder(), text=True)
+            self.run_data = LiveData(StagingFolder(), text=True)
         elif values == "samples":
             self.samples = Samples()
 
     def shown(self, thing: Any) -> str:
-        """The ``repr`` of an object, under the print options its text is wanted in."""
+        """Return the ``repr`` of an object, under the print options of the standard tree."""
         if self._printer is None:
             self._printer = Printer(120)
-        if self.kept is None and self._values:
+        if self.run_data is None and self._values:
             self._printer.begin()
         return self._printer.repr_of(thing)
 
     def watching(self, model: str, values: list[Value]) -> tuple[Journal, ...]:
-        """Listeners that need the recording itself: the journal of a run that is saved."""
+        """Return listeners of the recording: the journal of a run that is saved."""
         self._values = values
-        if self.folder is None or self.place is None:
+        if self.folder is None or self.staging is None:
             return ()
-        self._journal = Journal(self.place.path, model, values)
+        self._journal = Journal(self.staging.path, model, values)
         return (self._journal,)
 
     def finish(self, trace: Trace, model: Any, prune: bool, raised: BaseException | None) -> Trace:
-        """Complete the trace, which nobody has yet, with where its values lie, and write its files."""
+        """Add the places of its values to the trace, which no user has yet, and write the files of the run."""
         try:
             if self.shards is not None:
                 for number, (saved, digest) in self.shards.finish().items():
                     complete(trace.values[number], saved=saved, digest=digest)
-            if self.kept is not None or self.samples is not None:
-                trace = replace(trace, data=self.samples if self.kept is None else self.kept)
-            if self.folder is None or self.place is None:
+            if self.run_data is not None or self.samples is not None:
+                trace = replace(trace, data=self.samples if self.run_data is None else self.run_data)
+            if self.folder is None or self.staging is None:
                 return trace
-            return self._publish(trace, self.folder, self.place, model, prune)
+            return self._publish(trace, self.folder, self.staging, model, prune)
         except SaveError as error:
-            if raised is not None:  # the model's own exception is the one to be told
+            if raised is not None:  # the model's own exception is the one to raise
                 raised.add_note(f"fxdebug: {error}")
                 return trace
             error.trace = trace  # type: ignore[attr-defined]
             raise
 
-    def _publish(self, trace: Trace, folder: Path, place: StagingFolder, model: Any, prune: bool) -> Trace:
-        target = place.target or folder
+    def _publish(self, trace: Trace, folder: Path, staging: StagingFolder, model: Any, prune: bool) -> Trace:
+        target = staging.target or folder
         with publish_lock:
             try:
                 shards = self._settled(trace, target)
                 rows = None if self._journal is None else self._journal.rows
-                names = write_run(trace, place.path, prune=prune, rows=rows)
+                names = write_run(trace, staging.path, prune=prune, rows=rows)
             except OSError as error:
                 raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
-            publish(place.path, target, [*shards, *names], "trace", model)
-        printed = None if self.kept is None else self.kept.printed_stats
+            publish(staging.path, target, [*shards, *names], "trace", model)
+        printed = None if self.run_data is None else self.run_data.printed_stats
         data = trace.data if self.shards is None and trace.data is not None else SavedData(target, printed)
         return replace(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:
-        """The names of the shards, other ones than they were written under where another run took those meanwhile."""
+        """Return the names of the shards, renamed where another run has taken their names in the meantime."""
         files: list[Path] = [] if self.shards is None else self.shards.files
         if not any((folder / file.name).exists() for file in files):
             return [file.name for file in files]
-        first = next_shard(folder) + len(files)  # beyond their own numbers, too: none is overwritten on the way
+        first = next_shard(folder) + len(files)  # beyond their own numbers too, so that no renaming overwrites one
         names = {file.name: f"tensors-{first + i:04d}.safetensors" for i, file in enumerate(files)}
         for file in files:
             file.rename(file.with_name(names[file.name]))
@@ -117,10 +117,10 @@ class RunStore:
         return list(names.values())
 
     def close(self) -> None:
-        """Leave nothing behind in the folder but what was published."""
+        """Remove everything from the folder but the published files."""
         if self.shards is not None:
             self.shards.stop()
         if self._journal is not None:
             self._journal.close()
-        if self.place is not None and self.folder is not None:
-            self.place.close()
+        if self.staging is not None and self.folder is not None:
+            self.staging.close()

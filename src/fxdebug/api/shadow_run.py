@@ -1,4 +1,4 @@
-"""``shadow``: a model beside its twin in a wider dtype."""
+"""``shadow``: run a model and a copy in a wider dtype, and find where rounding errors grow."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def shadow(
     dtype: torch.dtype | None = None,
     budget: int = 2 * 1024**3,
 ) -> Shadow[Trace]:
-    """Run a copy of a model and a twin of it in ``dtype`` (``torch.float64``), and say where rounding errors grow.
+    """Run a copy of a model and a twin in ``dtype`` (``torch.float64``), and find where rounding errors grow.
 
     ``inputs`` and ``kwargs`` are those of :func:`fxdebug.fx_debug`. The model itself is deep-copied twice and never
-    run. Every result of the native run is kept until the twin has it, at most ``budget`` bytes. Models that draw random
-    numbers (dropout in training) may draw others in the twin. Raises ``UsageError`` for a model that cannot be copied
-    or whose twin cannot run, and whatever the model raises.
+    run. Every result of the native run is kept until the twin reaches it, at most ``budget`` bytes. A model that draws
+    random numbers (dropout in training) may draw others in the twin. Raises ``UsageError`` for a model that cannot be
+    copied or whose twin cannot run, and passes on exceptions of the model.
 
     >>> import torch, fxdebug
     >>> class Shift(torch.nn.Module):
@@ -40,7 +40,9 @@ def shadow(
     """
     wide = torch.float64 if dtype is None else dtype
     if not isinstance(model, nn.Module) or not isinstance(wide, torch.dtype) or not wide.is_floating_point:
-        raise UsageError("shadow needs a torch.nn.Module and a floating dtype: shadow(model, inputs)")
+        raise UsageError(
+            "shadow needs a torch.nn.Module and a floating dtype: shadow(model, inputs, dtype=torch.float64)"
+        )
     args, keywords = arguments(inputs, kwargs)
     settings = settings_of(values="stats", method="forward", prune=False)
     trace, errors = twin_runs(model, args, keywords, wide, settings, budget)

@@ -1,4 +1,4 @@
-"""The trace that people get: its data, and the questions it answers, one typed method each."""
+"""``Trace``: the data of a run, with one typed method for each query, and with save and export."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import NodeKind, Status
 from fxdebug.data.trace import TraceData
 from fxdebug.exports import html, registry, text
-from fxdebug.query import find, patterns, run_graph, walk
-from fxdebug.query.names import Place, Where
+from fxdebug.query import as_networkx, find, patterns, places, walk
 from fxdebug.query.network import Node
-from fxdebug.query.where import Shape
+from fxdebug.query.places import Place
+from fxdebug.query.where import Shape, Where
 from fxdebug.store import save_run
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from fxdebug.exports.graphviz.colors import Coloring
+    from fxdebug.exports.graphviz.options import Coloring, RankDir
 
 
 class ExportOptions(TypedDict, total=False):
-    """What a trace can be exported with; which suffix takes what, ``Trace.export`` says."""
+    """The options of ``Trace.export``, which says which suffix takes which."""
 
     depth: int | None
     fold: bool
     leaves: bool
     color: Coloring
     everything: bool
-    rankdir: str
+    rankdir: RankDir
     ops: bool
     width: int
 
 
 class Trace(TraceData):
-    """One forward pass: its calls in execution order, the values they passed, and what must be said.
+    """One forward pass: its calls in execution order, the values they passed, and notes for the reader.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 3), torch.ones(1, 2))
@@ -50,7 +50,7 @@ class Trace(TraceData):
 
     @classmethod
     def of(cls, data: TraceData) -> Trace:
-        """The same run with these methods; its calls are the same objects."""
+        """Return the same run with these methods; its calls are the same objects."""
         return cls(**{field.name: getattr(data, field.name) for field in fields(data) if field.init})
 
     # Finding ---------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Trace(TraceData):
         source: str | None = None,
         where: Where[Call] = None,
     ) -> list[Call]:
-        """Calls in execution order, narrowed down by every argument that is given.
+        """Return the calls that meet every condition, in execution order.
 
         ``path``: a glob over module paths and their aliases. ``type``: over class names. ``dtype`` and
         ``shape`` (``"2,*,384"``): of a tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``.
@@ -96,10 +96,11 @@ class Trace(TraceData):
         source: str | None = None,
         where: Where[Node] = None,
     ) -> list[Node]:
-        """Operations that ran, in execution order, narrowed down as in :meth:`find`.
+        """Return the operations that meet every condition, in execution order.
 
         ``op``: a glob over their names (``softmax``, ``mat*``). ``path`` and ``type``: of the module whose
-        body they are in. ``kind``: one of torch.fx's, ``call_function`` or ``call_method`` when not given.
+        ``forward`` ran them. ``kind``: one of torch.fx's kinds of nodes; ``call_function`` and ``call_method`` by
+        default. The other conditions are those of :meth:`find`.
         Raises ``UsageError`` for a run without graphs.
 
         >>> import torch, fxdebug
@@ -112,7 +113,7 @@ class Trace(TraceData):
         )  # fmt: skip
 
     def node(self, place: Place) -> Node:
-        """The node for a node, a call, a value (the step that made it, or the input it is) or an id.
+        """Return the node of a place: a node, a call, a value (the step that made it, or the input) or an id.
 
         An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
         that was called once. Raises ``NotFound`` with the nearest ids.
@@ -122,12 +123,12 @@ class Trace(TraceData):
         >>> trace.node("0").id, trace.node(trace.calls[1].outputs[0]).op
         ('0#0', 'relu')
         """
-        return walk.node_at(self, place)
+        return places.node_at(self, place)
 
     # Walking ---------------------------------------------------------------------------------------
 
     def upstream(self, place: Place, *, steps: int | None = None) -> list[Node]:
-        """Every node that ``place`` depends on, in execution order; at most ``steps`` edges away.
+        """Return every node that ``place`` depends on, in execution order; at most ``steps`` edges away.
 
         Raises ``NotFound`` for a place that is not of this trace.
 
@@ -139,7 +140,7 @@ class Trace(TraceData):
         return walk.upstream(self, place, steps=steps)
 
     def downstream(self, place: Place, *, steps: int | None = None) -> list[Node]:
-        """Every node that depends on ``place``, in execution order; at most ``steps`` edges away.
+        """Return every node that depends on ``place``, in execution order; at most ``steps`` edges away.
 
         Raises ``NotFound`` for a place that is not of this trace.
 
@@ -151,7 +152,7 @@ class Trace(TraceData):
         return walk.downstream(self, place, steps=steps)
 
     def producers(self, place: Place) -> list[Node]:
-        """The nodes whose results ``place`` is given; for a call, those whose results are its arguments.
+        """Return the nodes whose results ``place`` takes; for a call, the nodes that made its arguments.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
@@ -161,7 +162,7 @@ class Trace(TraceData):
         return walk.producers(self, place)
 
     def consumers(self, place: Place) -> list[Node]:
-        """The nodes that are given the result of ``place``.
+        """Return the nodes that take the result of ``place``.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
@@ -171,7 +172,7 @@ class Trace(TraceData):
         return walk.consumers(self, place)
 
     def between(self, start: Place, end: Place) -> list[Node]:
-        """Every node on some way from ``start`` to ``end``, both included; empty if there is no way.
+        """Return every node on some path from ``start`` to ``end``, both included; empty if there is no path.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
@@ -181,17 +182,17 @@ class Trace(TraceData):
         return walk.nodes_between(self, start, end)
 
     def paths(self, start: Place, end: Place, *, limit: int = 100) -> list[list[Node]]:
-        """Ways from ``start`` to ``end``, the shortest first, at most ``limit`` of them.
+        """Return paths from ``start`` to ``end``, the shortest first, at most ``limit`` of them.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
-        >>> [[node.op for node in way] for way in trace.paths("0#0/relu", "1#0/tanh")]
+        >>> [[node.op for node in path] for path in trace.paths("0#0/relu", "1#0/tanh")]
         [['relu', 'output', 'ReLU', 'placeholder', 'tanh']]
         """
         return walk.paths_between(self, start, end, limit=limit)
 
     def pattern(self, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
-        """Where operations of these names follow one another along the flow of data, one node per name.
+        """Return where operations of these names follow one another along the flow of data, one node per name.
 
         Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Matches begin at
         different nodes, the nearest continuation counts. For attention: ``["matmul", "softmax", "matmul"]``.
@@ -214,32 +215,32 @@ class Trace(TraceData):
         >>> len(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).graph)
         4
         """
-        return run_graph.whole_graph(self)
+        return as_networkx.whole_graph(self)
 
     def graph_at(self, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
-        """The graph with every call ``depth`` levels below the root as one node; ``ops=False``: modules only.
+        """Return the graph with every call ``depth`` levels below the root as one node; ``ops=False``: modules only.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
         >>> list(trace.graph_at(ops=False).edges())
         [('0#0', '1#0')]
         """
-        return run_graph.graph_at(self, depth, ops=ops)
+        return as_networkx.graph_at(self, depth, ops=ops)
 
     def subgraph(self, places: Iterable[Place]) -> nx.MultiDiGraph:
-        """The graph of some nodes and the edges among them.
+        """Return the graph of some places and the edges among them.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(2))
         >>> list(trace.subgraph(trace.between("0", "1#0/tanh")).edges())
         [('0#0', '1#0/input_1'), ('1#0/input_1', '1#0/tanh')]
         """
-        return run_graph.subgraph(self, places)
+        return as_networkx.subgraph(self, places)
 
     # What was kept, and where it goes --------------------------------------------------------------
 
     def check(self, *, tensors: bool = True) -> Findings:
-        """What is wrong with the numbers of the run, worst first: see :func:`fxdebug.check`.
+        """Find what is wrong with the numbers of the run, the worst first: see :func:`fxdebug.check`.
 
         ``tensors=False`` does not read the data that the run kept.
 
@@ -252,8 +253,8 @@ class Trace(TraceData):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder, with the standard tree and the tensors that were kept; return the folder.
 
-        A trace of a distributed run goes to the folder of its rank in there, as with ``fx_debug(save=…)``:
-        every rank may save to the same place. Raises ``SaveError``.
+        A trace of a distributed run goes to the subfolder of its rank, as with ``fx_debug(save=…)``, so that every
+        rank can save to the same folder. Raises ``SaveError``.
 
         >>> import torch, fxdebug, tempfile
         >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
@@ -264,7 +265,7 @@ class Trace(TraceData):
         return save_run.save_trace(self, folder)
 
     def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
-        """Write the trace for other programs and for eyes, by suffix; return the path.
+        """Write the trace to a file, in the format of its suffix; return the path.
 
         ``.dot .gv .svg .png .pdf``: the drawn graph (``depth``, ``color``, ``fold``, ``everything`` …); ``.graphml``
         and ``.json``: the networkx graph; ``.html``: the tree as a page; ``.txt``: as text.
@@ -275,14 +276,14 @@ class Trace(TraceData):
         ...     fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).export(folder + "/relu.dot", depth=1).name
         'relu.dot'
         """
-        return registry.export(self, Path(path), **options)
+        return registry.export("trace", self, Path(path), **options)
 
     def text(
         self, *, width: int | None = None, color: bool | None = None, fold: bool = True, depth: int | None = None
     ) -> str:
-        """The call tree as text, as ``print(trace)`` shows it, in ``width`` columns.
+        """Return the call tree as text, as ``print(trace)`` shows it, in ``width`` columns.
 
-        ``width`` and ``color`` are the terminal's unless they are given (80 columns and none where output is piped).
+        ``width`` and ``color`` default to those of the terminal (80 columns and no colour where output is piped).
         ``fold=False`` shows every layer; ``depth`` limits the levels.
 
         >>> import torch, fxdebug

@@ -1,4 +1,4 @@
-"""The drop-in for transformers' ``model_addition_debugger_context``."""
+"""``model_addition_debugger_context``: the drop-in for the context manager of transformers."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def model_addition_debugger_context(
     do_prune_layers: bool = True,
     use_repr: bool = True,
 ) -> Iterator[nn.Module]:
-    """Trace every forward in the block into transformers' files: a drop-in for its context of this name.
+    """Trace every forward in the block into the files of transformers: a drop-in for its context manager.
 
     Writes ``{Model}_debug_tree_FULL_TENSORS.json`` and ``…_SUMMARY.json`` to ``debug_path`` (the working
     directory by default), with ``use_repr=False`` also each tensor as safetensors. Enforces
-    ``torch.no_grad()``. Under ``torch.distributed`` only rank 0 records. The names hold the last
-    forward; earlier ones have a number (``…_SUMMARY.1.json``), as have those of another model of the
-    same class. A forward that raises leaves its partial tree. Raises ``SaveError`` (a ``ValueError``)
+    ``torch.no_grad()``. Under ``torch.distributed`` only rank 0 records. The files without a number are
+    those of the last forward; earlier ones have a number (``…_SUMMARY.1.json``), and so have those of another model
+    of the same class. A forward that raises leaves a partial tree. Raises ``SaveError`` (a ``ValueError``)
     when the folder cannot be written.
     """
     rank = distributed.rank_and_size()
     if rank and rank[0] != 0:
-        with no_gradients():  # as on rank 0: what a forward sends to other ranks can depend on it
+        with no_gradients():  # as on rank 0: the collectives of a forward can depend on it
             yield model
         return
     target = Path(debug_path or ".").absolute()
@@ -56,50 +56,55 @@ def model_addition_debugger_context(
             yield model
     finally:
         writer.close()
-    for error in recording.errors:  # told when the block ends, not inside the user's forward
+    for error in recording.errors:  # raised when the block ends, not inside the user's forward
         raise error if isinstance(error, SaveError) else SaveError(f"cannot write to {target}: {error}") from error
 
 
 class _StandardWriter:
-    """Writes the reference's files for each forward of one context."""
+    """Writes the files of transformers for each forward of one context."""
 
     def __init__(self, model: nn.Module, target: Path, prune: bool, use_repr: bool) -> None:
         self._model, self._target, self._prune, self._use_repr = model, target, prune, use_repr
         self.closed = False
-        # made now: a folder that cannot be written is told before the run
+        # made now, so that a folder that cannot be written raises before the run
         self._spare: StagingFolder | None = StagingFolder(target)
         self._runs: dict[int, tuple[LiveData, OneFileEach | None, list[Journal]]] = {}
 
     def begin(self) -> Options:
-        place, self._spare = self._spare or StagingFolder(self._target), None
-        files = None if self._use_repr else OneFileEach(place.path)
-        kept = LiveData(place, text=self._use_repr, tensors=files)
+        staging, self._spare = self._spare or StagingFolder(self._target), None
+        files = None if self._use_repr else OneFileEach(staging.path)
+        run_data = LiveData(staging, text=self._use_repr, tensors=files)
         journals: list[Journal] = []
 
         def watching(name: str, values: list[Value]) -> tuple[Journal, ...]:
-            journals.append(Journal(place.path, name, values))
+            journals.append(Journal(staging.path, name, values))
             return tuple(journals)
 
         options = Options(
-            keeper=kept, keep_all=False, shown=kept.printer.repr_of, no_grad=True, weights=False, watching=watching
+            keeper=run_data,
+            keep_all=False,
+            shown=run_data.printer.repr_of,
+            no_grad=True,
+            weights=False,
+            watching=watching,
         )
-        self._runs[id(options)] = (kept, files, journals)
+        self._runs[id(options)] = (run_data, files, journals)
         return options
 
     def done(self, trace: TraceData, options: Options) -> None:
-        kept, files, journals = self._runs.pop(id(options))
+        run_data, files, journals = self._runs.pop(id(options))
         try:
             if files is not None:
                 files.finish()
-            trace = replace(trace, data=kept)
-            work = kept.staging.path
+            trace = replace(trace, data=run_data)
+            work = run_data.staging.path
             names, links = write_drop_in_files(trace, work, prune=self._prune, files=files)
-            beside = trace.root.method != "forward"  # calls outside any forward do not take a forward's name
+            beside = trace.root.method != "forward"  # calls outside any forward do not take the name of a forward
             publish(work, self._target, names, trace.model, self._model, links=links, by=self, beside=beside)
         finally:
             for journal in journals:
                 journal.close()
-            kept.staging.close()
+            run_data.staging.close()
 
     def close(self) -> None:
         self.closed = True

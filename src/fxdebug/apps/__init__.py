@@ -1,1 +1,1 @@
-"""For people: the command line, consoles, pages, the pytest plugin."""
+"""The programs: the command line and the pytest plugin."""

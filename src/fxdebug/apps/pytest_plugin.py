@@ -1,9 +1,9 @@
-"""The pytest plugin: a test holds a model against its golden trace, which lies beside the test.
+"""The pytest plugin: the fixture ``trace_regression`` compares a model with a golden trace beside the test.
 
     def test_the_forward_pass(trace_regression):
         trace_regression.check(model, inputs)
 
-``--fxdebug-update`` writes the golden traces anew. No torch is loaded until a test uses the fixture.
+``pytest --fxdebug-update`` writes the golden traces again. Torch is imported when a test first uses the fixture.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 FOLDER = "golden_traces"  # beside the test file; in it a folder for each test file
 SUFFIX = ".json.gz"
-LONGEST = 120  # letters of a file's name, so that it can be checked out anywhere
+LONGEST = 120  # characters of a file name, so that it can be checked out on every system
 
 _PROPERTY = "fxdebug golden trace"
-_STRANGE = re.compile(r"[^\w.,=+-]+")
+_UNSAFE = re.compile(r"[^\w.,=+-]+")
 
 
 class TraceRegression:
-    """Holds runs of one test against their golden traces in ``folder``.
+    """Compares the runs of one test with their golden traces in ``folder``.
 
-    ``test`` names the files, ``id`` is the test as pytest takes it; ``written`` is told of each file that an update
-    wrote.
+    ``test`` names the files and ``id`` is the test's id for pytest. ``written`` is called with a line about each file
+    that an update wrote.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class TraceRegression:
         ignore: str | Iterable[str] = (),
         mapping: Mapping[str, str] | str | None = None,
     ) -> Trace:
-        """Run the model once, as it is, and fail where the run parts from its golden trace; return the run's trace.
+        """Run the model once, as it is, and return its trace; fail the test if it differs from its golden trace.
 
         ``inputs`` and ``kwargs`` are those of :func:`fxdebug.fx_debug`, the rest those of :func:`fxdebug.compare`.
-        The golden file is named after the test, of a second check in it with ``-2`` and so on; ``name`` names it
-        instead: tests that give the same name share it. Nothing is seeded: a model that draws random numbers needs a
-        seed of yours. What the model raises is raised.
+        The golden file is named after the test, with ``-2`` for a second check in it, and so on. ``name`` names it
+        instead; tests with the same ``name`` share the file. Nothing is seeded: seed a model that draws random numbers
+        in the test. An exception of the model is raised unchanged.
         """
         self._checks += 1
         path = self._path(name)
@@ -95,18 +95,18 @@ class TraceRegression:
         except LoadError as error:
             damage = str(error)
         if golden is None:
-            pytest.fail(f"{damage}\n{self._advice('write it anew')}", pytrace=False)
+            pytest.fail(f"{damage}\n{self._advice('write it again')}", pytrace=False)
         comparison = api.compare(golden, trace, **options)
         if comparison.equal:
             return
         first = comparison.first
         place = "" if first is None else f" in {first.where}"
-        lines = [f"the run parts from its golden trace{place}", "", str(comparison), ""]
+        lines = [f"the run differs from its golden trace{place}", "", str(comparison), ""]
         other = [f"{name} {version}, now {trace.versions.get(name, 'not loaded')}" for name, version in
                  golden.versions.items() if trace.versions.get(name) != version]  # fmt: skip
         if other:
             lines.append(f"the golden trace was made with {'; '.join(other)}")
-        lines += [f"golden trace (a): {self._shown(path)}", self._advice("if the change is meant")]
+        lines += [f"golden trace (a): {self._shown(path)}", self._advice("if the change is intended")]
         pytest.fail("\n".join(lines), pytrace=False)
 
     def _missing(self, path: Path) -> str:
@@ -123,35 +123,35 @@ class TraceRegression:
 
 
 def file_name(name: str) -> str:
-    """A name for files of every system: letters it may not have are replaced, and a digest keeps names apart.
+    """Return a file name for every system: characters that some do not allow are replaced, and a digest is added.
 
     >>> file_name("test_forward[bert-2]"), file_name("test_forward")
     ('test_forward_bert-2-44c82b', 'test_forward')
     """
     import hashlib
 
-    plain = _STRANGE.sub("_", name).strip("_.")
+    plain = _UNSAFE.sub("_", name).strip("_.")
     if plain == name and len(name) <= LONGEST:
         return name
     return f"{plain[: LONGEST - 7]}-{hashlib.blake2b(name.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
 
-# What pytest calls -------------------------------------------------------------------------------
+# Hooks and fixture -----------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--fxdebug-update``."""
+    """Add the option ``--fxdebug-update``."""
     group = parser.getgroup("fxdebug", "golden traces of models")
     group.addoption(
         "--fxdebug-update",
         action="store_true",
-        help="write the golden traces of trace_regression anew, from what the models do now",
+        help="write the golden traces of trace_regression again, from what the models do now",
     )
 
 
 @pytest.fixture
 def trace_regression(request: pytest.FixtureRequest) -> TraceRegression:
-    """``trace_regression.check(model, inputs)`` compares a run with the golden trace that lies beside the test."""
+    """Compare a model with the golden trace beside the test: ``trace_regression.check(model, inputs)``."""
     node, path = request.node, request.path
     names = [part.name for part in node.listchain() if isinstance(part, (pytest.Class, pytest.Item))]
     return TraceRegression(
@@ -165,7 +165,7 @@ def trace_regression(request: pytest.FixtureRequest) -> TraceRegression:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """After an update: which files were written."""
+    """List the golden traces that an update wrote."""
     if not terminalreporter.config.getoption("--fxdebug-update"):
         return
     reports = [report for reports in terminalreporter.stats.values() for report in reports]

@@ -52,7 +52,7 @@ def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
 def _operations(run: StepList, net: Network) -> list[tuple[float, Step]]:
     """Return the operations of all graphs, each with its position."""
     made_by: dict[str, list[Value]] = {}
-    for number, id in net.made.items():
+    for number, id in net.producer_of.items():
         if number in run.values:
             made_by.setdefault(id, []).append(run.values[number])
     positioned: list[tuple[float, Step]] = []
@@ -221,7 +221,7 @@ def unrecorded_steps(net: Network, call: Call) -> Iterator[UnrecordedStep]:
         new = list({value.number: value for value in new}.values())
         name = child.path[len(call.path) :].lstrip(".")
         if new:
-            yield UnrecordedStep(net.began[child.index] - 0.5, node, tuple(at_hand[-MOST_INPUTS:]), tuple(new))
+            yield UnrecordedStep(net.first_position[child.index] - 0.5, node, tuple(at_hand[-MOST_INPUTS:]), tuple(new))
             at_hand += [(f"{name}({i})", value) for i, value in enumerate(new)]
         at_hand += [(f"{name}{slot}", value) for slot, value in (child.outputs.named() if child.outputs else ())]
         known.update(value.number for _, value in at_hand)

@@ -134,7 +134,7 @@ def pair_traces(
 ) -> Pairs:
     """Pair the calls, steps and values that belong together in two traces."""
     _check_traces(a, b)
-    graphs = a.explanation is not None and b.explanation is not None  # else calls are compared with calls
+    graphs = a.call_graphs is not None and b.call_graphs is not None  # else calls are compared with calls
     one, other = steps_of(a, graphs=graphs), steps_of(b, graphs=graphs)
     for run in (one, other):
         rejoin_patched(run)

@@ -263,7 +263,7 @@ class Rows:
 
     def notes(self) -> list[str]:
         """Return notes on what could not be compared."""
-        if self._a.trace.explanation is None or self._b.trace.explanation is None:
+        if self._a.trace.call_graphs is None or self._b.trace.call_graphs is None:
             return ["one of the runs has no graphs (graph=False): calls are compared, operations are not"]
         return []
 

@@ -1,1 +1,1 @@
-"""What one run left behind: frozen, equal by value, standard library only."""
+"""The record of one run: frozen, equal by value, standard library only."""

@@ -1,6 +1,6 @@
-"""One call of one module, as a run left it, and what is said about it: failures, notes, parameters.
+"""One call of one module as a run left it, with the failures, notes and parameters of the run.
 
-:class:`CallTree` is how a call finds its parent, its children and its graph.
+A call finds its parent, its children and its graph through a :class:`CallTree`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ParameterKind: TypeAlias = Literal["parameter", "buffer"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception that left a call. ``here`` says that no call below it raised it."""
+    """An exception that left a call; ``here`` is true for the call that raised it, false for the calls around it."""
 
     type: str
     message: str
@@ -37,7 +37,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that must be said: a statistic that failed, a value that could not be followed."""
+    """A remark about the run for its reader: a statistic that failed, a value that could not be followed."""
 
     what: str
     where: str = ""
@@ -72,26 +72,28 @@ class Parameter:
         return self.names[0]
 
 
-class _InATree:
-    """A call's place in its run: in a slot, and so no field, not compared, copied or pickled."""
+class _TreeSlot:
+    """The link of a call to its run; a slot is no dataclass field, so it is not compared, copied or pickled."""
 
     __slots__ = ("_tree",)
     _tree: CallTree | None
 
 
 @dataclass(frozen=True)
-class Call(_InATree):
+class Call(_TreeSlot):
     """One call of one module.
 
-    ``path`` is the first name the module is registered under, as transformers' debugger has it;
-    ``called_as`` the name it was called by where that can be told, ``aliases`` every name.
-    ``number`` counts the calls of this path, ``index`` all calls of the trace in the order they began.
-    ``inputs`` and ``outputs`` are what ``forward`` was given and returned; ``given`` and ``returned``
-    are what the caller passed and got where hooks made that something else. ``origin`` is
-    ``registered`` for a module that was in the model when the run began, ``late`` for one registered
-    while it ran, ``unregistered`` for one that is in no parent's ``_modules``, ``unnamed`` for one that was
-    registered under an empty name.
-    ``duration`` is in seconds, without the time fxdebug itself took.
+    ``path`` is the first name the module is registered under, as in transformers' debugger; ``aliases`` are all its
+    names, and ``called_as`` the name it was called by, where that is known. ``number`` counts the calls of this
+    path, ``index`` all calls of the trace in the order they began.
+
+    ``inputs`` are the arguments of ``forward`` and ``outputs`` its result. Where hooks changed these, ``given`` holds
+    the arguments that the caller passed, before the pre-forward hooks, and ``returned`` the result that the caller
+    got, after the forward hooks; both are ``None`` where no hook changed anything.
+
+    ``origin`` is ``registered`` for a module that was in the model when the run began, ``late`` for one registered
+    during the run, ``unregistered`` for one in no parent's ``_modules``, and ``unnamed`` for one registered under an
+    empty name. ``duration`` is in seconds, without the time that fxdebug itself took.
     """
 
     index: int
@@ -125,17 +127,16 @@ class Call(_InATree):
         return hash((self.index, self.path))
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(vars(self))  # without the tree: the trace makes it again
+        return dict(vars(self))  # without the tree: the trace builds it again
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         object.__setattr__(self, "_tree", None)
 
     def __repr__(self) -> str:
-        gave = (
-            "raised" if self.error is not None else ", ".join(value.label for value in self.outputs or ()) or "nothing"
-        )
-        return f"<call {self.id} {self.type} → {gave}>"
+        labels = ", ".join(value.label for value in self.outputs or ())
+        result = "raised" if self.error is not None else labels or "nothing"
+        return f"<call {self.id} {self.type} → {result}>"
 
     @property
     def id(self) -> str:
@@ -154,14 +155,14 @@ class Call(_InATree):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What had to be said about this call."""
+        """Notes of the run about this call."""
         return () if self._tree is None else self._tree.notes_of(self.index)
 
     @property
     def body(self) -> CallGraph | None:
-        """What the call did inside; ``None`` for a run without graphs."""
-        explanation = None if self._tree is None else self._tree.explanation
-        return None if explanation is None else explanation.bodies[self.index]
+        """The graph of the call with its status and its values; ``None`` for a run without graphs."""
+        graphs = None if self._tree is None else self._tree.call_graphs
+        return None if graphs is None else graphs.bodies[self.index]
 
     @property
     def status(self) -> Status | None:
@@ -170,20 +171,20 @@ class Call(_InATree):
 
     @property
     def reason(self) -> str:
-        """Why it is not more than recorded or opaque, in words that name the source line."""
+        """Why the graph is only recorded or opaque, with the source line where there is one; empty when verified."""
         return "" if self.body is None else self.body.reason
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """The assumptions a verified graph rests on."""
+        """The assumptions under which a verified graph holds."""
         return () if self.body is None else self.body.guards
 
     @property
     def graph(self) -> Graph | None:
-        """The operations of its body, shared with all calls that did the same."""
-        explanation = None if self._tree is None else self._tree.explanation
-        number = None if explanation is None else explanation.bodies[self.index].graph
-        return None if explanation is None or number is None else explanation.graphs[number]
+        """The operations of its body; calls that ran the same operations share one graph."""
+        graphs = None if self._tree is None else self._tree.call_graphs
+        number = None if graphs is None else graphs.bodies[self.index].graph
+        return None if graphs is None or number is None else graphs.graphs[number]
 
     @property
     def code(self) -> str:
@@ -192,7 +193,7 @@ class Call(_InATree):
 
     @property
     def fx(self) -> torch.fx.GraphModule:
-        """The ``torch.fx.GraphModule`` of a verified body: runnable where its guards hold, refusing elsewhere.
+        """The ``torch.fx.GraphModule`` of a verified call; running it checks its guards first.
 
         Raises ``UsageError`` for a recorded or opaque call (with the reason) and for a loaded trace.
 
@@ -202,18 +203,18 @@ class Call(_InATree):
         tensor([0., 2.])
         """
         if self._tree is None:
-            raise UsageError("this call belongs to no trace")
-        explain = self._tree.explain
-        if explain is None:
+            raise UsageError(f"call {self.id} belongs to no trace: take it from trace.calls or trace.find()")
+        source = self._tree.graph_source
+        if source is None:
             raise UsageError("this run has no graphs: it was made with graph=False")
-        if isinstance(explain, RunGraphs):
+        if isinstance(source, RunGraphs):
             raise UsageError(
                 "this trace was loaded: running a graph needs the model; trace it again, or read call.code"
             )
-        return explain.fx(self)
+        return source.fx(self)
 
     def walk(self) -> Iterator[Call]:
-        """This call and all below it, in execution order."""
+        """Yield this call and all calls below it, in execution order."""
         pending = [self]
         while pending:
             call = pending.pop()
@@ -221,63 +222,66 @@ class Call(_InATree):
             pending.extend(reversed(call.children))
 
 
-class Explains(Protocol):
-    """Makes the graphs of a run when they are asked for, and runs them (see ``capture.live``)."""
+class GraphSource(Protocol):
+    """Builds the graphs of a live run at the first question, and makes runnable ones."""
 
-    def explanation(self, count: int) -> RunGraphs: ...
+    def call_graphs(self, count: int) -> RunGraphs: ...
 
     def fx(self, call: Call) -> torch.fx.GraphModule: ...
 
 
-def explanation_of(explain: Explains | RunGraphs | None, count: int) -> RunGraphs | None:
-    """The graphs of a run of ``count`` calls, made now if they were not made before."""
-    return explain if explain is None or isinstance(explain, RunGraphs) else explain.explanation(count)
+def call_graphs_of(source: GraphSource | RunGraphs | None, count: int) -> RunGraphs | None:
+    """Return the graphs of a run of ``count`` calls; a live run builds them now, once."""
+    return source if source is None or isinstance(source, RunGraphs) else source.call_graphs(count)
 
 
 class CallTree:
-    """The calls of one run by their index, for a call that is asked for its parent, its children, its graph.
+    """The calls of one run by index: finds a call's parent, its children and its graph.
 
-    Every call holds its tree; the tree holds the calls weakly and only their fields strongly. So nothing here is a
-    circle: with the last reference to a trace and its calls all of it goes at once, the model included. And while
-    somebody holds one call, every other can be had: one that is gone is made again of its fields, equal to the first.
+    Every call refers to its tree; the tree refers to the calls weakly and only to their fields strongly. So there is
+    no reference cycle: when the last reference to a trace and its calls goes, all of it is freed at once, the model
+    included. As long as one call is referenced, every other one can be reached: a call that was freed is built again
+    from its fields, equal to the first.
     """
 
-    __slots__ = ("_below", "_calls", "_fields", "_notes_of", "explain", "notes")
+    __slots__ = ("_calls", "_children", "_fields", "_notes_of", "graph_source", "notes")
 
-    def __init__(self, calls: Sequence[Call], notes: tuple[Note, ...], explain: Explains | RunGraphs | None) -> None:
+    def __init__(
+        self, calls: Sequence[Call], notes: tuple[Note, ...], graph_source: GraphSource | RunGraphs | None
+    ) -> None:
         self.notes = notes
-        self.explain = explain
+        self.graph_source = graph_source
         self._calls = [weakref.ref(call) for call in calls]
         self._fields = [vars(call) for call in calls]
-        self._below: list[list[int]] = [[] for _ in calls]
+        self._children: list[list[int]] = [[] for _ in calls]
         self._notes_of: dict[int, list[Note]] = {}
         for call in calls:
             if call.parent_index is not None:
-                self._below[call.parent_index].append(call.index)  # of a damaged file: IndexError
+                self._children[call.parent_index].append(call.index)  # IndexError for a damaged file
             object.__setattr__(call, "_tree", self)
         for note in notes:
             if note.call is not None:
                 self._notes_of.setdefault(note.call, []).append(note)
 
     def call(self, index: int) -> Call:
-        """The call itself while somebody holds it, an equal one afterwards."""
-        found = self._calls[index]()
-        if found is None:
-            found = object.__new__(Call)
-            object.__setattr__(found, "__dict__", self._fields[index])
-            object.__setattr__(found, "_tree", self)
-            self._calls[index] = weakref.ref(found)
-        return found
+        """Return the call at an index: the same object as long as it is referenced, an equal one afterwards."""
+        call = self._calls[index]()
+        if call is None:
+            call = object.__new__(Call)
+            object.__setattr__(call, "__dict__", self._fields[index])
+            object.__setattr__(call, "_tree", self)
+            self._calls[index] = weakref.ref(call)
+        return call
 
     def children(self, index: int) -> tuple[Call, ...]:
-        """The calls made directly inside one, in execution order."""
-        return tuple([self.call(below) for below in self._below[index]])
+        """Return the calls made directly inside a call, in execution order."""
+        return tuple([self.call(child) for child in self._children[index]])
 
     def notes_of(self, index: int) -> tuple[Note, ...]:
-        """What had to be said about a call."""
+        """Return the notes about a call."""
         return tuple(self._notes_of.get(index, ()))
 
     @property
-    def explanation(self) -> RunGraphs | None:
+    def call_graphs(self) -> RunGraphs | None:
         """The graphs of the run."""
-        return explanation_of(self.explain, len(self._fields))
+        return call_graphs_of(self.graph_source, len(self._fields))

@@ -1,7 +1,7 @@
-"""What the body of a call did: its graph as plain data, and how far it can be trusted.
+"""The graph of a call as plain data, and how far it can be trusted.
 
-A :class:`Graph` is shared by all calls that did the same; a :class:`Body` ties one call to its graph
-and has the values that its nodes had in this call.
+A :class:`Graph` is shared by all calls that ran the same operations; a :class:`CallGraph` ties one call to its graph
+and has the values of the graph's nodes in this call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.data.values import Group, Item, Thing, Value
 
-Status: TypeAlias = Literal["verified", "recorded", "opaque"]  # how far a graph can be trusted, the most first
+Status: TypeAlias = Literal["verified", "recorded", "opaque"]  # from the most to the least trustworthy
 NodeKind: TypeAlias = Literal["placeholder", "get_attr", "call_function", "call_method", "call_module", "output"]
 
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -38,8 +38,7 @@ class Op:
 
     ``kind`` is ``placeholder``, ``get_attr``, ``call_function``, ``call_method``, ``call_module`` or
     ``output``. ``target`` is the function's name, the method, the attribute or the child's path relative
-    to the module. ``op`` is the short name people search for. ``grad`` and ``autocast`` are the state it
-    ran in, ``source`` the user's line.
+    to the module. ``op`` is the short name for searches. ``grad`` and ``autocast`` are the state it ran in.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """An assumption the graph rests on: what was asked, what the answer was, and in which line."""
+    """An assumption of a graph: a question that the code asked, its answer, and the line that asked."""
 
     what: str
     answer: str
@@ -66,7 +65,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The operations of a body in execution order, and the text of the Python function they make."""
+    """The operations of a call in execution order, and their text as a Python function."""
 
     ops: tuple[Op, ...]
     code: str = ""
@@ -77,14 +76,14 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class CallGraph:
-    """What one call did.
+    """The graph of one call: how far it can be trusted, and the values of its nodes.
 
-    ``status`` is ``verified`` (traced symbolically and matched with what ran), ``recorded`` (what ran,
-    with the constants of this run) or ``opaque`` (nothing inside can be seen); ``reason`` says why not
-    more. ``guards`` are the assumptions. ``graph`` indexes ``Trace.graphs``. ``results`` has what each node
-    of the graph gave in this call, ``sources`` the line it was asked for in, both in the graph's order.
-    ``calls`` are the trace's indices of the calls that its ``call_module`` nodes are, in order; ``writes``
-    pairs of (position of a node, value) say which nodes wrote to memory that was there before.
+    ``status`` is ``verified`` (traced symbolically and matched with the run), ``recorded`` (the operations that ran,
+    with the constants of this run) or ``opaque`` (nothing inside can be seen); ``reason`` says why it is not better.
+    ``guards`` are the assumptions of a verified graph. ``graph`` is an index into ``Trace.graphs``. ``results`` are
+    the results of the graph's nodes in this call and ``sources`` the lines that asked for them, both in the graph's
+    order. ``calls`` are the trace's indices of the calls behind the ``call_module`` nodes, in order. ``writes`` are
+    pairs of (position of a node, value): nodes that wrote to memory which existed before them.
     """
 
     status: Status
@@ -99,28 +98,28 @@ class CallGraph:
 
 @dataclass(frozen=True, slots=True)
 class RunGraphs:
-    """The graphs of a run, and for each call (in the trace's order) which of them it is."""
+    """The distinct graphs of a run, and the graph of each call in the trace's order."""
 
     graphs: tuple[Graph, ...] = ()
     bodies: tuple[CallGraph, ...] = ()
 
 
 def refs_in(operand: Any) -> list[tuple[str, str]]:
-    """Every reference to a node below an operand, with the place it stands in: ``("[1]", "linear")``."""
-    found: list[tuple[str, str]] = []
+    """Return every reference to a node inside an operand, with its place in it: ``("[1]", "linear")``."""
+    references: list[tuple[str, str]] = []
     pending: list[tuple[str, Any]] = [("", operand)]
     while pending:
         place, item = pending.pop()
         if isinstance(item, Ref):
-            found.append((place, item.node))
+            references.append((place, item.node))
         elif isinstance(item, Group):
             keys = item.keys if item.keys is not None else range(len(item.items))
             pending.extend(reversed([(f"{place}[{key}]", inner) for key, inner in zip(keys, item.items)]))
-    return found
+    return references
 
 
 def text_of(operand: Operand) -> str:
-    """An operand as people read it: a node's name, a number, a list of those.
+    """Return an operand as Python writes it: a node's name, a number, a list of these.
 
     >>> text_of(Group("sequence", "tuple", (Ref("size"), -1, Group("sequence", "slice", (None, 8, None)))))
     '(size, -1, :8)'

@@ -1,19 +1,21 @@
-"""What one forward pass left behind: plain, frozen data without torch in it.
+"""The record of one forward pass: plain, frozen data without torch in it.
 
 A :class:`TraceData` holds every :class:`~fxdebug.data.calls.Call` of a module and every
-:class:`~fxdebug.data.values.Value` that went in or out of one. Everything here is equal by value and survives
-``save`` and ``load``; only ``output``, the live object the model returned, and where the run is stored do not take
-part. People get it as :class:`fxdebug.Trace`, which adds methods; every floor below the door takes this.
+:class:`~fxdebug.data.values.Value` that went in or out of one. Traces are compared by value and survive ``save`` and
+``load``. Two things are neither compared nor saved: ``output``, the live object the model returned, and the place
+where the run is stored. Users get a trace as :class:`fxdebug.Trace`, which adds methods; the rooms below ``api`` take
+this class.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fxdebug.data.calls import Call, CallTree, Explains, Failure, Note, Parameter, explanation_of
+from fxdebug.data.calls import Call, CallTree, Failure, GraphSource, Note, Parameter, call_graphs_of
 from fxdebug.data.graphs import Graph, RunGraphs
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 
-class Data(Protocol):
-    """Where a trace finds what was kept of the run besides numbers (see ``store``)."""
+class ValueReader(Protocol):
+    """Reads the data of values that a run kept: tensors, sampled lines, printed forms (see ``store``)."""
 
     def tensor(self, value: Value) -> torch.Tensor: ...
 
@@ -37,7 +39,7 @@ class _NoOutput:
         return "no output: this trace was loaded or its run raised"
 
     def __reduce__(self) -> str:
-        return "NO_OUTPUT"  # there is one
+        return "NO_OUTPUT"  # a pickle refers to the one instance by name
 
 
 NO_OUTPUT = _NoOutput()
@@ -46,7 +48,7 @@ _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "Parameter
 
 @dataclass(frozen=True, eq=False)
 class TraceData:
-    """One forward pass: its calls in execution order, the values they passed, and what must be said."""
+    """One forward pass: its calls in execution order, the values they passed, and notes for the reader."""
 
     model: str
     calls: tuple[Call, ...]
@@ -58,14 +60,14 @@ class TraceData:
     duration: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    explain: Explains | RunGraphs | None = field(default=None, repr=False)
+    graph_source: GraphSource | RunGraphs | None = field(default=None, repr=False)
     _output: Any = field(default=NO_OUTPUT, repr=False)
-    data: Data | None = field(default=None, repr=False)
+    data: ValueReader | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
-    cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what queries derived, made once
+    cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # results of queries, computed once
 
     def __post_init__(self) -> None:
-        CallTree(self.calls, self.notes, self.explain)  # the calls hold it
+        CallTree(self.calls, self.notes, self.graph_source)  # each call refers to it
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TraceData):
@@ -75,24 +77,36 @@ class TraceData:
     __hash__ = None  # type: ignore[assignment]
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy or a pickle holds the data of the run, graphs included, and none of its live objects."""
+        """Return the data of the run for a copy or a pickle, graphs included, without its live objects."""
         data = self.data if getattr(self.data, "lasting", False) else None
-        return vars(self) | {"explain": self.explanation, "_output": NO_OUTPUT, "data": data, "cache": {}}
+        return vars(self) | {"graph_source": self.call_graphs, "_output": NO_OUTPUT, "data": data, "cache": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        calls = tuple(replace(call) for call in state["calls"])  # a shallow copy came with those of the original
+        calls = tuple(replace(call) for call in state["calls"])  # a shallow copy has the calls of the original
         vars(self).update(state, calls=calls)
         self.__post_init__()
 
     @property
+    def call_graphs(self) -> RunGraphs | None:
+        """The graph of every call; built at the first question about them. ``None`` with ``graph=False``."""
+        return call_graphs_of(self.graph_source, len(self.calls))
+
+    @property
     def explanation(self) -> RunGraphs | None:
-        """The graphs of the run; they are made at the first question about them. ``None`` with ``graph=False``."""
-        return explanation_of(self.explain, len(self.calls))
+        """The former name of :attr:`call_graphs`, for one release."""
+        _warn_renamed("explanation", "call_graphs")
+        return self.call_graphs
+
+    @property
+    def explain(self) -> GraphSource | RunGraphs | None:
+        """The former name of :attr:`graph_source`, for one release."""
+        _warn_renamed("explain", "graph_source")
+        return self.graph_source
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The distinct graphs of the run's bodies."""
-        return () if self.explanation is None else self.explanation.graphs
+        """The distinct graphs of the run; calls that ran the same operations share one."""
+        return () if self.call_graphs is None else self.call_graphs.graphs
 
     @property
     def root(self) -> Call:
@@ -101,23 +115,23 @@ class TraceData:
 
     @property
     def error(self) -> Failure | None:
-        """What the run raised, or ``None``."""
+        """The exception that the run raised, or ``None``."""
         return self.root.error
 
     @property
     def output(self) -> Any:
-        """The very object the model returned; a loaded trace has none and says so."""
+        """The object that the model returned; raises ``UsageError`` for a trace that was loaded or raised."""
         if self._output is NO_OUTPUT:
             raise UsageError(
                 "this trace holds no output: it was loaded from disk, or the model raised. "
-                "What was recorded of it is in trace.root.outputs"
+                "Its shapes and statistics are in trace.root.outputs"
             )
         return self._output
 
     def tensor(self, value: Value) -> torch.Tensor:
-        """The data of a value, of the value's dtype and shape.
+        """Return the data of a value, with its dtype and shape.
 
-        Raises ``LoadError`` if the run did not keep it (``values="tensors"`` does).
+        Raises ``LoadError`` if the run did not keep it; ``values="tensors"`` keeps the data.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.tensor([-1.0, 2.0]), values="tensors")
@@ -125,27 +139,32 @@ class TraceData:
         tensor([0., 2.])
         """
         if value.saved is None or self.data is None:
-            why = "run with values='tensors'"
+            why = "run with values='tensors' to keep it"
             if self.settings.get("values") == "tensors":
-                why = "only what goes into and comes out of module calls is kept, and what has no data (meta) is not"
+                why = "only inputs and outputs of module calls are kept, and meta tensors have no data"
             raise LoadError(f"the data of value {value.number} ({value.label}) was not kept: {why}")
         return self.data.tensor(value)
 
     @property
     def never_called(self) -> tuple[str, ...]:
-        """Paths of registered modules that the run did not call; plain containers cannot be called."""
+        """Paths of registered modules that the run did not call, without plain containers such as ModuleList."""
         called = {call.path for call in self.calls}
         return tuple(path for path, type in self.modules.items() if path not in called and type not in _CONTAINERS)
 
 
 _COMPARED = (
-    *(f.name for f in fields(TraceData) if f.name not in {"_output", "cache", "data", "explain", "folder"}),
-    "explanation",
+    *(f.name for f in fields(TraceData) if f.name not in {"_output", "cache", "data", "graph_source", "folder"}),
+    "call_graphs",
 )
-_T = TypeVar("_T", bound=TraceData)
+AnyTrace = TypeVar("AnyTrace", bound=TraceData)
 
 
-def replaced(trace: _T, **changes: Any) -> _T:
-    """A copy of the trace with some fields changed; its calls are copied too, so both stay whole."""
+def _warn_renamed(old: str, new: str) -> None:
+    message = f"Trace.{old} is called Trace.{new} now; the old name goes with the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+
+
+def replaced(trace: AnyTrace, **changes: Any) -> AnyTrace:
+    """Return a copy of the trace with some fields changed; calls are copied too, since a call has one trace."""
     changes.setdefault("calls", tuple(replace(call) for call in trace.calls))
     return replace(trace, **changes)

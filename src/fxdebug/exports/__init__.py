@@ -1,1 +1,1 @@
-"""One-way: a trace in the form that other programs, and eyes, take."""
+"""A trace or a comparison written for other programs and for reading; nothing here is read back."""

@@ -9,44 +9,43 @@ from pathlib import Path
 import networkx as nx
 
 from fxdebug.data.trace import TraceData
-from fxdebug.query.as_networkx import collapsed
+from fxdebug.query.as_networkx import collapsed, whole_graph
 from fxdebug.query.network import network_of
-from fxdebug.query.run_graph import whole_graph
 
 _NOT_IN_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
-def _graph(trace: TraceData, depth: int | None, ops: bool) -> nx.MultiDiGraph:
+def _chosen_graph(trace: TraceData, depth: int | None, ops: bool) -> nx.MultiDiGraph:
     return whole_graph(trace) if depth is None and ops else collapsed(network_of(trace), depth, ops=ops)
 
 
 def write_graphml(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
-    """GraphML; characters that XML cannot hold (in a module's name, say) become ``\ufffd``.
+    """Write GraphML; characters that XML cannot hold (in the name of a module) become ``\ufffd``.
 
-    Ids that would be one id then are told apart by ``~`` at the end.
+    Ids that become equal by this get a ``~`` at the end.
     """
-    graph = _graph(trace, depth, ops)
+    graph = _chosen_graph(trace, depth, ops)
     names: dict[str, str] = {}
     taken: set[str] = set()
-    for id in sorted(graph, key=lambda id: _xml(id) != id):  # those that stay as they are come first
-        name = _xml(id)
+    for id in sorted(graph, key=lambda id: _for_xml(id) != id):  # ids that do not change come first
+        name = _for_xml(id)
         while name in taken:
             name += "~"
         names[id] = name
         taken.add(name)
     graph = nx.relabel_nodes(graph, names)
     for _, data in graph.nodes(data=True):
-        data.update({key: _xml(text) for key, text in data.items() if isinstance(text, str)})
+        data.update({key: _for_xml(text) for key, text in data.items() if isinstance(text, str)})
     nx.write_graphml(graph, path)
     return path
 
 
-def _xml(text: str) -> str:
+def _for_xml(text: str) -> str:
     return _NOT_IN_XML.sub("\ufffd", text)
 
 
 def write_json(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
-    """Node-link JSON, as ``networkx.node_link_graph(data, edges="edges")`` reads it."""
-    data = nx.node_link_data(_graph(trace, depth, ops), edges="edges")
+    """Write node-link JSON, which ``networkx.node_link_graph(data, edges="edges")`` reads."""
+    data = nx.node_link_data(_chosen_graph(trace, depth, ops), edges="edges")
     path.write_text(json.dumps(data, indent=1, allow_nan=False), encoding="utf-8")
     return path

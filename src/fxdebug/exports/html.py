@@ -1,4 +1,4 @@
-"""The call tree as a self-contained piece of HTML: what a Trace shows of itself in a notebook."""
+"""The call tree as HTML: the display of a Trace in a notebook, and a page of its own."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _STYLE = """
 .fxd .head{font-weight:600;padding:2px 4px}
 .fxd .note{padding:2px 4px;color:#a60}
 """
-_OPEN_LEVELS = 2  # levels that are open at first
+_OPEN_LEVELS = 2  # levels of the tree that are open at first
 
 
 def escape(text: str) -> str:
-    """Text as HTML, also inside quotes; lines stay lines."""
+    """Return text for HTML, also inside quotes; line breaks are kept."""
     return _escaped("\n".join(map(printable, text.split("\n"))), quote=True)
 
 
 def tree(trace: TraceData) -> str:
-    """A collapsible tree; it needs no script, no network and works in any notebook and in an e-mail."""
+    """Return a collapsible tree without scripts or links, for any notebook and for e-mail."""
     columns = "".join(f'<span class="num dim">{name}</span>' for name in ("mean", "std", "min", "max"))
     header = (
         '<div class="leaf"><span class="name dim">call</span><span class="shape dim">out</span>'
@@ -50,14 +50,14 @@ def tree(trace: TraceData) -> str:
 
 
 def write_page(trace: TraceData, path: Path) -> Path:
-    """The tree as a page of its own."""
+    """Write the tree as a page of its own."""
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(trace.model)}</title></head>'
     path.write_text(f'{head}<body style="margin:1em;color-scheme:light dark">{tree(trace)}</body></html>', "utf-8")
     return path
 
 
 def _rows(root: FoldedCalls) -> str:
-    """Depth first without recursion: models may be nested deeper than Python may call."""
+    """Return all rows, depth first and without recursion: models may be nested deeper than Python can recurse."""
     pieces: list[str] = []
     pending: list[tuple[FoldedCalls, int] | str] = [(root, 0)]
     while pending:

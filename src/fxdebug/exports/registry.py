@@ -1,51 +1,85 @@
-"""Which suffix is written by which function. An exporter is ``(trace, path, **options) → Path``.
+"""One table of all exporters: which function writes a trace or a comparison to a file of which suffix.
 
-Comparisons have a table of their own in ``comparisons``, and the same promises.
+An exporter takes ``(thing, path, **options)``, or ``(thing, path, options)`` where ``options`` is a dataclass, and
+returns the path. Its module is imported when it is used.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from fxdebug.errors import SaveError, UsageError
 
-EXPORTERS = {
-    ".dot": "fxdebug.exports.graphviz.dot:write_dot",
-    ".gv": "fxdebug.exports.graphviz.dot:write_dot",
-    ".svg": "fxdebug.exports.graphviz.render:write_picture",
-    ".png": "fxdebug.exports.graphviz.render:write_picture",
-    ".pdf": "fxdebug.exports.graphviz.render:write_picture",
-    ".graphml": "fxdebug.exports.graphml:write_graphml",
-    ".json": "fxdebug.exports.graphml:write_json",
-    ".html": "fxdebug.exports.html:write_page",
-    ".txt": "fxdebug.exports.text:write_text",
+Kind: TypeAlias = Literal["trace", "comparison"]
+
+EXPORTERS: dict[tuple[Kind, str], str] = {
+    ("trace", ".dot"): "fxdebug.exports.graphviz.dot:write_dot",
+    ("trace", ".gv"): "fxdebug.exports.graphviz.dot:write_dot",
+    ("trace", ".svg"): "fxdebug.exports.graphviz.render:write_picture",
+    ("trace", ".png"): "fxdebug.exports.graphviz.render:write_picture",
+    ("trace", ".pdf"): "fxdebug.exports.graphviz.render:write_picture",
+    ("trace", ".graphml"): "fxdebug.exports.graphml:write_graphml",
+    ("trace", ".json"): "fxdebug.exports.graphml:write_json",
+    ("trace", ".html"): "fxdebug.exports.html:write_page",
+    ("trace", ".txt"): "fxdebug.exports.text:write_text",
+    ("comparison", ".svg"): "fxdebug.exports.comparison.graph:write_picture",
+    ("comparison", ".png"): "fxdebug.exports.comparison.graph:write_picture",
+    ("comparison", ".pdf"): "fxdebug.exports.comparison.graph:write_picture",
+    ("comparison", ".dot"): "fxdebug.exports.comparison.graph:write_dot",
+    ("comparison", ".gv"): "fxdebug.exports.comparison.graph:write_dot",
+    ("comparison", ".csv"): "fxdebug.exports.comparison.table:write_csv",
+    ("comparison", ".json"): "fxdebug.exports.comparison.table:write_json",
+    ("comparison", ".txt"): "fxdebug.exports.comparison.text:write_text",
+    ("comparison", ".html"): "fxdebug.exports.comparison.text:write_page",
 }
 
 
-def exporter(suffix: str, table: Mapping[str, str] = EXPORTERS) -> Callable[..., Path]:
-    """The function for a suffix. Raises ``UsageError`` naming the ones there are."""
-    where = table.get(suffix.lower())
-    if where is None:
-        raise UsageError(f"nothing exports to {suffix or 'a file without suffix'!r}: use {', '.join(table)}")
-    module, _, name = where.partition(":")
-    found: Callable[..., Path] = getattr(importlib.import_module(module), name)
-    return found
+def suffixes(kind: Kind) -> list[str]:
+    """Return the suffixes of the files that a trace or a comparison can be written to."""
+    return [suffix for known, suffix in EXPORTERS if known == kind]
 
 
-def export(thing: Any, path: Path, *, table: Mapping[str, str] = EXPORTERS, **options: Any) -> Path:
-    """Write ``path`` by its suffix; raises ``UsageError`` for an option its exporter does not have."""
-    write = exporter(path.suffix, table)
-    known = [name for name in inspect.signature(write).parameters if name not in ("trace", "comparison", "path")]
+def exporter(kind: Kind, suffix: str) -> Callable[..., Path]:
+    """Return the function that writes files of a suffix; raises ``UsageError`` with the suffixes there are."""
+    place = EXPORTERS.get((kind, suffix.lower()))
+    if place is None:
+        what = suffix or "a file without suffix"
+        raise UsageError(f"nothing exports to {what!r}: use {', '.join(suffixes(kind))}")
+    module, _, name = place.partition(":")
+    function: Callable[..., Path] = getattr(importlib.import_module(module), name)
+    return function
+
+
+def option_names(function: Callable[..., Path]) -> list[str]:
+    """Return the names of an exporter's options: its further parameters, or the fields of its dataclass of options."""
+    _, _, *parameters = inspect.signature(function).parameters.values()
+    defaults = _defaults(parameters)
+    return [field.name for field in fields(defaults)] if defaults is not None else [p.name for p in parameters]
+
+
+def _defaults(parameters: list[inspect.Parameter]) -> Any:
+    """Return the default of the one parameter that takes a dataclass of options, or ``None``."""
+    default = parameters[0].default if len(parameters) == 1 else None
+    return default if is_dataclass(default) else None
+
+
+def export(kind: Kind, thing: object, path: Path, **options: Any) -> Path:
+    """Write ``path`` by its suffix; raises ``UsageError`` for an option that its exporter does not have."""
+    write = exporter(kind, path.suffix)
+    known = option_names(write)
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise UsageError(f"{path.suffix} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
+    defaults = _defaults(list(inspect.signature(write).parameters.values())[2:])
+    arguments = options if defaults is None else {"options": replace(defaults, **options)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return write(thing, path, **options)
+        return write(thing, path, **arguments)
     except OSError as error:
         if isinstance(error, SaveError):
             raise

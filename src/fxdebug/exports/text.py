@@ -1,4 +1,4 @@
-"""The call tree as text, drawn with rich: one line a call, repeated layers folded, columns aligned."""
+"""The call tree as text on a terminal, by rich: one line for a call, repeated layers folded, aligned columns."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats, Value, shape_text
 from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
 
-WIDE = 110  # columns from which inputs are shown too
-NAME, SHORT_NAME = 24, 16  # columns for the names of calls: where there are fewer, others make room
+WIDE = 110  # columns of a terminal from which inputs are shown too
+NAME, SHORT_NAME = 24, 16  # characters for the names of calls: with fewer, other columns are left out
 
-
-# In this order, until there are so many for the names.
-_SPARE = {**dict.fromkeys(("in", "dtype", "std", "min"), NAME), **dict.fromkeys(("max", "out", "mean"), SHORT_NAME)}
+# Columns that may be left out, in this order, until the names have so many characters.
+_ROOM_NEEDED = {
+    **dict.fromkeys(("in", "dtype", "std", "min"), NAME),
+    **dict.fromkeys(("max", "out", "mean"), SHORT_NAME),
+}
 
 _NUMBER = re.compile(r"\d+")
-_SHORT = {
+_SHORT_DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
@@ -41,7 +43,7 @@ def tree(
     fold: bool = True,
     depth: int | None = None,
 ) -> str:
-    """The whole trace as text: a headline, the tree with statistics of each call's first output, notes.
+    """Return the whole trace as text: a headline, the tree with statistics of each call's first output, notes.
 
     ``width`` and ``color`` default to the terminal's (80 columns and none where output is piped).
     ``fold=False`` shows every layer; ``depth`` limits the levels.
@@ -67,7 +69,7 @@ def tree(
 
 
 def headline(trace: TraceData) -> Text:
-    """The model and how much of it ran."""
+    """Return the first line: the model, its calls and values, and the duration."""
     calls, values = len(trace.calls), len(trace.values)
     parts = [
         f"{calls} call{'s' * (calls != 1)}",
@@ -80,13 +82,13 @@ def headline(trace: TraceData) -> Text:
 
 
 def _table(trace: TraceData, root: FoldedCalls, width: int) -> Table:
-    odd = any(v.stats is not None and v.stats.finite < v.stats.count for v in trace.values)
+    nonfinite = any(v.stats is not None and v.stats.finite < v.stats.count for v in trace.values)
     wide = width >= WIDE
     names = ["call", *(["in"] if wide else []), "out", "dtype", "mean", "std", "min", "max"]
-    names += ["not finite"] if odd else []
-    rows = [_cells(row, lead, wide, odd) for row, lead in _lines(root)]
+    names += ["not finite"] if nonfinite else []
+    rows = [_cells(row, lead, wide, nonfinite) for row, lead in _rows_with_guides(root)]
     sizes = [max(len(name), *(len(row[i].plain) for row in rows)) for i, name in enumerate(names)]
-    shown, room = _shown(names, sizes, width)
+    shown, room = _columns_that_fit(names, sizes, width)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     for i in shown:
         side = "right" if names[i] in ("mean", "std", "min", "max") else "left"
@@ -96,23 +98,23 @@ def _table(trace: TraceData, root: FoldedCalls, width: int) -> Table:
     return table
 
 
-def _shown(names: list[str], sizes: list[int], width: int) -> tuple[list[int], int]:
-    """Which columns there is room for, and the room for the names: columns go before a number is cut."""
+def _columns_that_fit(names: list[str], sizes: list[int], width: int) -> tuple[list[int], int]:
+    """Return the columns that fit and the characters left for names; columns are left out before a number is cut."""
     shown = list(range(len(names)))
 
     def room() -> int:
         return width - sum(sizes[i] + 1 for i in shown if i)
 
-    for spare, needed in _SPARE.items():
+    for column, needed in _ROOM_NEEDED.items():
         if room() >= min(needed, sizes[0]):
             break
-        if spare in names:
-            shown.remove(names.index(spare))
+        if column in names:
+            shown.remove(names.index(column))
     return shown, max(room(), SHORT_NAME)
 
 
-def _lines(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
-    """Every row with the guides to draw before it."""
+def _rows_with_guides(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
+    """Yield every row with the tree lines to draw before it."""
     pending: list[tuple[FoldedCalls, str, str]] = [(root, "", "")]
     while pending:
         row, lead, below = pending.pop()
@@ -123,7 +125,7 @@ def _lines(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
             pending.append((child, below + guides[0], below + guides[1]))
 
 
-def _cells(row: FoldedCalls, lead: str, wide: bool, odd: bool) -> list[Text]:
+def _cells(row: FoldedCalls, lead: str, wide: bool, nonfinite: bool) -> list[Text]:
     call = row.first
     label = Text.assemble((lead, "dim"), printable(row.name))
     if row.name != call.type:
@@ -134,27 +136,27 @@ def _cells(row: FoldedCalls, lead: str, wide: bool, odd: bool) -> list[Text]:
     if call.error is not None:
         cells.append(Text("raised", "bold red"))
         cells.append(Text(call.error.type if call.error.here else "", "red"))
-        return cells + [Text("")] * (4 + odd)
+        return cells + [Text("")] * (4 + nonfinite)
     value = main_output(call)
     cells.append(Text(shapes([] if call.outputs is None else list(call.outputs))))
-    cells.append(Text("" if value is None else _SHORT.get(value.dtype, value.dtype), "dim"))
+    cells.append(Text("" if value is None else _SHORT_DTYPES.get(value.dtype, value.dtype), "dim"))
     stats = row.stats()
     bad = stats is not None and stats.finite < stats.count
     cells += [Text(text, "red" if bad else "") for text in _numbers(stats)]
-    if odd:
+    if nonfinite:
         cells.append(Text(not_finite(stats) if stats is not None and bad else "", "bold red"))
     return cells
 
 
 def _outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The paths with none of the others above them."""
+    """Return the paths that are not below another one of them."""
     known = set(paths)
     above = {path: {path[:i] for i, letter in enumerate(path) if letter == "."} for path in paths}
     return tuple(path for path in paths if not above[path] & known)
 
 
 def _examples(counts: Counter[str], paths: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
-    """Each name with its numbers left out, how many paths it stands for, and one of them."""
+    """Yield each path with # for numbers, how many paths have this form, and one of them."""
     first: dict[str, str] = {}
     for path in paths:
         first.setdefault(_NUMBER.sub("#", path), path)
@@ -185,7 +187,7 @@ def printable(text: str) -> str:
 
 
 def number(x: float | int | complex | None) -> str:
-    """A number in at most eight characters.
+    """Return a number in at most eight characters.
 
     >>> number(-0.0031415), number(123456), number(1.5e-7), number(2.0)
     ('-0.00314', '123456', '1.5e-07', '2')
@@ -201,42 +203,42 @@ def number(x: float | int | complex | None) -> str:
 
 
 def not_finite(stats: Stats) -> str:
-    """How many of what: ``3 NaN, 1 −Inf``."""
+    """Return the counts of elements that are not finite: ``3 NaN, 1 −Inf``."""
     counts = ((stats.nan, "NaN"), (stats.posinf, "+Inf"), (stats.neginf, "−Inf"))
     return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
 def remarks(trace: TraceData) -> list[Text]:
-    """What must be said below the tree: where it raised, what never ran, the first notes."""
+    """Return the lines below the tree: where the run raised, modules never called, the first notes."""
     remarks: list[Text] = []
 
-    def say(text: str, style: str) -> None:
+    def add(text: str, style: str) -> None:
         remarks.append(Text("\n".join(map(printable, text.split("\n"))), style))
 
     failed = next((call for call in trace.calls if call.error is not None and call.error.here), None)
     if failed is not None and trace.error is not None:
         source = (failed.error.source if failed.error is not None else None) or failed.source
         where = f" ({source})" if source else ""
-        say(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red")
+        add(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red")
     if trace.never_called:
         absent = _outermost(trace.never_called)
         counts = Counter(_NUMBER.sub("#", path) for path in absent)
         names = [name if count > 1 else path for name, count, path in _examples(counts, absent)]
         shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
-        say(f"never called: {shown}", "dim")
+        add(f"never called: {shown}", "dim")
     for note in trace.notes[:5]:
-        say(f"note: {note.where + ': ' if note.where else ''}{note.what}", "yellow")
+        add(f"note: {note.where + ': ' if note.where else ''}{note.what}", "yellow")
     if len(trace.notes) > 5:
-        say(f"and {len(trace.notes) - 5} more notes in trace.notes", "yellow")
+        add(f"and {len(trace.notes) - 5} more notes in trace.notes", "yellow")
     return remarks
 
 
 def listing(
     rows: Sequence[tuple[str, str, str | None, tuple[Value, ...], str | None]], width: int | None = None
 ) -> str:
-    """One line each for (id, kind, status, values, source), in columns; the number of lines last.
+    """Return one line for each (id, kind, status, values, source), in columns, and the number of lines last.
 
-    Where ``width`` is too little, columns are left out: the status, the source, the kind.
+    Where ``width`` is too small, columns are left out: the status, the source, the kind.
     """
     cells = []
     for id, kind, status, values, source in rows:
@@ -249,14 +251,14 @@ def listing(
         cells.append([printable(cell) for cell in (id, kind, label, numbers, status or "", line)])
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(6)]
     shown = [i for i in range(6) if widths[i]]
-    for spare in (4, 5, 1):
-        if width is not None and spare in shown and sum(widths[i] + 2 for i in shown) - 2 > width:
-            shown.remove(spare)
+    for column in (4, 5, 1):
+        if width is not None and column in shown and sum(widths[i] + 2 for i in shown) - 2 > width:
+            shown.remove(column)
     lines = ["  ".join(row[i].ljust(widths[i]) for i in shown).rstrip() for row in cells]
     return "\n".join([*lines, f"{len(rows)} found"])
 
 
 def write_text(trace: TraceData, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:
-    """The tree as a text file."""
+    """Write the tree as a text file."""
     path.write_text(tree(trace, width=width, color=False, fold=fold, depth=depth) + "\n", encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Which node's result goes where: from the graphs of the calls, and from equal values where there is no graph."""
+"""The edges of the network: from the graphs of the calls, and from equal values where a call has no graph."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ EdgeKind: TypeAlias = Literal["data", "memory"]
 
 @dataclass(frozen=True)
 class Edge:
-    """A value that flows: from which node, which of its outputs, to which node, which argument it is there.
+    """A value that flows from an output of one node to an argument of another.
 
-    ``output`` is empty for a result that is one tensor, and ``[1]`` or ``logits`` for a part of one. An
-    edge of kind ``memory`` says that the target sees what the source wrote into memory or an object.
+    ``output`` is empty for a result that is one tensor, and ``[1]`` or ``logits`` for a part of a result. An edge of
+    kind ``memory`` says that the target reads memory or an object that the source wrote to.
     """
 
     source: str
@@ -33,12 +33,12 @@ class Edge:
 
 
 class Flow(NamedTuple):
-    """A result on its way: which argument it is, which node's, all of it, and which step of the body made it."""
+    """A result on its way into an argument: the node that made it, the whole item, and the position of its step."""
 
     argument: str
     source: str
     item: Item
-    made: int = -1
+    position: int = -1
 
 
 class Flows:
@@ -47,12 +47,11 @@ class Flows:
     def __init__(self, network: Network) -> None:
         self._net = network
         self._calls = network.trace.calls
-        # per call without a graph: who feeds it which value
-        self._fed: dict[int, dict[int, str]] = {}
-        self._writes: dict[int, list[Value]] = {}  # per call: what it and all calls in it wrote to
+        self._fed: dict[int, dict[int, str]] = {}  # call without a graph → number of a value → node that feeds it
+        self._writes: dict[int, list[Value]] = {}  # call → values that it and all calls inside it wrote to
 
     def connect(self) -> None:
-        """Connect every call, callers before those they call."""
+        """Connect every call, callers before the calls inside them."""
         net = self._net
         for call in reversed(self._calls):
             body = net.bodies[call.index]
@@ -62,7 +61,7 @@ class Flows:
                 self._writes.setdefault(call.parent_index, []).extend(own)
         root = self._calls[0]
         self._fed[0] = {value.number: f"{net.call_id(root)}/{slot}" for slot, value in root.inputs.named()}
-        for target, source in net.left.items():
+        for target, source in net.memory_sources.items():
             net.edges.append(Edge(source, target, "", net.nodes[target].value, "", "memory"))
         for call in self._calls:
             if net.steps(call):
@@ -96,41 +95,41 @@ class Flows:
             if step.kind == "call_module":
                 arrivals = self._enter(called[position], flows)
             else:
-                arrivals = [(ids[step.name], flow, *_taken(flow, step, body.results[position])) for flow in flows]
+                arrivals = [(ids[step.name], flow, *_value_into(flow, step, body.results[position])) for flow in flows]
             for target, flow, value, output in arrivals:
                 net.edges.append(Edge(flow.source, target, flow.argument, value, output))
                 if writers and value is not None and value.storage is not None:
                     self._memory(writers.get(value.storage, ()), flow, position, target, value)
         own = net.call_id(call)
         net.edges.append(Edge(ids[steps[-1].name], own, "result", net.nodes[own].value))
-        unseen = {child.index for child in call.children} - set(body.calls)  # it raised, or ran in another thread
-        if unseen:
+        missing = {child.index for child in call.children} - set(body.calls)  # it raised, or ran in a thread
+        if missing:
             places = [net.nodes[ids[step.name]] for step in steps if step.kind == "placeholder"]
             feeds = {value.number: place.id for place in places for value in place.values}
-            for index in sorted(unseen):
+            for index in sorted(missing):
                 self._enter_by_values(self._calls[index], feeds)
 
     def _writers(
         self, writes: Iterable[tuple[int, Value]], called: dict[int, Call], ids: dict[str, str], steps: tuple[Op, ...]
     ) -> dict[int, list[tuple[int, str]]]:
-        """Per memory, which steps wrote into it; what a child wrote counts as its call's."""
-        found: dict[int, list[tuple[int, str]]] = {}
+        """Return, by storage, the steps that wrote to it; writes of a child count for the step that called it."""
+        writers: dict[int, list[tuple[int, str]]] = {}
         inside = [(position, value) for position, child in called.items() for value in self._writes[child.index]]
         for position, value in sorted([*writes, *inside], key=lambda pair: pair[0]):
             if value.storage is not None:
-                found.setdefault(value.storage, []).append((position, ids[steps[position].name]))
-        return found
+                writers.setdefault(value.storage, []).append((position, ids[steps[position].name]))
+        return writers
 
     def _memory(self, writers: Iterable[tuple[int, str]], flow: Flow, used: int, target: str, value: Value) -> None:
-        """An edge from the last step that wrote into a value's memory between its making and this use."""
-        between = [writer for position, writer in writers if flow.made < position < used]
+        """Add an edge from the step that last wrote to a value's memory between its making and this use."""
+        between = [writer for position, writer in writers if flow.position < position < used]
         if between and between[-1] != target:
             self._net.edges.append(Edge(between[-1], target, flow.argument, value, "", "memory"))
 
     # Into a call ---------------------------------------------------------------------------------
 
     def _enter(self, child: Call, flows: list[Flow]) -> list[tuple[str, Flow, Value | None, str]]:
-        """Where in a call what it is passed arrives: at the placeholders of its body, or at its node."""
+        """Return where the arguments of a call arrive: at placeholders of its graph, or at its own node."""
         net = self._net
         own, steps = net.call_id(child), net.steps(child)
         offered: dict[int, list[tuple[Flow, Value, str]]] = {}
@@ -139,7 +138,7 @@ class Flows:
                 offered.setdefault(value.number, []).append((flow, value, slot))
         if not steps:
             self._fed[child.index] = {number: choices[0][0].source for number, choices in offered.items()}
-            if self._explained_inside(child):
+            if self._accounted_by_children(child):
                 return []
             return [(own, flow, *_first(flow.item)) for flow in flows]
         arrivals: list[tuple[str, Flow, Value | None, str]] = []
@@ -153,10 +152,10 @@ class Flows:
             fitting = [] if own_value is None else offered.get(own_value.number, [])
             arrivals += [(place, flow, own_value, slot) for flow, _, slot in fitting]
             used.update(flow.argument for flow, _, _ in fitting)
-            if not fitting:  # written to since it was made: no value passed is equal
+            if not fitting:  # no value passed is equal, since it was written to after it was made
                 open_places.append((place, step, own_value))
         for place, step, own_value in open_places:
-            match = next((f for f in flows if f.argument not in used and _may_be(f, step, own_value)), None)
+            match = next((f for f in flows if f.argument not in used and _may_be_placeholder(f, step, own_value)), None)
             if match is not None:
                 used.add(match.argument)
                 arrivals.append((place, match, own_value, _first(match.item)[1]))
@@ -166,15 +165,15 @@ class Flows:
     # Calls without a graph -----------------------------------------------------------------------
 
     def _connect_by_values(self, call: Call) -> None:
-        """Values tell who used whose result: among the calls made inside this one."""
+        """Connect the calls inside a call without a graph: equal values tell which result became which argument."""
         net, own = self._net, self._net.call_id(call)
         feeds = dict(self._fed.get(call.index, {}))
         for child in call.children:
             self._enter_by_values(child, feeds)
             for value in child.outputs or ():
                 feeds[value.number] = net.call_id(child)
-        explained = call.parent is not None and self._explained_inside(call)
-        if call.children and (explained or call.parent is None):
+        accounted = call.parent is not None and self._accounted_by_children(call)
+        if call.children and (accounted or call.parent is None):
             for slot, value in () if call.outputs is None else call.outputs.named():
                 if value.number in feeds:
                     net.edges.append(Edge(feeds[value.number], own, "result", value, slot))
@@ -183,7 +182,7 @@ class Flows:
                 net.edges.append(Edge(f"{own}/{slot}", own, slot, value))
 
     def _enter_by_values(self, child: Call, feeds: dict[int, str]) -> None:
-        """What a call was given, from those who are known to have it."""
+        """Connect the arguments of a call with the nodes that are known to have returned them."""
         net = self._net
         flows = []
         for argument, value in child.inputs.named():
@@ -192,18 +191,18 @@ class Flows:
                 flows.append(Flow(argument, source, value))
         own, body = net.call_id(child), bool(net.steps(child))
         for target, flow, arriving, output in self._enter(child, flows):
-            if not (body and target == own):  # into an object: what is read of it has an edge of its own
+            if not (body and target == own):  # an argument inside an object: each read of it has an edge of its own
                 net.edges.append(Edge(flow.source, target, flow.argument, arriving, output))
 
-    def _explained_inside(self, call: Call) -> bool:
-        """Was everything the call returned made by the calls in it, or given to it?"""
+    def _accounted_by_children(self, call: Call) -> bool:
+        """Is every value that the call returned a result of the calls inside it, or one of its arguments?"""
         known = {value.number for child in call.children for value in child.outputs or ()}
         known |= {value.number for value in call.inputs}
         return bool(call.children) and all(value.number in known for value in call.outputs or ())
 
 
 def _operands(step: Op) -> Iterator[tuple[str, str]]:
-    """Every node a step uses, with the argument it is."""
+    """Yield every node that a step uses, as pairs of argument and name."""
     for i, arg in enumerate(step.args):
         for place, name in refs_in(arg):
             yield (place or "result") if step.kind == "output" else f"args[{i}]{place}", name
@@ -213,13 +212,13 @@ def _operands(step: Op) -> Iterator[tuple[str, str]]:
 
 
 def _first(item: Item) -> tuple[Value | None, str]:
-    """The first tensor of a result and where in it that stands."""
+    """Return the first tensor of a result and its slot."""
     slot, value = next(leaves(item), ("", None))
     return value, slot
 
 
-def _taken(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
-    """The value that goes into a step: where the step only takes a part of it, that part."""
+def _value_into(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
+    """Return the value that goes into a step, and its output: for ``getitem`` and ``getattr`` only the part taken."""
     if isinstance(flow.item, Value):
         return flow.item, ""
     if (
@@ -233,8 +232,8 @@ def _taken(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
     return _first(flow.item)[0], ""
 
 
-def _may_be(flow: Flow, step: Op, value: Value | None) -> bool:
-    """Could what is passed be this placeholder, going by its memory, or by its name and by being a tensor?"""
+def _may_be_placeholder(flow: Flow, step: Op, value: Value | None) -> bool:
+    """Could this flow be the placeholder: does it share memory, or have the placeholder's name and hold a tensor?"""
     passed = [inner for _, inner in leaves(flow.item)]
     if value is None:
         return not passed

@@ -1,7 +1,7 @@
-"""Repeated layers folded, for the eye: nothing is dropped from a trace, only shown once.
+"""Folding repeated layers for display: nothing is dropped from a trace, it is only shown once.
 
-Siblings are folded when they do the same: same classes, same shapes and dtypes in and out, same
-calls below, and not one of them with a NaN, an infinity or an exception that the others lack.
+Siblings are folded when they do the same: same classes, same shapes and dtypes in and out, same calls below, and none
+of them with a NaN, an infinity or an exception that the others lack.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Inputs, Outputs, Stats, pooled
+from fxdebug.data.values import Inputs, Outputs, Stats, Value, pooled
 
 FEWEST = 3  # repetitions worth folding
-LONGEST_PERIOD = 8  # siblings that may alternate and still be one repeating pattern
+LONGEST_PERIOD = 8  # the most siblings in one repeating pattern (attention, mlp, attention, mlp …)
 
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass
 class FoldedCalls:
-    """One line of a drawing: the calls it stands for (one, or the repetitions) and what is below them.
+    """One row of a displayed call tree: the calls that it stands for (one, or the repetitions) and the rows below.
 
-    ``repeats`` is how often the pattern is repeated here; below a row that repeats, each row stands
-    for as many calls without repeating anything itself.
+    ``repeats`` is how often the pattern repeats here. Below a row that repeats, each row stands for as many calls
+    without repeating anything itself.
     """
 
     calls: tuple[Call, ...]
@@ -34,7 +34,7 @@ class FoldedCalls:
 
     @property
     def first(self) -> Call:
-        """The call whose shapes and names stand for all."""
+        """The first call, whose shapes and name are shown for all."""
         return self.calls[0]
 
     @property
@@ -49,22 +49,22 @@ class FoldedCalls:
         return f"{first} ×{self.repeats}" if first == last else f"{first} … {last} ×{self.repeats}"
 
     def stats(self) -> Stats | None:
-        """Statistics of the first output tensor, pooled over the repetitions."""
-        found = [value.stats for call in self.calls if (value := main_output(call)) is not None and value.stats]
-        return pooled(found) if found else None
+        """Return the statistics of the first output tensor, pooled over the repetitions."""
+        known = [value.stats for call in self.calls if (value := main_output(call)) is not None and value.stats]
+        return pooled(known) if known else None
 
 
-def main_output(call: Call):  # type: ignore[no-untyped-def]
-    """The first tensor a call returned, or ``None``."""
+def main_output(call: Call) -> Value | None:
+    """Return the first tensor that a call returned, or ``None``."""
     return None if call.outputs is None else next(iter(call.outputs), None)
 
 
 def fold_repeated(
     trace: TraceData, *, fold: bool = True, depth: int | None = None, alike: Callable[[Call], object] | None = None
 ) -> FoldedCalls:
-    """The rows of a drawing of the call tree, repetitions folded, down to ``depth`` levels below the root.
+    """Return the rows of the call tree with repetitions folded, down to ``depth`` levels below the root.
 
-    ``alike`` gives what else must be equal for calls to be folded.
+    ``alike`` returns a further key that must be equal for calls to be folded.
     """
     signatures = _Signatures(trace, alike) if fold else None
     return _row((trace.root,), signatures, depth)
@@ -86,7 +86,7 @@ def _row(calls: tuple[Call, ...], alike: _Signatures | None, depth: int | None) 
 
 
 def _grouped(below: list[tuple[Call, ...]], alike: _Signatures | None) -> list[tuple[Call, ...]]:
-    """Siblings with their repetitions merged; each sibling stands for the calls at its place in all parents."""
+    """Merge repeating siblings; each sibling comes as the tuple of calls at its position in all parents."""
     if alike is None:
         return below
     keys = [alike.key(group) for group in below]
@@ -104,7 +104,7 @@ def _grouped(below: list[tuple[Call, ...]], alike: _Signatures | None) -> list[t
 
 
 def _repetition(keys: list[object], start: int) -> tuple[int, int]:
-    """(period, repetitions) of the pattern that begins here; (1, 1) if nothing repeats often enough."""
+    """Return period and repetitions of the pattern that starts here; (1, 1) if nothing repeats often enough."""
     for period in range(1, LONGEST_PERIOD + 1):
         repeats = 1
         while True:
@@ -118,20 +118,20 @@ def _repetition(keys: list[object], start: int) -> tuple[int, int]:
 
 
 class _Signatures:
-    """What each call does, as numbers: equal for calls that do the same all the way down."""
+    """A number for each call, equal for calls that do the same all the way down."""
 
     def __init__(self, trace: TraceData, alike: Callable[[Call], object] | None) -> None:
         self._numbers: dict[object, int] = {}
         self._of: dict[int, int] = {}
-        for call in reversed(trace.calls):  # children come after their parents: seen first here
+        for call in reversed(trace.calls):  # in reverse: children before their parents
             inside = tuple(self._of[child.index] for child in call.children)
             more = None if alike is None else alike(call)
             labels = _labels(call.inputs), _labels(call.outputs)
-            what = (call.type, labels, bool(call.error), _odd(call), more, inside)
-            self._of[call.index] = self._numbers.setdefault(what, len(self._numbers))
+            signature = (call.type, labels, bool(call.error), _has_nonfinite(call), more, inside)
+            self._of[call.index] = self._numbers.setdefault(signature, len(self._numbers))
 
     def key(self, group: tuple[Call, ...]) -> object:
-        """Of a group of calls that are alike already: name without numbers, and what they do."""
+        """Return the key of a group of equal calls: their name without numbers, and their signature."""
         return _NUMBER.sub("#", _own_name(group[0])), self._of[group[0].index]
 
 
@@ -139,8 +139,8 @@ def _labels(values: Inputs | Outputs | None) -> tuple[str, ...]:
     return () if values is None else tuple(value.label for value in values)
 
 
-def _odd(call: Call) -> bool:
-    """Is there a NaN or an infinity in what came out?"""
+def _has_nonfinite(call: Call) -> bool:
+    """Is there a NaN or an infinity in a result of the call?"""
     return any(v.stats is not None and v.stats.finite < v.stats.count for v in call.outputs or ())
 
 

@@ -1,40 +1,36 @@
-"""Names in questions: globs, near matches for unknown ones."""
+"""Names in queries: which ones exist, and the error with the nearest ones for those that do not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Sequence
 
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest
-from fxdebug.query.network import Node
 
-MAGIC = frozenset("*?[")
-
-Asked = TypeVar("Asked", Call, Node)
-Where: TypeAlias = Callable[[Asked], object] | str | None  # a function of a call or node, or a line about its tensors
-Place: TypeAlias = Node | Call | Value | str
+WILDCARDS = frozenset("*?[")
 
 
-def names(call: Call) -> tuple[str, ...]:
+def names_of_call(call: Call) -> tuple[str, ...]:
+    """Return every path under which the module of a call is registered."""
     return call.aliases or (call.path,)
 
 
-def has_graphs(trace: TraceData, what: str) -> None:
-    if trace.explain is None:
+def require_graphs(trace: TraceData, what: str) -> None:
+    """Raise ``UsageError`` for a run without graphs, which has no ``what`` (status, operations)."""
+    if trace.graph_source is None:
         raise UsageError(f"this run has no {what}: it was made with graph=False")
 
 
-def known(what: str, name: str, known: Sequence[str]) -> None:
+def require_one_of(what: str, name: str, known: Sequence[str]) -> None:
+    """Raise ``UsageError`` unless the argument ``what`` is one of the known words."""
     if name not in known:
         raise UsageError(f"{what}={name!r}: use one of {', '.join(map(repr, known))}")
 
 
-def refuse_unknown(what: str, name: str, known: set[str]) -> None:
-    """Raise unless the name exists (a registered module that was never called is known, and empty)."""
+def require_known(what: str, name: str, known: set[str]) -> None:
+    """Raise ``NotFound`` unless the name exists; a registered module that was never called does, without calls."""
     if name not in known:
         shown = sorted(known - {""})
-        some = ", ".join(shown[:5]) + (", …" if len(shown) > 5 else "")
-        raise NotFound(f"no {what} {name!r} in this trace of {len(known)}: {some}.{nearest(name, shown)}")
+        examples = ", ".join(shown[:5]) + (", …" if len(shown) > 5 else "")
+        raise NotFound(f"no {what} {name!r} in this trace of {len(known)}: {examples}.{nearest(name, shown)}")

@@ -1,4 +1,4 @@
-"""The nodes of a run in execution order, and the edges between them; what queries walk on."""
+"""The network of a run: its nodes in execution order and the edges between them; all queries are answered from it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fxdebug.query.edges import Edge, Flows
 class Node:
     """One node: an operation, a call, a placeholder, a read attribute or an output.
 
-    ``value`` is the first tensor of its result, ``item`` the whole result. ``call`` is the call it is
-    part of; for a ``call_module`` node the call it is.
+    ``value`` is the first tensor of its result, ``item`` the whole result. ``call`` is the call that ran it; a
+    ``call_module`` node is that call itself.
     """
 
     id: str
@@ -32,7 +32,7 @@ class Node:
     source: str | None = None
     depth: int = 0
     position: int = 0  # in execution order
-    step: Op | None = field(default=None, repr=False)  # the node of the call's graph, where it has one
+    step: Op | None = field(default=None, repr=False)  # the same node in the call's graph, where it has one
 
     @property
     def path(self) -> str:
@@ -75,24 +75,24 @@ _END = object()
 
 
 class Network:
-    """The nodes and edges of a trace, before they are a networkx graph."""
+    """The nodes and edges of a trace, as plain objects without networkx."""
 
     def __init__(self, trace: TraceData) -> None:
         self.trace = trace
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
         self.bodies: tuple[CallGraph | None, ...] = (None,) * len(trace.calls)
-        if trace.explanation is not None:
-            self.bodies = trace.explanation.bodies
-        self.made: dict[int, str] = {}  # a value's number → the node whose result it is first
-        self.given: dict[int, str] = {}  # … → the input of the run that it is, or the read of a parameter
-        self.left: dict[str, str] = {}  # read attribute → the earlier node that made or last wrote that memory
-        self.writers: set[str] = set()  # nodes that wrote to memory that was there before
-        self._wrote: dict[int, str] = {}  # storage → the node that last made or wrote it
+        if trace.call_graphs is not None:
+            self.bodies = trace.call_graphs.bodies
+        self.producer_of: dict[int, str] = {}  # number of a value → the first node that returned it
+        self.entry_of: dict[int, str] = {}  # number of a value → the input or read parameter that it is
+        self.memory_sources: dict[str, str] = {}  # read of an attribute → the node that last wrote its memory
+        self.writers: set[str] = set()  # nodes that wrote to memory which existed before them
+        self._last_writer: dict[int, str] = {}  # storage → the node that last made or wrote it
         self._root = trace.model
         if trace.model in trace.modules or any(call.path == trace.model for call in trace.calls):
             self._root = ""
-        self.began = [0] * len(trace.calls)  # per call: the position of the first node in it
+        self.first_position = [0] * len(trace.calls)  # per call: the position of the first node in it
         self._add_nodes()
         Flows(self).connect()
         self.into: dict[str, list[Edge]] = {}
@@ -102,36 +102,36 @@ class Network:
             self.out_of.setdefault(edge.source, []).append(edge)
 
     def call_id(self, call: Call) -> str:
-        """The id of a call's node; the root goes by the model's name unless a module has that name too."""
+        """Return the id of a call's node; the root has the model's name unless a module has that name too."""
         return f"{call.path or self._root}#{call.number}"
 
     def steps(self, call: Call) -> tuple[Op, ...]:
-        """The nodes of the call's own graph; empty where it has none."""
+        """Return the nodes of the call's own graph; empty where it has none."""
         body = self.bodies[call.index]
         return () if body is None or body.graph is None else self.trace.graphs[body.graph].ops
 
     def made_before(self, value: Value, call: Call) -> str | None:
-        """The node that made a value before a call began."""
-        id = self.made.get(value.number)
-        return id if id is not None and self.nodes[id].position < self.began[call.index] else None
+        """Return the id of the node that made a value before a call began, or ``None``."""
+        id = self.producer_of.get(value.number)
+        return id if id is not None and self.nodes[id].position < self.first_position[call.index] else None
 
     # Nodes ---------------------------------------------------------------------------------------
 
     def _add_nodes(self) -> None:
-        """Every node in execution order: a call's steps, with what its children did where they were called."""
+        """Add every node in execution order: the steps of a call, and its children where they were called."""
         entered: set[int] = set()
-        pending: list[Iterator[Call]] = [iter(self.trace.calls)]  # the root first; what no body calls follows
+        pending: list[Iterator[Call]] = [iter(self.trace.calls)]  # the root first; calls that no graph has follow
         while pending:
             call: Any = next(pending[-1], _END)
             if call is _END:
                 pending.pop()
             elif call.index not in entered:
                 entered.add(call.index)
-                self.began[call.index] = len(self.nodes)
+                self.first_position[call.index] = len(self.nodes)
                 pending.append(self._enter(call))
 
     def _enter(self, call: Call) -> Iterator[Call]:
-        """Add a call's nodes one by one; yields each child where its nodes belong."""
+        """Add a call's nodes one by one; yield each child at the position of its nodes."""
         body, steps, own = self.bodies[call.index], self.steps(call), self.call_id(call)
         if body is not None and steps:
             children = iter(body.calls)
@@ -144,7 +144,7 @@ class Network:
                     continue
                 item, source, depth = body.results[position], body.sources[position], call.depth + 1
                 if step.kind == "output" and call.outputs is not None:
-                    item = call.outputs.item  # as it left: what the node's argument was may have been written to since
+                    item = call.outputs.item  # as the caller got it: the node's argument may have been written to since
                 self._add(f"{own}/{step.name}", step.kind, step.op, step.target, call, item, source, depth, step)
                 for value in writes.get(position, ()):
                     self.writers.add(f"{own}/{step.name}")
@@ -173,32 +173,29 @@ class Network:
         node = self.nodes[id] = Node(id, kind, op, target, call, item, status, source, depth, len(self.nodes), step)
         if kind == "get_attr":
             for value in node.values:
-                self.given.setdefault(value.number, id)
-                before = self._wrote.get(-1 if value.storage is None else value.storage)
+                self.entry_of.setdefault(value.number, id)
+                before = self._last_writer.get(-1 if value.storage is None else value.storage)
                 if before is not None:
-                    self.left[id] = before
+                    self.memory_sources[id] = before
         elif kind == "placeholder":
             if call.parent is None:
                 for value in node.values:
-                    self.given.setdefault(value.number, id)
+                    self.entry_of.setdefault(value.number, id)
         elif kind != "output":
             for value in node.values:
-                if value.number not in self.made:
+                if value.number not in self.producer_of:
                     self._produced(value, id)
 
     def _produced(self, value: Value, id: str) -> None:
-        self.made.setdefault(value.number, id)
+        self.producer_of.setdefault(value.number, id)
         if value.storage is not None:
-            self._wrote[value.storage] = id
-
-
-# Walking -----------------------------------------------------------------------------------------
+            self._last_writer[value.storage] = id
 
 
 def network_of(trace: TraceData) -> Network:
-    """The nodes and edges of a trace, made once."""
-    found = trace.cache.get("network")
-    if found is None:  # it has a shallow copy: what the trace keeps may not lead back to the trace
-        found = trace.cache["network"] = Network(replace(trace))
-    assert isinstance(found, Network)
-    return found
+    """Return the nodes and edges of a trace; built once per trace."""
+    network = trace.cache.get("network")
+    if network is None:  # of a shallow copy: the cache must not refer back to the trace, or it is never freed at once
+        network = trace.cache["network"] = Network(replace(trace))
+    assert isinstance(network, Network)
+    return network

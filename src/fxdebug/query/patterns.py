@@ -1,4 +1,4 @@
-"""Find operations that follow one another along the flow of data."""
+"""``trace.pattern``: find operations that follow one another along the flow of data."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fxdebug.query.network import Network, Node, network_of
 
 
 def find_patterns(trace: TraceData, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
-    """Where operations of these names follow one another along the flow of data.
+    """Return where operations of these names follow one another along the flow of data.
 
     Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Each match
-    has one node per name; matches begin at different nodes, the nearest continuation counts.
+    has one node per name. Matches begin at different nodes; where there are several continuations, the nearest counts.
 
-    For attention: ``pattern(trace, ["matmul", "softmax", "matmul"])``.
+    For attention: ``find_patterns(trace, ["matmul", "softmax", "matmul"])``.
     """
     if not names:
-        raise UsageError("a pattern needs at least one operation")
+        raise UsageError("a pattern needs at least one operation, such as ['matmul', 'softmax', 'matmul']")
     net = network_of(trace)
     matches = []
-    begins, *_ = [find_ops(trace, name) for name in names]  # an unknown name is an error wherever it stands
-    for start in begins:
+    starts, *_ = [find_ops(trace, name) for name in names]  # of all names: an unknown one is an error at any position
+    for start in starts:
         match = [start]
         for name in names[1:]:
             following = _nearest(net, match[-1], name, within)
@@ -38,19 +38,19 @@ def find_patterns(trace: TraceData, names: Sequence[str], *, within: int = 4) ->
 
 
 def _nearest(net: Network, start: Node, name: str, within: int) -> Node | None:
-    """The nearest operation of that name downstream, over at most ``within`` others.
+    """Return the nearest operation of a name downstream, with at most ``within`` other operations between.
 
-    A parameter that is read, a placeholder or an output counts for nothing on the way.
+    Only functions and methods count: no placeholders, outputs or parameters that are read.
     """
     pending = deque([(start.id, 0)])
-    seen = {start.id}
+    visited = {start.id}
     while pending:
         id, distance = pending.popleft()
         for edge in net.out_of.get(id, ()):
             following = net.nodes[edge.target]
-            if following.id in seen:
+            if following.id in visited:
                 continue
-            seen.add(following.id)
+            visited.add(following.id)
             operation = following.kind in ("call_function", "call_method")
             if operation and fnmatch.fnmatchcase(following.op, name):
                 return following

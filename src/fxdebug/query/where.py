@@ -1,7 +1,7 @@
-"""What can be asked of a value: its dtype, its shape, and lines such as ``absmax > 100 or nan > 0``.
+"""Conditions on a value: its dtype, its shape, and ``where=`` lines such as ``absmax > 100 or nan > 0``.
 
-In a line stand only comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and the names below;
-nothing is executed.
+The grammar of a line: comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and the names in ``FACTS``.
+A line is parsed, never executed as Python.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import fnmatch
 import operator
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest
 from fxdebug.operators.dtypes import DTYPES
+from fxdebug.query.network import Node
 
 Shape: TypeAlias = "str | Sequence[int | None] | None"
 
@@ -36,7 +38,7 @@ FACTS: dict[str, Callable[[Value], Any]] = {
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: lambda a, b: float(a) ** float(b),  # of integers it might take for ever
+    ast.Pow: lambda a, b: float(a) ** float(b),  # as floats: a power of large integers might never finish
 }  # fmt: skip
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
@@ -44,19 +46,19 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def compiled(line: str) -> Callable[[Value], bool]:
-    """The predicate a line describes. A fact that is not known of a value makes its comparison false.
+def compile_condition(line: str) -> Callable[[Value], bool]:
+    """Return the predicate of a ``where=`` line; a comparison with a fact that a value lacks is false.
 
-    Raises :class:`~fxdebug.errors.UsageError` for anything else than comparisons of known names and numbers.
+    Raises :class:`~fxdebug.errors.UsageError` for anything but comparisons of known names and numbers.
 
     >>> from fxdebug.data.values import Stats
-    >>> holds = compiled("absmax > 100 or nan > 0")
+    >>> holds = compile_condition("absmax > 100 or nan > 0")
     >>> holds(Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0)))
     True
     """
     try:
         tree = ast.parse(line.strip(), mode="eval").body
-        evaluate = _node(tree, line)
+        evaluate = _evaluator(tree, line)
     except (SyntaxError, ValueError) as error:  # ValueError: a null character
         raise UsageError(f"where={line!r} is not an expression: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
@@ -64,24 +66,24 @@ def compiled(line: str) -> Callable[[Value], bool]:
     return lambda value: bool(evaluate(value))
 
 
-def _node(tree: ast.expr, line: str) -> Callable[[Value], Any]:
+def _evaluator(tree: ast.expr, line: str) -> Callable[[Value], Any]:
     if isinstance(tree, ast.Constant) and isinstance(tree.value, (int, float)):
         number = tree.value
         return lambda value: number
     if isinstance(tree, ast.Name):
         return _fact(tree.id, line)
     if isinstance(tree, ast.BoolOp):
-        parts = [_node(part, line) for part in tree.values]
-        both = isinstance(tree.op, ast.And)
-        return lambda value: (all if both else any)(part(value) for part in parts)
+        parts = [_evaluator(part, line) for part in tree.values]
+        combine = all if isinstance(tree.op, ast.And) else any
+        return lambda value: combine(part(value) for part in parts)
     if isinstance(tree, ast.UnaryOp):
-        inner = _node(tree.operand, line)
+        inner = _evaluator(tree.operand, line)
         if isinstance(tree.op, ast.Not):
             return lambda value: not inner(value)
         if isinstance(tree.op, ast.USub):
             return lambda value: _unless_missing(operator.neg, inner(value))
     if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
-        function, left, right = _BINARY[type(tree.op)], _node(tree.left, line), _node(tree.right, line)
+        function, left, right = _BINARY[type(tree.op)], _evaluator(tree.left, line), _evaluator(tree.right, line)
         return lambda value: _unless_missing(function, left(value), right(value))
     if isinstance(tree, ast.Compare) and all(type(op) in _COMPARE for op in tree.ops):
         return _comparison(tree, line)
@@ -89,19 +91,19 @@ def _node(tree: ast.expr, line: str) -> Callable[[Value], Any]:
 
 
 def _comparison(tree: ast.Compare, line: str) -> Callable[[Value], bool]:
-    operands = [_node(part, line) for part in (tree.left, *tree.comparators)]
+    operands = [_evaluator(part, line) for part in (tree.left, *tree.comparators)]
     signs = [_COMPARE[type(op)] for op in tree.ops]
 
     def holds(value: Value) -> bool:
-        found = [operand(value) for operand in operands]
-        pairs = zip(signs, found, found[1:])
+        facts = [operand(value) for operand in operands]
+        pairs = zip(signs, facts, facts[1:])
         return all(a is not None and b is not None and _compare(sign, a, b) for sign, a, b in pairs)
 
     return holds
 
 
 def _compare(sign: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
-    """Complex means are compared by magnitude."""
+    """Compare two numbers, complex means by their magnitude."""
     a, b = (abs(x) if isinstance(x, complex) else x for x in (a, b))
     return bool(sign(a, b))
 
@@ -118,25 +120,29 @@ def _unless_missing(function: Callable[..., Any], *operands: Any) -> Any:
 def _fact(name: str, line: str) -> Callable[[Value], Any]:
     fact = FACTS.get(name)
     if fact is None:
-        raise UsageError(f"where={line!r}: no {name!r}; there is {', '.join(FACTS)}.{nearest(name, FACTS)}")
+        raise UsageError(f"where={line!r}: there is no {name!r}; use {', '.join(FACTS)}.{nearest(name, FACTS)}")
     return fact
 
 
-# Of a value as a whole ---------------------------------------------------------------------------
+# Dtype, shape and line together ---------------------------------------------------------------------------
 
 
-def about_values(dtype: str | None, shape: Shape, line: str | None, seen: Collection[str]) -> Callable[[Value], bool]:
-    """Whether one value is all that was asked for. ``seen`` are the dtypes that occur."""
+def value_condition(
+    dtype: str | None, shape: Shape, line: str | None, dtypes: Collection[str]
+) -> Callable[[Value], bool]:
+    """Return a predicate for the dtype, the shape and the line together; ``dtypes`` are those of the trace."""
     short = None if dtype is None else dtype.removeprefix("torch.")
-    if short is not None and not set(short) & set("*?[") and short not in {*seen, *DTYPES}:
-        raise NotFound(f"no dtype {dtype!r}; here are {', '.join(sorted(seen))}.{nearest(short, {*seen, *DTYPES})}")
+    if short is not None and not set(short) & set("*?[") and short not in {*dtypes, *DTYPES}:
+        raise NotFound(
+            f"no dtype {dtype!r}; this trace has {', '.join(sorted(dtypes))}.{nearest(short, {*dtypes, *DTYPES})}"
+        )
     wanted = None if shape is None else shape_pattern(shape)
-    holds = None if line is None else compiled(line)
+    holds = None if line is None else compile_condition(line)
 
     def test(value: Value) -> bool:
         if short is not None and not fnmatch.fnmatchcase(value.dtype, short):
             return False
-        if wanted is not None and not _fits(value.shape, wanted):
+        if wanted is not None and not _matches_shape(value.shape, wanted):
             return False
         return holds is None or holds(value)
 
@@ -144,7 +150,7 @@ def about_values(dtype: str | None, shape: Shape, line: str | None, seen: Collec
 
 
 def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
-    """Sizes to compare with, ``None`` for any.
+    """Return the sizes to compare with, ``None`` for any size.
 
     >>> shape_pattern("2,*,384"), shape_pattern("(2×8)"), shape_pattern((2, None))
     ((2, None, 384), (2, 8), (2, None))
@@ -153,7 +159,7 @@ def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
         return tuple(shape)
     inner = shape.strip().strip("()[]").strip()
     if inner and not _SIZES.fullmatch(inner):
-        raise UsageError(f"shape {shape!r}: write sizes and * with commas, such as '2,*,384'")
+        raise UsageError(f"shape {shape!r}: write sizes with commas and * for any, such as '2,*,384'")
     return tuple([None if size in "*?" else int(size) for size in _SIZE.findall(inner)])
 
 
@@ -161,5 +167,11 @@ _SIZE = re.compile(r"\d+|[*?]")
 _SIZES = re.compile(rf"(?:{_SIZE.pattern})(?:\s*[,x×]\s*(?:{_SIZE.pattern}))*\s*,?")
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+def _matches_shape(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     return len(shape) == len(wanted) and all(want in (None, size) for size, want in zip(shape, wanted))
+
+
+CallOrNode = TypeVar("CallOrNode", Call, Node)
+Where: TypeAlias = (
+    Callable[[CallOrNode], object] | str | None
+)  # a function of a call or node, or a line about its tensors

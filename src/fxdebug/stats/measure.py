@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fxdebug.data.values import Stats, quick
+from fxdebug.data.values import Stats, fast_constructor
 from fxdebug.stats import accelerator
 from fxdebug.stats.cpu_sums import (
     REAL,
@@ -254,7 +254,7 @@ def _stats(
     return _quick_stats(many, mean, std, low, high, absmax, 0, 0, 0, zeros * repeats)
 
 
-_quick_stats = quick(Stats)
+_quick_stats = fast_constructor(Stats)
 
 
 def fine_std(tensor: Tensor, known: Stats) -> float | None:

@@ -116,11 +116,11 @@ def test_every_command_has_help_that_fits_into_80_columns(name, capsys):
 
 def test_help_and_looking_at_runs_load_no_torch(run):
     script = (
-        "import sys; from fxdebug.apps.cli import main as cli\n"
-        "try: cli.main(['--help'])\n"
+        "import sys; from fxdebug.apps.cli.main import main\n"
+        "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "slow = [name for name in ('torch', 'numpy', 'rich', 'networkx') if name in sys.modules]\n"
-        f"cli.main(['show', {run!r}]); cli.main(['find', {run!r}, '--ops'])\n"
+        f"main(['show', {run!r}]); main(['find', {run!r}, '--ops'])\n"
         "print(slow, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -250,7 +250,7 @@ def test_compare_that_cannot_be_made_exits_with_2(runs, tmp_path, capsys):
 
 
 def test_compare_loads_torch_only_where_tensors_were_kept(runs):
-    script = f"import sys; from fxdebug.apps.cli import main as cli; cli.main(['compare', {runs[0]!r}, {runs[2]!r}]); "
+    script = f"import sys; from fxdebug.apps.cli.main import main; main(['compare', {runs[0]!r}, {runs[2]!r}]); "
     script += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "False", done.stderr
@@ -325,15 +325,18 @@ def test_run_of_a_model_that_raises_draws_what_ran_and_ends_with_its_exception(m
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ([], "give FILE.py:factory, or --hf with a folder or name"),
-        (["net.py"], "'net.py' is not FILE.py:factory"),
+        ([], "no model: give FILE.py:function, or --hf with a folder or name"),
+        (["net.py"], "'net.py' is not of the form FILE.py:function, such as model.py:build"),
         (["nat.py:build"], "there is no file nat.py"),
         (["net.py:bild"], "net.py defines no function 'bild'; it defines Result, Net, build, broken, forgetful"),
         (["net.py:forgetful"], "forgetful() must return (model, inputs), not Net"),
-        (["net.py:build", "--hf", "there"], "give either net.py:build or --hf there: one model is run at a time"),
+        (
+            ["net.py:build", "--hf", "there"],
+            "give either net.py:build or --hf there, not both: one model is run at a time",
+        ),
         (
             ["net.py:build", "--text", "a"],
-            "--text is for --hf: the inputs of a model in a file are what its function returns",
+            "--text needs --hf: the inputs of a model in a file are what its function returns",
         ),
     ],
 )

@@ -45,8 +45,8 @@ def test_a_picture_is_not_written_over_a_folder(saved: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--width", "0"], "argument --width: '0' is no number from 20 on"),
-        (["--depth", "-1"], "argument --depth: '-1' is no number from 0 on"),
+        (["--width", "0"], "argument --width: '0' is not a whole number of at least 20"),
+        (["--depth", "-1"], "argument --depth: '-1' is not a whole number of at least 0"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(

@@ -53,7 +53,7 @@ def test_writes_of_another_thread_stay_while_bodies_are_re_executed() -> None:
         for _ in range(5):
             forget_patterns()
             trace = fx_debug(Noting(8), torch.ones(2))
-            assert trace.explanation is not None
+            assert trace.call_graphs is not None
     finally:
         stop.set()
         worker.join()
@@ -148,7 +148,7 @@ def test_finalizers_of_the_program_run_once_and_their_effects_stay(asks: bool, t
         del ring
         trace = fx_debug(models, torch.ones(2))
         rings.clear()
-        assert trace.explanation is not None  # now the bodies are run again
+        assert trace.call_graphs is not None  # now the bodies are run again
     gc.collect()
     assert sorted(freed) == sorted(file.name for file in files)
     assert not any(file.exists() for file in files)

@@ -324,7 +324,7 @@ def recorded(build) -> tuple:
     except Exception as error:
         return type(error).__name__, str(error)
     graphs = [(call.status, call.reason, call.code if call.status == "verified" else "") for call in trace.calls]
-    return graphs, *map(whole, (trace.calls, trace.values, trace.parameters, trace.notes, trace.explanation))
+    return graphs, *map(whole, (trace.calls, trace.values, trace.parameters, trace.notes, trace.call_graphs))
 
 
 def whole(thing) -> str:

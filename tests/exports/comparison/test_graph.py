@@ -9,7 +9,7 @@ from PIL import Image
 
 import fxdebug
 from fxdebug.exports.comparison import graph
-from fxdebug.exports.graphviz.drawing import drawing
+from fxdebug.exports.graphviz.build_drawing import drawing_of
 from support.planted import net, x
 
 
@@ -40,6 +40,6 @@ def test_repeated_layers_with_the_same_finding_are_drawn_once():
 def test_equal_runs_are_drawn_as_any_run_is(equal, tmp_path):
     text = equal.export(tmp_path / "x.dot").read_text(encoding="utf-8")
     assert "0 findings against a" in text
-    assert len(graph._drawn(equal, True).steps) == len(drawing(equal.b).steps)
+    assert len(graph._drawn(equal, True).steps) == len(drawing_of(equal.b).steps)
     with Image.open(equal.export(tmp_path / "x.png")) as picture:
         assert picture.width > 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,10 +15,9 @@ from fxdebug import compare, fx_debug
 from fxdebug.api.comparison import Comparison
 from fxdebug.errors import SaveError, UsageError
 from fxdebug.exports import registry
-from fxdebug.exports.comparison.exporters import EXPORTERS
 from support.planted import Net, net, odd, planted, x
 
-FORMS = sorted(EXPORTERS)
+FORMS = sorted(registry.suffixes("comparison"))
 
 
 class Ported(nn.Module):
@@ -178,12 +176,14 @@ def test_saved_runs_are_exported_to_the_same_bytes_as_live_ones(tmp_path, form):
 
 
 def test_an_unknown_option_or_form_or_place_is_an_error_that_says_what_to_do(different, tmp_path, form):
-    write = registry.exporter(form, EXPORTERS)
-    known = [name for name in inspect.signature(write).parameters if name not in ("comparison", "path")]
+    write = registry.exporter("comparison", form)
+    known = registry.option_names(write)
     message = f"{form} has no option 'deepth'; it has {', '.join(known) or 'none'}"
     with pytest.raises(UsageError, match=re.escape(message)):
         different.export(tmp_path / f"x{form}", deepth=1)
-    with pytest.raises(UsageError, match="nothing exports to '.docx': use " + re.escape(", ".join(EXPORTERS))):
+    with pytest.raises(
+        UsageError, match="nothing exports to '.docx': use " + re.escape(", ".join(registry.suffixes("comparison")))
+    ):
         different.export(tmp_path / "x.docx")
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match=re.escape(str(tmp_path / "file"))):

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.exports.graphviz.drawing import drawing
+from fxdebug.exports.graphviz.build_drawing import drawing_of
+from fxdebug.exports.graphviz.options import DrawOptions
 from support.drawn import Tower, dot, fills, svg, texts, titles
 from support.trees import Does, ones
 
 
 def test_repeated_layers_are_one_box(tower):
-    drawn = drawing(tower)
+    drawn = drawing_of(tower)
     assert [(box.row.name, box.row.repeats) for box in drawn.root.boxes] == [("layers.0 … layers.11 ×12", 12)]
     assert titles(drawn, "call") == ["norm", "a", "b", "head"]
     assert titles(drawn, "op") == ["relu", "add"]
@@ -22,20 +23,20 @@ def test_repeated_layers_are_one_box(tower):
 
 
 def test_what_is_said_of_a_repeated_layer_is_over_all_its_repetitions(tower):
-    (relu,) = [step for step in drawing(tower).steps.values() if step.title == "relu"]
+    (relu,) = [step for step in drawing_of(tower).steps.values() if step.title == "relu"]
     assert len(relu.values) == 12 and relu.stats.count == 12 * 3 * 8
     assert relu.stats.max == max(node.stats.max for node in tower.ops("relu"))
 
 
 def test_without_folding_every_layer_has_a_box(tower):
-    drawn = drawing(tower, fold=False, depth=9)
+    drawn = drawing_of(tower, DrawOptions(fold=False, depth=9))
     assert [box.row.name for box in drawn.root.boxes] == [f"layers.{i}" for i in range(12)]
     assert titles(drawn, "op").count("relu") == 12
 
 
 def test_depth_closes_calls_and_what_is_closed_says_how_often_it_repeats(tower, tmp_path):
-    assert titles(drawing(tower, depth=1), "call") == ["layers.0 … layers.11 ×12", "head"]
-    closed = drawing(tower, depth=0)
+    assert titles(drawing_of(tower, DrawOptions(depth=1)), "call") == ["layers.0 … layers.11 ×12", "head"]
+    closed = drawing_of(tower, DrawOptions(depth=0))
     assert [(arrow.source, arrow.target) for arrow in closed.arrows] == [
         ("Tower#0/x", "Tower#0"),
         ("Tower#0", "Tower#0→"),
@@ -58,13 +59,13 @@ def test_an_unasked_depth_is_one_that_can_be_read():
 
     trace = fx_debug(Wide(2), ones(), weights=False)
     assert len(trace.calls) == 6**3 + 6**2 + 6 + 1
-    assert len(drawing(trace).steps) < 100 < len(drawing(trace, depth=9, fold=False).steps)
+    assert len(drawing_of(trace).steps) < 100 < len(drawing_of(trace, DrawOptions(depth=9, fold=False)).steps)
 
 
 def test_a_row_of_rearrangements_is_one_step_and_none_of_it_is_lost_with_everything():
     trace = fx_debug(Does(lambda self, x: x.view(2, 2).transpose(0, 1).contiguous() + 1), ones())
-    assert titles(drawing(trace), "arranging") == ["view · transpose · contiguous"]
-    whole = drawing(trace, everything=True)
+    assert titles(drawing_of(trace), "arranging") == ["view · transpose · contiguous"]
+    whole = drawing_of(trace, DrawOptions(everything=True))
     assert titles(whole, "op") == ["view", "transpose", "contiguous", "add"]
 
 
@@ -73,7 +74,7 @@ def test_nan_is_red_from_where_it_began_and_folding_stops_there(tmp_path):
     with torch.no_grad():
         model.layers[7].b.weight[0, 0] = math.nan
     trace = fx_debug(model, ones())
-    drawn = drawing(trace)
+    drawn = drawing_of(trace)
     assert [box.row.name for box in drawn.root.boxes] == [
         "layers.0 … layers.6 ×7",
         "layers.7",
@@ -93,4 +94,4 @@ def test_a_graph_of_thousands_of_nodes_is_drawn_at_the_depth_that_is_asked(tmp_p
     assert len(trace.graph) > 8_000
     text = dot(trace, tmp_path, depth=1, fold=False)
     assert text.count("Block<BR/>") == 400
-    assert titles(drawing(trace), "call") == ["norm", "a", "b", "head"]  # folded, the whole of it
+    assert titles(drawing_of(trace), "call") == ["norm", "a", "b", "head"]  # folded, the whole of it

@@ -14,7 +14,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.errors import MissingExtra, SaveError, UsageError
-from fxdebug.exports.graphviz import pygraphviz_dot, render
+from fxdebug.exports.graphviz import render
 from support.drawn import SVG, dot, svg, texts
 
 
@@ -101,7 +101,7 @@ def test_whatever_modules_are_called_the_picture_says_it(tmp_path):
 
 def test_without_graphviz_the_error_names_both_remedies_and_the_dot_file(tower, tmp_path, monkeypatch):
     monkeypatch.setattr(render.shutil, "which", lambda name: None)
-    monkeypatch.setattr(pygraphviz_dot.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(render.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'fxdebug\[draw\]', or install graphviz with your") as error:
         tower.export(tmp_path / "g.png")
     assert str(tmp_path / "g.dot") in str(error.value)

@@ -130,7 +130,7 @@ def test_a_budget_smaller_than_a_tensor_still_saves_it(tmp_path: Path) -> None:
 def test_a_value_inside_a_body_is_not_kept_and_says_so(tmp_path: Path) -> None:
     trace = run(Small(), values="tensors")
     inside = next(value for value in trace.values if value.saved is None)
-    with pytest.raises(LoadError, match="only what goes into and comes out of module calls is kept"):
+    with pytest.raises(LoadError, match="only inputs and outputs of module calls are kept"):
         trace.tensor(inside)
 
 

@@ -1,4 +1,4 @@
-"""What each command of `fxdebug` does."""
+"""The commands of `fxdebug`: show, find, check, graph, compare, run; the first docstring line is the help text."""
 
 from __future__ import annotations
 
@@ -6,34 +6,30 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from fxdebug import api
 from fxdebug.apps.cli.load_model import from_file, transformers_model, with_decoder_start
 from fxdebug.errors import FxDebugError, UsageError
 
-# exit status: fine; the model raised, nothing was found, or the runs differ; the command cannot work
+# Exit status. FAILED: the model raised, nothing was found, or the runs differ. UNUSABLE: the command cannot work.
 OK, FAILED, UNUSABLE = 0, 1, 2
 
 
-# Commands ----------------------------------------------------------------------------------------
-
-
 def show(options: argparse.Namespace) -> int:
-    """Draw the call tree of a saved run."""
+    """Print the call tree of a saved run."""
     trace = api.load(options.run, rank=options.rank)
     print(trace.text(fold=not options.all, depth=options.depth, width=options.width))
     return OK
 
 
 def run(options: argparse.Namespace) -> int:
-    """Trace a model: FILE.py:factory, where factory() returns (model, inputs), or a transformers model."""
+    """Run a model once and print its call tree: one built by a function, or a transformers model."""
     import torch
 
     if options.hf is not None and options.target is not None:
-        raise UsageError(f"give either {options.target} or --hf {options.hf}: one model is run at a time")
+        raise UsageError(f"give either {options.target} or --hf {options.hf}, not both: one model is run at a time")
     if options.text and options.hf is None:
-        raise UsageError("--text is for --hf: the inputs of a model in a file are what its function returns")
+        raise UsageError("--text needs --hf: the inputs of a model in a file are what its function returns")
     if options.hf is not None:
         model, inputs = transformers_model(options.hf, options.text or [])
         if options.method == "forward":
@@ -41,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.target is not None:
         model, inputs = from_file(options.target)
     else:
-        raise UsageError("give FILE.py:factory, or --hf with a folder or name")
+        raise UsageError("no model: give FILE.py:function, or --hf with a folder or name")
     with torch.set_grad_enabled(options.grad):
         try:
             trace = api.fx_debug(model, inputs, save=options.save, values=options.values, method=options.method)
@@ -59,41 +55,41 @@ def run(options: argparse.Namespace) -> int:
 
 
 def find(options: argparse.Namespace) -> int:
-    """List the calls of a run, or with --ops its operations, that fit a question."""
+    """List the calls of a saved run that meet all conditions; with --ops its operations."""
     trace = api.load(options.run, rank=options.rank)
     chosen = {name: getattr(options, name) for name in ("type", "dtype", "shape", "status", "source", "where")}
     conditions = {name: value for name, value in chosen.items() if value is not None}
     if options.ops is not None:
-        found = [
+        rows = [
             (str(n.id), n.op, n.status, n.values, n.source)
             for n in trace.ops(options.ops, path=options.path, **conditions)
         ]
     else:
         calls = trace.find(options.path, **conditions)
-        found = [(c.id, c.type, c.status, tuple(c.outputs or ()), c.source) for c in calls]
-    print(api.listing(found, _width()))
-    return OK if found else FAILED
-
-
-def check(options: argparse.Namespace) -> int:
-    """Say what is wrong with the numbers of a saved run, worst first: NaN, overflow, cancellation."""
-    import json
-
-    found = api.check(api.load(options.run, rank=options.rank))
-    print(json.dumps(found.as_json(), indent=2, allow_nan=False) if options.json else found)
-    return OK if found.healthy else FAILED
+        rows = [(c.id, c.type, c.status, tuple(c.outputs or ()), c.source) for c in calls]
+    print(api.listing(rows, _width()))
+    return OK if rows else FAILED
 
 
 def _width() -> int | None:
-    """The columns there are; as many as it takes where another program reads along."""
+    """Return the columns of the terminal, or ``None`` (no limit) where another program reads the output."""
     import shutil
 
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # none where it was closed
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None where it was closed
     return shutil.get_terminal_size().columns if is_terminal or "COLUMNS" in os.environ else None
 
 
+def check(options: argparse.Namespace) -> int:
+    """Find what is wrong with the numbers of a saved run: NaN, overflow, cancellation."""
+    import json
+
+    findings = api.check(api.load(options.run, rank=options.rank))
+    print(json.dumps(findings.as_json(), indent=2, allow_nan=False) if options.json else findings)
+    return OK if findings.healthy else FAILED
+
+
 def graph(options: argparse.Namespace) -> int:
-    """Draw the graph of a saved run, or write it for another program."""
+    """Draw the graph of a saved run, or write it for other programs."""
     trace = api.load(options.run, rank=options.rank)
     chosen = {name: getattr(options, name) for name in ("depth", "color", "rankdir")}
     chosen |= {"everything": options.everything or None, "fold": False if options.all else None}
@@ -103,7 +99,7 @@ def graph(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Say where run B parts ways with run A, the reference; exit status 0: equal, 1: different."""
+    """Compare run B with run A, the reference: which step adds error. Exit status 1: they differ."""
     comparison = api.compare(
         api.load(options.a, rank=options.rank),
         api.load(options.b, rank=options.rank),
@@ -119,11 +115,11 @@ def compare(options: argparse.Namespace) -> int:
     return OK if comparison.equal else FAILED
 
 
-def _mapping(given: Sequence[str]) -> Any:
-    """What ``--map`` says: A=B, as often as one likes, or one file."""
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
-    wrong = next((text for text in given if "=" not in text), None)
+def _mapping(pairs: Sequence[str]) -> dict[str, str] | str:
+    """Return the mapping of ``--map``: any number of A=B, or the path of one file."""
+    if len(pairs) == 1 and "=" not in pairs[0]:
+        return pairs[0]
+    wrong = next((text for text in pairs if "=" not in text), None)
     if wrong is not None:
         raise UsageError(f"--map {wrong}: give one file, or any number of A=B such as 'encoder.layer.*=layers.*'")
-    return dict(text.split("=", 1) for text in given)
+    return dict(text.split("=", 1) for text in pairs)

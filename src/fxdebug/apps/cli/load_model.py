@@ -1,4 +1,4 @@
-"""The model and inputs that the command line was asked to run."""
+"""Load the model and inputs for `fxdebug run`: from a function in a file, or from transformers."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from fxdebug.errors import UsageError, needs
 
 
 def from_file(target: str) -> tuple[Any, Any]:
-    """``FILE.py:factory`` → the model and its inputs."""
+    """Return the model and inputs of ``FILE.py:function``."""
     path, _, name = target.rpartition(":")
     if not path or not name.isidentifier():
-        raise UsageError(f"{target!r} is not FILE.py:factory")
+        raise UsageError(f"{target!r} is not of the form FILE.py:function, such as model.py:build")
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path}")
     sys.path.insert(0, str(Path(path).resolve().parent))
     stem = Path(path).stem
     module = types.ModuleType(stem if stem not in sys.modules else f"{stem} (given to fxdebug)")
     module.__file__ = path
-    sys.modules[module.__name__] = module  # it stays: dataclasses, pickle and type hints look their module up
+    sys.modules[module.__name__] = module  # it stays there: dataclasses, pickle and type hints look it up
     exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
     namespace = vars(module)
     factory = namespace.get(name)
     if not callable(factory):
         known = ", ".join(key for key, value in namespace.items() if callable(value) and not key.startswith("_"))
         raise UsageError(f"{path} defines no function {name!r}; it defines {known or 'none'}")
-    made = factory()
-    if not isinstance(made, tuple) or len(made) != 2:
-        raise UsageError(f"{name}() must return (model, inputs), not {type(made).__name__}")
-    return made
+    result = factory()
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UsageError(f"{name}() must return (model, inputs), not {type(result).__name__}")
+    return result
 
 
 def transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
-    """A model and tokenised text, from a folder or by name; the class is the one its configuration names."""
+    """Return a transformers model, of the class that its configuration names, and tokenised text."""
     try:
         import transformers
     except ImportError as error:
@@ -59,7 +59,7 @@ def transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
 
 
 def with_decoder_start(model: Any, batch: Any) -> dict[str, Any]:
-    """For models with a decoder: the token it begins with, where the model does not see to that itself."""
+    """Return the inputs, for an encoder-decoder model with the first token of the decoder where it needs one."""
     import inspect
 
     import torch

@@ -1,4 +1,4 @@
-"""The parser of the command line, and the table of commands."""
+"""The command line: the options of each command, their parser, and the entry point."""
 
 from __future__ import annotations
 
@@ -14,40 +14,58 @@ from fxdebug.apps.cli.commands import OK, UNUSABLE, check, compare, find, graph,
 from fxdebug.errors import FxDebugError
 from fxdebug.version import __version__
 
-# The parser --------------------------------------------------------------------------------------
 
-
-class Command(NamedTuple):
-    """A function and what it takes: ``(flags, keyword arguments of add_argument)``."""
-
-    function: Callable[[argparse.Namespace], int]
-    arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...]
-
-
-_RUN = (("run",), {"metavar": "DIR", "help": "a folder written by fx_debug(..., save=DIR)"})
-_RANK = (("--rank",), {"type": int, "metavar": "N", "help": "of a distributed run"})
-
-
-def _number_from(least: int) -> Callable[[str], int]:
-    """What reads a whole number that is not below another one."""
+def _integer_from(least: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are at least ``least``."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} on")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
         return int(text)
 
     return read
 
 
-_DEPTH = (("--depth",), {"type": _number_from(0), "metavar": "N", "help": "levels below the model"})
-_WIDTH = (("--width",), {"type": _number_from(20), "metavar": "N", "help": "columns (default: the terminal's)"})
+class Argument(NamedTuple):
+    """An argument of a command: the parameters of ``ArgumentParser.add_argument``."""
+
+    flags: tuple[str, ...]
+    options: dict[str, Any]
+
+
+def argument(*flags: str, **options: Any) -> Argument:
+    """Return an argument, in the words of ``ArgumentParser.add_argument``."""
+    return Argument(flags, options)
+
+
+class Command(NamedTuple):
+    """A command: its function, and its arguments."""
+
+    function: Callable[[argparse.Namespace], int]
+    arguments: tuple[Argument, ...]
+
+
+_RUN = argument(
+    "run", metavar="RUN", help="the folder of a saved run: what fxdebug run --save RUN or fx_debug(..., save=RUN) wrote"
+)
+_RANK = argument("--rank", type=int, metavar="N", help="the rank to read, of a distributed run")
+
+
+_DEPTH = argument(
+    "--depth", type=_integer_from(0), metavar="N", help="the most levels of calls below the model to show"
+)
+_WIDTH = argument(
+    "--width", type=_integer_from(20), metavar="N", help="columns of text to print (default: those of the terminal)"
+)
+
+_ALL = argument("--all", action="store_true", help="show every layer (default: repeated layers once)")
 
 COMMANDS: tuple[Command, ...] = (
     Command(
         show,
         (
             _RUN,
-            (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
+            _ALL,
             _DEPTH,
             _WIDTH,
             _RANK,
@@ -57,50 +75,73 @@ COMMANDS: tuple[Command, ...] = (
         find,
         (
             _RUN,
-            (("path",), {"nargs": "?", "metavar": "GLOB", "help": "over module paths, e.g. '*.attention.*'"}),
-            (("--type",), {"metavar": "GLOB", "help": "over module classes"}),
-            (("--ops",), {"metavar": "GLOB", "nargs": "?", "const": "*", "help": "operations instead of calls"}),
-            (("--dtype",), {"metavar": "GLOB", "help": "of any output"}),
-            (("--shape",), {"metavar": "SIZES", "help": "of any output, such as '2,*,384'"}),
-            (("--status",), {"metavar": "STATUS", "help": "verified, recorded or opaque"}),
-            (("--source",), {"metavar": "GLOB", "help": "over file.py:line"}),
-            (("--where",), {"metavar": "LINE", "help": "about statistics, such as 'absmax > 100 or nan > 0'"}),
+            argument("path", nargs="?", metavar="GLOB", help="paths of modules, such as '*.attention.*'"),
+            argument("--type", metavar="GLOB", help="classes of modules, such as Linear"),
+            argument("--ops", metavar="GLOB", nargs="?", const="*", help="list operations of these names, not calls"),
+            argument("--dtype", metavar="GLOB", help="dtype of a result, such as float16"),
+            argument("--shape", metavar="SIZES", help="shape of a result, such as '2,*,384'"),
+            argument("--status", metavar="STATUS", help="status of the graph: verified, recorded or opaque"),
+            argument("--source", metavar="GLOB", help="source line, such as model.py or model.py:12"),
+            argument("--where", metavar="CONDITION", help="on statistics, such as 'absmax > 100 or nan > 0'"),
             _RANK,
         ),
     ),
     Command(
         check,
-        (_RUN, (("--json",), {"action": "store_true", "help": "as JSON, for a program"}), _RANK),
+        (_RUN, argument("--json", action="store_true", help="print the findings as JSON"), _RANK),
     ),
     Command(
         graph,
         (
             _RUN,
-            (
-                ("-o", "--output"),
-                {"default": "graph.svg", "metavar": "FILE", "help": ".svg .png .pdf .dot .graphml .json .html"},
+            argument(
+                "-o",
+                "--output",
+                default="graph.svg",
+                metavar="FILE",
+                help="a file ending in .svg .png .pdf .dot .gv .graphml .json .html .txt (default: graph.svg)",
             ),
             _DEPTH,
-            (("--color",), {"metavar": "BY", "help": "status (default), absmax, std, zeros …"}),
-            (("--rankdir",), {"metavar": "DIR", "help": "TB (default) or LR"}),
-            (("--all",), {"action": "store_true", "help": "every layer, repeated ones too"}),
-            (("--everything",), {"action": "store_true", "help": "sizes, parameters and the inside of leaves too"}),
+            argument("--color", metavar="BY", help="colour by: status (default) mean std min max absmax zeros none"),
+            argument("--rankdir", metavar="DIRECTION", help="TB: downwards (default); LR: to the right"),
+            _ALL,
+            argument(
+                "--everything", action="store_true", help="draw sizes, parameters and the inside of leaf modules too"
+            ),
             _RANK,
         ),
     ),
     Command(
         compare,
         (
-            (("a",), {"metavar": "A", "help": "the reference: a saved run, or a tree transformers' debugger wrote"}),
-            (("b",), {"metavar": "B", "help": "the suspect"}),
-            (
-                ("--map",),
-                {"action": "append", "default": [], "metavar": "FILE|A=B", "help": "path globs of A, and in B"},
+            argument(
+                "a",
+                metavar="A",
+                help="the reference: a saved run, a golden file, or a tree written by transformers' debugger",
             ),
-            (("--ignore",), {"action": "append", "default": [], "metavar": "GLOB", "help": "modules to leave out"}),
-            (("--tolerance",), {"type": float, "metavar": "X", "help": "relative error that is allowed"}),
-            (("--all",), {"action": "store_true", "help": "every finding and every call"}),
-            (("-o", "--output"), {"metavar": "FILE", "help": "also write .svg .png .pdf .dot .csv .json .html .txt"}),
+            argument("b", metavar="B", help="the run to check against it: the same kinds"),
+            argument(
+                "--map",
+                action="append",
+                default=[],
+                metavar="FILE|A=B",
+                help="paths of modules in A and in B, such as 'encoder.layer.*=layers.*' (repeatable), or one file",
+            ),
+            argument(
+                "--ignore",
+                action="append",
+                default=[],
+                metavar="GLOB",
+                help="paths of modules to leave out; may be repeated",
+            ),
+            argument("--tolerance", type=float, metavar="X", help="the relative error to allow (default: by dtype)"),
+            argument("--all", action="store_true", help="show every finding and every call"),
+            argument(
+                "-o",
+                "--output",
+                metavar="FILE",
+                help="also write a file ending in .svg .png .pdf .dot .gv .csv .json .txt .html",
+            ),
             _WIDTH,
             _RANK,
         ),
@@ -108,13 +149,31 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         run,
         (
-            (("target",), {"nargs": "?", "metavar": "FILE.py:factory", "help": "factory() returns (model, inputs)"}),
-            (("--hf",), {"metavar": "DIR_OR_NAME", "help": "a transformers model with its tokenizer"}),
-            (("--text",), {"action": "append", "metavar": "TEXT", "help": "what to tokenise; again for a batch"}),
-            (("--save",), {"metavar": "DIR", "help": "write the run there"}),
-            (("--values",), {"choices": list(api.VALUES), "default": "stats", "help": "what to keep"}),
-            (("--method",), {"default": "forward", "help": "the method to call (default: the model itself)"}),
-            (("--grad",), {"action": "store_true", "help": "run with gradients"}),
+            argument(
+                "target",
+                nargs="?",
+                metavar="FILE.py:factory",
+                help="a Python file and a function in it that returns (model, inputs)",
+            ),
+            argument(
+                "--hf",
+                metavar="DIR_OR_NAME",
+                help="a transformers model with its tokenizer: a folder, or a name on the hub",
+            ),
+            argument("--text", action="append", metavar="TEXT", help="the input text for --hf; repeat it for a batch"),
+            argument("--save", metavar="RUN", help="folder to save the run to"),
+            argument(
+                "--values",
+                choices=list(api.VALUES),
+                default="stats",
+                help="what to keep of each tensor: statistics (default), samples, its printed form, or its data",
+            ),
+            argument(
+                "--method",
+                default="forward",
+                help="the method of the model to call, such as generate (default: forward)",
+            ),
+            argument("--grad", action="store_true", help="run with gradients enabled"),
             _DEPTH,
         ),
     ),
@@ -122,7 +181,7 @@ COMMANDS: tuple[Command, ...] = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each one's help is the first line of its function's docstring."""
+    """Return the parser of all commands; the help of a command is the first line of its function's docstring."""
     top = argparse.ArgumentParser(
         prog="fxdebug",
         description="What happened inside my PyTorch model, and where does it go wrong?",
@@ -140,9 +199,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; our own errors become one line and exit status 2."""
+    """Run one command and return its exit status; an error of fxdebug becomes one line and status 2."""
     if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # × and … on a terminal that has neither
+        sys.stdout.reconfigure(errors="replace")  # a terminal may not have × and …
     options = parser().parse_args(arguments)
     try:
         status = int(options.function(options))
@@ -152,17 +211,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FxDebugError as error:
         print(f"fxdebug: {error}", file=sys.stderr)
         return UNUSABLE
-    except BrokenPipeError:  # the reader (head, less) has seen enough
+    except BrokenPipeError:  # the reader (head, less) was closed
         sys.stderr.close()
         return OK
-    except OSError as error:  # a disk that is full, a file that may not be written to
+    except OSError as error:  # the disk is full, or the file is not writable
         print(f"fxdebug: {error}", file=sys.stderr)
         _give_up_output()
         return UNUSABLE
 
 
 def _give_up_output() -> None:
-    """What is left to write could not be written: Python is not to try again at its end."""
+    """Discard output that could not be written, so that Python does not try again when it exits."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

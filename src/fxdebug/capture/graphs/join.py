@@ -22,7 +22,7 @@ from fxdebug.capture.tape.encoding import OpaqueArg, Struct
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
-from fxdebug.data.values import Group, Item, Thing, Value, plain
+from fxdebug.data.values import Group, Item, Thing, Value, as_item
 
 
 class Joiner:
@@ -143,7 +143,7 @@ def keys_of(mapping: Mapping[Any, Any]) -> tuple[Item, ...]:
 def plain_item(thing: Any) -> Item:
     """The item for something that is not a tensor: itself, or how it is shown."""
     if thing is None or type(thing) in (bool, int, float, str, complex, bytes):
-        return plain(thing)  # type: ignore[no-any-return]
+        return as_item(thing)  # type: ignore[no-any-return]
     if isinstance(thing, slice):
         return Thing("slice", f"{_bound(thing.start)}:{_bound(thing.stop)}" + (f":{thing.step}" if thing.step else ""))
     if type(thing) is OpaqueArg:

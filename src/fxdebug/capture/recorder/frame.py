@@ -11,7 +11,7 @@ from torch import nn
 from fxdebug.capture.tape.source_line import Line, raised_at, without_our_frames
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.data.calls import Call, Failure, Origin
-from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, quick
+from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, fast_constructor
 from fxdebug.errors import first_line
 
 NO_INPUTS = Inputs()
@@ -90,7 +90,7 @@ def to_call(frame: Frame) -> Call:
     )
 
 
-_quick_call = quick(Call)
+_quick_call = fast_constructor(Call)
 
 
 def failure(error: BaseException, here: bool) -> Failure:

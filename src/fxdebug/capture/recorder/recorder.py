@@ -31,10 +31,10 @@ from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
-from fxdebug.data.values import Inputs, Outputs, quick
+from fxdebug.data.values import Inputs, Outputs, fast_constructor
 from fxdebug.errors import first_line
 
-_quick_inputs, _quick_outputs = quick(Inputs), quick(Outputs)
+_quick_inputs, _quick_outputs = fast_constructor(Inputs), fast_constructor(Outputs)
 
 
 class Recorder:

@@ -42,7 +42,7 @@ class LazyGraphs:
         self._explained: dict[int, VerifiedCall] = {}
         self._explanation: RunGraphs | None = None
 
-    def explanation(self, count: int) -> RunGraphs:
+    def call_graphs(self, count: int) -> RunGraphs:
         """The graphs of all ``count`` calls of the trace; made once."""
         if self._explanation is None:
             self._explain()

@@ -113,7 +113,7 @@ class Recording:
             duration=duration,
             versions=versions(),
             settings=settings,
-            explain=live,
+            graph_source=live,
             _output=output,
         )
 

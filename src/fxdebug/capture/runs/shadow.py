@@ -263,7 +263,7 @@ def twin_runs(
 
 def _by_node(trace: TraceData, kept: _Kept, compared: _Compared) -> Errors:
     """Errors by node of the graphs, where the native run has its operations by position."""
-    found, live = Errors(), trace.explain
+    found, live = Errors(), trace.graph_source
     assert isinstance(live, LazyGraphs)
     shift = len(trace.calls) - len(kept.frames)
     for call in trace.calls:

@@ -23,7 +23,7 @@ import torch
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.value_table import AddNote, ValueTable, ignore_note
-from fxdebug.data.values import Group, Item, Thing, plain
+from fxdebug.data.values import Group, Item, Thing, as_item
 from fxdebug.errors import first_line
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
@@ -99,7 +99,7 @@ class ItemBuilder:
         if kind in PLAIN:
             return self._values.value_of(obj, self._options.keep)
         if kind in _ATOMS:
-            return plain(obj)
+            return as_item(obj)
         if issubclass(kind, torch.Tensor) or _has_local_part(obj):
             return self._tensor(obj)
         if id(obj) in above:
@@ -180,7 +180,7 @@ class ItemBuilder:
 
     def _key(self, key: Any) -> Any:
         if type(key) in _ATOMS:
-            return plain(key)
+            return as_item(key)
         if isinstance(key, str):
             return str.__str__(key)
         return Thing(type_name(type(key)), self._text(key))

@@ -11,9 +11,9 @@ from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker
 from fxdebug.capture.tensors.tensor_ref import StorageRef
 from fxdebug.capture.tensors.tensor_state import TensorState
-from fxdebug.data.values import Stats, Value, quick
+from fxdebug.data.values import Stats, Value, fast_constructor
 
-_quick_value = quick(Value)
+_quick_value = fast_constructor(Value)
 
 
 class StorageNumbers:

@@ -15,9 +15,13 @@ from fxdebug.data.calls import Call
 from fxdebug.errors import UsageError
 from fxdebug.exports.comparison.finding import error_of
 from fxdebug.exports.graphviz import dot, render
-from fxdebug.exports.graphviz.dot import Mark, Marks
-from fxdebug.exports.graphviz.drawing import Box, Chosen, Drawing, Step, drawing, size
-from fxdebug.exports.graphviz.labels import RED, shortened
+from fxdebug.exports.graphviz.boxes import OpenCalls
+from fxdebug.exports.graphviz.build_drawing import count_steps, drawing_of
+from fxdebug.exports.graphviz.colors import RED
+from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
+from fxdebug.exports.graphviz.escaping import shortened
+from fxdebug.exports.graphviz.marks import Mark, Marks
+from fxdebug.exports.graphviz.options import DrawOptions, RankDir
 
 MOST = 80  # nodes up to which calls with further findings are opened, too
 _MOST_OPENED = 12  # findings whose calls are opened as long as there is room
@@ -27,18 +31,18 @@ _SHADES = ("#fff3dc", "#ffe4b5", "#ffd28a", "#ffbf66")  # an inherited error of 
 _DARK = "#8a5a00"
 
 
-def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:
     """Write the DOT text and return the path; ``fold=False`` draws every repeated layer."""
     path.write_text(source(comparison, fold=fold, rankdir=rankdir), "utf-8")
     return path
 
 
-def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: str = "TB") -> Path:
+def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:
     """Draw the picture and return the path; its needs are those of :func:`~fxdebug.exports.graphviz.render.draw`."""
-    return render.draw(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
+    return render.render_dot(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
 
 
-def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB") -> str:
+def source(comparison: ComparisonData, *, fold: bool = True, rankdir: RankDir = "TB") -> str:
     """Return the DOT text of the graph of b, marked."""
     drawn = _drawn(comparison, fold)
     if len(drawn.steps) > render.MOST:
@@ -46,7 +50,7 @@ def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB"
             f"{len(drawn.steps)} nodes are more than dot lays out in a minute ({render.MOST}): "
             "leave repeated layers folded, or write .csv, .json or .txt"
         )
-    return dot.source(comparison.b, drawn, rankdir=rankdir, marks=_marks(comparison, drawn))
+    return dot.dot_text(comparison.b, drawn, DrawOptions(rankdir=rankdir), _marks(comparison, drawn))
 
 
 # What is open --------------------------------------------------------------------------------------
@@ -54,19 +58,20 @@ def source(comparison: ComparisonData, *, fold: bool = True, rankdir: str = "TB"
 
 def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
     alike = _CallKeys(comparison)
+    options = DrawOptions(fold=fold)
     if not comparison.findings:
-        return drawing(comparison.b, fold=fold)
+        return drawing_of(comparison.b, options)
     opened: set[int] = set()
     places = [row.b.call for row in comparison.findings if row.b is not None]
     everything = opened.union(*map(_with_ancestors, places))
-    if size(comparison.b, fold=fold, chosen=Chosen(everything, alike.of)) <= MOST:
-        return drawing(comparison.b, fold=fold, chosen=Chosen(everything, alike.of))
+    if count_steps(comparison.b, options, OpenCalls(everything, alike.of)) <= MOST:
+        return drawing_of(comparison.b, options, OpenCalls(everything, alike.of))
     for call in places[:_MOST_OPENED]:
         more = opened | _with_ancestors(call)
-        if opened and size(comparison.b, fold=fold, chosen=Chosen(more, alike.of)) > MOST:
+        if opened and count_steps(comparison.b, options, OpenCalls(more, alike.of)) > MOST:
             continue
         opened = more
-    return drawing(comparison.b, fold=fold, chosen=Chosen(opened or {0}, alike.of))
+    return drawing_of(comparison.b, options, OpenCalls(opened or {0}, alike.of))
 
 
 def _with_ancestors(call: Call) -> set[int]:

@@ -1,45 +1,74 @@
-"""Colours of a picture: by status, by statistic, for what is bad."""
+"""Colours of a drawing: by status, by a statistic, and red for NaN, Inf and exceptions."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping
 
+from fxdebug.data.graphs import Status
 from fxdebug.data.values import Stats
+from fxdebug.exports.graphviz.drawing import Step
+from fxdebug.exports.graphviz.options import Coloring
 
-Coloring: TypeAlias = Literal["status", "mean", "std", "min", "max", "absmax", "zeros", "none"]
-LINE, GREY = "#8a8a94", "#5f5f68"
-COLORS: tuple[Coloring, ...] = get_args(Coloring)
-
-STATUS = {"verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", None: "#f1f1f4"}
-MEANING = {
-    "verified": "verified", "recorded": "recorded: as it ran", "opaque": "opaque: nothing inside can be seen",
+LINE, GREY, RED = "#8a8a94", "#5f5f68", "#c62828"
+WHITE, BAD_FILL = "#ffffff", "#f7c6c5"
+STATUS_FILLS: dict[Status | None, str] = {
+    "verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", None: "#f1f1f4",
 }  # fmt: skip
-BAD_FILL = "#f7c6c5"
 SCALE = ("#f7fbff", "#e3eef9", "#cfe1f2", "#b5d4e9", "#9fcae3", "#88bcdc", "#6daed5")
 
 
-def swatch(color: str) -> str:
-    size = 'FIXEDSIZE="TRUE" WIDTH="14" HEIGHT="10"'
-    return f'<TD BGCOLOR="{color}" BORDER="1" COLOR="{LINE}" {size}></TD>' if color else ""
+def is_bad(stats: Stats | None) -> bool:
+    """Is there a NaN or an infinity?"""
+    return stats is not None and stats.finite < stats.count
 
 
-# How strongly to colour ---------------------------------------------------------------------------
+class Colors:
+    """The fill colour of every step of a drawing, and the range of the statistic that colours them."""
+
+    def __init__(self, steps: Mapping[str, Step], coloring: Coloring) -> None:
+        self.coloring = coloring
+        self.stats = {id: step.stats for id, step in steps.items()}  # pooled over repetitions, once
+        amounts = [amount for step in steps.values() if (amount := self.amount(step)) is not None]
+        self.range = (min(amounts), max(amounts)) if amounts else (0.0, 0.0)
+
+    def fill(self, step: Step) -> str:
+        """Return the fill colour of an operation or a call."""
+        if is_bad(self.stats[step.id]) or step.failed:
+            return BAD_FILL
+        if self.coloring == "status":
+            return STATUS_FILLS.get(step.status, STATUS_FILLS[None])
+        amount = self.amount(step)
+        if amount is None:
+            return WHITE
+        low, high = self.range
+        share = 0.0 if high <= low else (amount - low) / (high - low)
+        return SCALE[min(int(share * len(SCALE)), len(SCALE) - 1)]
+
+    def amount(self, step: Step) -> float | None:
+        """Return the position of a step on the colour scale; none for token ids, masks and rearranging operations."""
+        if step.kind not in ("op", "call") or not step.values:
+            return None
+        if step.values[0].dtype.startswith(("int", "uint", "bool")):
+            return None
+        return _scaled(self.stats[step.id], self.coloring)
 
 
-def strength(stats: Stats | None, name: str) -> float | None:
-    """How strongly to colour: magnitudes on a logarithmic scale, signs kept."""
-    if stats is None or name in ("none", "status"):
+# The scale: zeros by their share, the rest by logarithm of magnitude, with its sign ---------------
+
+
+def _scaled(stats: Stats | None, coloring: Coloring) -> float | None:
+    if stats is None or coloring in ("none", "status"):
         return None
-    if name == "zeros":
+    if coloring == "zeros":
         return stats.zeros / stats.count if stats.count else None
-    found = getattr(stats, name)
-    if found is None:
+    number = getattr(stats, coloring)
+    if number is None:
         return None
-    found = abs(found) if isinstance(found, complex) else found
-    return math.copysign(math.log1p(abs(found) * 1e3), found)
+    number = abs(number) if isinstance(number, complex) else number
+    return math.copysign(math.log1p(abs(number) * 1e3), number)
 
 
-def undone(amount: float, name: str) -> float:
-    """The number behind an amount."""
-    return amount if name == "zeros" else math.copysign(math.expm1(abs(amount)) / 1e3, amount)
+def unscaled(amount: float, coloring: Coloring) -> float:
+    """Return the number at a position on the colour scale."""
+    return amount if coloring == "zeros" else math.copysign(math.expm1(abs(amount)) / 1e3, amount)

@@ -1,18 +1,14 @@
-"""Which calls have graphs that look alike: repeated layers are drawn once only where they do."""
+"""Grouping in a drawing: repeated layers with equal graphs are drawn once, rearranging operations as one step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fxdebug.data.calls import Call
+from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
 from fxdebug.query.network import Network
-
-if TYPE_CHECKING:
-    from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
 
 
 class GraphSignatures:
-    """What the graphs of calls look like, as numbers: equal where the same operations follow one another."""
+    """A number for the graph of each call, equal where the same operations follow one another."""
 
     def __init__(self, net: Network) -> None:
         self._net = net
@@ -20,7 +16,7 @@ class GraphSignatures:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def of(self, call: Call) -> int:
-        """The number of a call's graph; -1 where it has none."""
+        """Return the number of a call's graph; -1 if it has none."""
         body = self._net.bodies[call.index]
         if body is None or body.graph is None:
             return -1
@@ -30,7 +26,7 @@ class GraphSignatures:
         return self._graphs[body.graph]
 
 
-# They give the same elements in another arrangement.
+# Operations that return the same elements in another arrangement.
 REARRANGING = frozenset(
     (
         "view reshape transpose permute contiguous expand expand_as view_as unsqueeze squeeze flatten unflatten "
@@ -39,14 +35,14 @@ REARRANGING = frozenset(
 )
 
 
-def joined(root: Box, steps: dict[str, Step], arrows: list[Arrow]) -> list[Arrow]:
-    """Rows of rearranging steps in one box become one step each; returns the arrows that are left."""
+def join_rearranging(root: Box, steps: dict[str, Step], arrows: list[Arrow]) -> list[Arrow]:
+    """Join each row of rearranging steps in one box into one step; return the arrows that are left."""
     into: dict[str, list[Arrow]] = {}
     out_of: dict[str, list[Arrow]] = {}
     for arrow in arrows:
         into.setdefault(arrow.target, []).append(arrow)
         out_of.setdefault(arrow.source, []).append(arrow)
-    gone: dict[str, str] = {}  # step → the one it was joined to
+    joined_to: dict[str, str] = {}  # step → the step that it was joined to
     pending = [root]
     while pending:
         box = pending.pop()
@@ -56,16 +52,16 @@ def joined(root: Box, steps: dict[str, Step], arrows: list[Arrow]) -> list[Arrow
             before = into.get(step.id, [])
             if step.kind != "arranging" or len(before) != 1 or before[0].kind != "data":
                 continue
-            first = gone.get(before[0].source, before[0].source)
+            first = joined_to.get(before[0].source, before[0].source)
             if first not in here or steps[first].kind != "arranging" or len(out_of[before[0].source]) != 1:
                 continue
             steps[first].merged.append(step.node)
             steps[first].title += f" · {step.title}"
             steps[first].values = step.values
-            gone[step.id] = first
+            joined_to[step.id] = first
             del steps[step.id]
-        box.steps = [step for step in box.steps if step.id not in gone]
-    left = [arrow for arrow in arrows if arrow.target not in gone]
+        box.steps = [step for step in box.steps if step.id not in joined_to]
+    left = [arrow for arrow in arrows if arrow.target not in joined_to]
     for arrow in left:
-        arrow.source = gone.get(arrow.source, arrow.source)
+        arrow.source = joined_to.get(arrow.source, arrow.source)
     return left

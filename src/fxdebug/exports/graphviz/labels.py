@@ -1,23 +1,28 @@
-"""What the picture of a run says: titles, numbers and tooltips, as text that DOT and SVG can hold."""
+"""The text of a drawing: HTML labels of nodes and boxes, with shapes and statistics, and their tooltips."""
 
 from __future__ import annotations
 
-from html import escape
-
-import graphviz
+import textwrap
 
 from fxdebug.data.graphs import refs_in, text_of
 from fxdebug.data.values import Stats, shape_text
-from fxdebug.exports.graphviz.drawing import Box, Step
-from fxdebug.exports.text import not_finite, number, printable
+from fxdebug.exports.graphviz.colors import GREY, RED, Colors, is_bad
+from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
+from fxdebug.exports.graphviz.escaping import html, plain, shortened, tooltip
+from fxdebug.exports.graphviz.marks import Mark
+from fxdebug.exports.text import not_finite, number
 from fxdebug.query.network import Node
 
-RED = "#c62828"
-_LONGEST = 48  # letters of a title; names may be of any length
+_LINE_LENGTH = 30  # characters in a line of a joined row of rearranging operations
+_LONGEST_INDEX = 24  # characters of x[...] that are shown in a title
+_LONGEST_EXPRESSION = 200  # characters of an expression in a tooltip
 
 
-def box_title(box: Box) -> str:
-    """Above a box: the name, the class, and what is not as it should be."""
+# Labels ------------------------------------------------------------------------------------------
+
+
+def box_label(box: Box) -> str:
+    """Return the label above a box: the name, the class, and its status or exception where that is not as usual."""
     name, kind = shortened(box.row.name), shortened(box.row.first.type)
     text = f"<B>{html(name)}</B>" + ("" if box.row.name == box.row.first.type else f"  {html(kind)}")
     if box.status in ("recorded", "opaque"):
@@ -27,61 +32,52 @@ def box_title(box: Box) -> str:
     return f"<{text}>"
 
 
-def index(node: Node) -> str:
-    """What ``x[...]`` takes, where that is short and not a tensor."""
+def step_label(step: Step, colors: Colors, mark: Mark | None) -> str:
+    """Return the label of a node: its title, and in small letters the lines of its mark, its shape and statistics."""
+    title, small = _title(step), "<BR/>".join(_small_lines(step, colors, mark))
+    if not small:
+        return f"<{title}>"
+    return f'<{title}<BR/><FONT POINT-SIZE="3"> </FONT><BR/><FONT POINT-SIZE="8" COLOR="#4a4a52">{small}</FONT>>'
+
+
+def _title(step: Step) -> str:
+    call = step.node.call
+    if step.kind == "arranging":
+        return f'<FONT COLOR="{GREY}">' + "<BR/>".join(map(html, textwrap.wrap(step.title, _LINE_LENGTH))) + "</FONT>"
+    title = f"<B>{html(shortened(step.title))}</B>"
+    if step.kind == "call" and step.title != call.type:
+        return f"{title}  {html(shortened(call.type))}"
+    return title + html(_index(step.node))
+
+
+def _index(node: Node) -> str:
+    """Return the index of ``x[...]`` where it is short and not a tensor."""
     if node.op != "getitem" or node.step is None or len(node.step.args) < 2 or refs_in(node.step.args[1]):
         return ""
     text = text_of(node.step.args[1])
     text = text[1:-1] if text.startswith("(") and text.endswith(")") else text
-    return f" [{text}]" if len(text) <= 24 else ""
+    return f" [{text}]" if len(text) <= _LONGEST_INDEX else ""
 
 
-def step_tip(step: Step, stats: Stats | None) -> str:
-    """The tooltip of an operation or a call: its id, expression, line, trust and numbers."""
-    node = step.node
-    inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
-    lines: list[str | None] = [
-        node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
-        _expression(step),
-    ]
-    lines += [node.source, trust(node.status, node.call.reason), inside]
-    return tip([*lines, *facts(step, stats)])
-
-
-def _expression(step: Step) -> str:
-    """The operation with its arguments."""
+def _small_lines(step: Step, colors: Colors, mark: Mark | None) -> list[str]:
+    stats = colors.stats[step.id]
     lines = []
-    for node in (step.node, *step.merged):
-        if node.step is not None:
-            arguments = [text_of(arg) for arg in node.step.args]
-            arguments += [f"{name}={text_of(arg)}" for name, arg in node.step.kwargs.items()]
-            lines.append(f"{node.step.name} = {node.op}({', '.join(arguments)})")
-    return "\n".join(line if len(line) < 200 else f"{line[:199]}…" for line in lines)
-
-
-def facts(step: Step, stats: Stats | None) -> list[str | None]:
-    """Lines about the first tensor of a step's result."""
-    lines: list[str | None] = [f"{step.values[0].label} on {step.values[0].device}"] if step.values else []
-    if stats is not None:
-        parts = [f"{name} {number(getattr(stats, name))}" for name in ("mean", "std", "min", "max")]
-        lines += [", ".join(parts), f"{stats.zeros} zeros of {stats.count}", not_finite(stats)]
-    if len(step.values) > 1:
-        lines.append(f"over {len(step.values)} repetitions")
+    if mark is not None:
+        lines = [f'<FONT COLOR="{mark.line}"><B>{html(text)}</B></FONT>' for text in mark.text]
+    error = step.node.call.error
+    if step.failed and error is not None:
+        lines.append(f'<FONT COLOR="{RED}">raised {html(error.type)}</FONT>')
+    if step.values:
+        lines.append(html(f"{step.values[0].dtype} {shape_label(step.values[0].shape)}"))
+    if step.kind != "arranging" or is_bad(stats):
+        lines += map(html, _statistics(stats, step.values[0].dtype if step.values else ""))
+        if colors.coloring not in ("status", "mean", "std", "none") and colors.amount(step) is not None:
+            lines.append(html(f"{colors.coloring} {number(getattr(stats, colors.coloring))}"))
     return lines
 
 
-def trust(status: str | None, reason: str) -> str:
-    """A status with its reason."""
-    return f"{status}: {reason}" if status and reason else status or ""
-
-
-def shape_of(shape: tuple[int, ...]) -> str:
-    """Brackets where there is no × to show that it is a shape."""
-    return shape_text(shape) if len(shape) > 1 else f"[{shape_text(shape)}]" if shape else "scalar"
-
-
-def numbers(stats: Stats | None, dtype: str) -> list[str]:
-    """Mean and deviation; of integers, whose mean says little, the smallest and the largest."""
+def _statistics(stats: Stats | None, dtype: str) -> list[str]:
+    """Return mean and deviation; for integers, whose mean says little, the smallest and the largest."""
     if stats is None or (stats.mean is None and not is_bad(stats)):
         return []
     if is_bad(stats):
@@ -93,31 +89,67 @@ def numbers(stats: Stats | None, dtype: str) -> list[str]:
     return [f"{number(stats.mean)} ± {number(stats.std)}"]
 
 
-def is_bad(stats: Stats | None) -> bool:
-    """Is there a NaN or an infinity?"""
-    return stats is not None and stats.finite < stats.count
+def shape_label(shape: tuple[int, ...]) -> str:
+    """Return a shape, in brackets where no × shows that it is one."""
+    return shape_text(shape) if len(shape) > 1 else f"[{shape_text(shape)}]" if shape else "scalar"
 
 
-# Text that DOT and SVG can hold ------------------------------------------------------------------
+# Tooltips ----------------------------------------------------------------------------------------
 
 
-def shortened(text: str) -> str:
-    """A title with its middle left out where it is long."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+def box_tooltip(box: Box) -> str:
+    """Return the tooltip of a box: its call, line and status."""
+    call = box.row.first
+    return tooltip([call.id, call.source, _status_and_reason(box.status, call.reason)])
 
 
-def html(text: str) -> str:
-    """Text inside HTML-like labels."""
-    return escape(printable(text)).replace("\\", "&#92;")
+def step_tooltip(step: Step, stats: Stats | None) -> str:
+    """Return the tooltip of an operation or a call: its id, expression, line, status and statistics."""
+    node = step.node
+    inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
+    return tooltip([
+        node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
+        _expression(step),
+        node.source,
+        _status_and_reason(node.status, node.call.reason),
+        inside,
+        *_facts(step, stats),
+    ])  # fmt: skip
 
 
-def plain(text: str, longest: int = 1000) -> str:
-    """Text outside HTML labels: backslashes and ampersands would be read as escapes."""
-    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return str(graphviz.nohtml(printable(text).replace("&", "&amp;").replace("\\", "\\\\")))
+def end_tooltip(step: Step, stats: Stats | None) -> str:
+    """Return the tooltip of an input or an output of the run."""
+    return tooltip([step.title, *_facts(step, stats)])
 
 
-def tip(lines: list[str | None]) -> str:
-    """A tooltip of several lines."""
-    shown = [plain(part) for line in lines if line for part in line.split("\n")]
-    return graphviz.nohtml("\\n".join(shown) or " ")  # type: ignore[no-any-return]
+def arrow_tooltip(arrow: Arrow, source: Step, target: Step) -> str:
+    """Return the tooltip of an arrow: its two ends and its value."""
+    ends = [plain(step.title, 60) for step in (source, target)]
+    return tooltip([f"{ends[0]} → {ends[1]}", None if arrow.value is None else arrow.value.label])
+
+
+def _expression(step: Step) -> str:
+    """Return the operation with its arguments, one line for each operation that was joined."""
+    lines = []
+    for node in (step.node, *step.merged):
+        if node.step is not None:
+            arguments = [text_of(arg) for arg in node.step.args]
+            arguments += [f"{name}={text_of(arg)}" for name, arg in node.step.kwargs.items()]
+            lines.append(f"{node.step.name} = {node.op}({', '.join(arguments)})")
+    cut = _LONGEST_EXPRESSION - 1
+    return "\n".join(line if len(line) <= cut else f"{line[:cut]}…" for line in lines)
+
+
+def _facts(step: Step, stats: Stats | None) -> list[str | None]:
+    """Return lines about the first tensor of a step's result."""
+    lines: list[str | None] = [f"{step.values[0].label} on {step.values[0].device}"] if step.values else []
+    if stats is not None:
+        parts = [f"{name} {number(getattr(stats, name))}" for name in ("mean", "std", "min", "max")]
+        lines += [", ".join(parts), f"{stats.zeros} zeros of {stats.count}", not_finite(stats)]
+    if len(step.values) > 1:
+        lines.append(f"over {len(step.values)} repetitions")
+    return lines
+
+
+def _status_and_reason(status: str | None, reason: str) -> str:
+    return f"{status}: {reason}" if status and reason else status or ""

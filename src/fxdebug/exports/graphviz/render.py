@@ -1,49 +1,50 @@
-"""The graph of a run as a picture, where something here can draw DOT."""
+"""Pictures of a run (SVG, PNG, PDF), rendered by Graphviz from DOT text."""
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import MissingExtra, SaveError, UsageError
-from fxdebug.exports.graphviz import dot, pygraphviz_dot
-from fxdebug.exports.graphviz.colors import Coloring
-from fxdebug.exports.graphviz.drawing import drawing, size
+from fxdebug.exports.graphviz.build_drawing import count_steps, drawing_of
+from fxdebug.exports.graphviz.dot import dot_text
+from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
 
 MOST = 1_500  # nodes that dot lays out in a minute or so
-PATIENCE = 180  # seconds that it may take
+TIMEOUT = 180  # seconds
+
+# Graphviz without a system package: the one inside pygraphviz's wheel (extra `draw`). It runs in a process of its own,
+# since Graphviz is C, and a crash in it must not end the program.
+_PYGRAPHVIZ = """
+import sys, pygraphviz
+pygraphviz.AGraph(string=sys.stdin.buffer.read().decode()).draw(sys.argv[2], format=sys.argv[1], prog="dot")
+"""
 
 
-def write_picture(
-    trace: TraceData,
-    path: Path,
-    *,
-    depth: int | None = None,
-    fold: bool = True,
-    leaves: bool = False,
-    color: Coloring = "status",
-    everything: bool = False,
-    rankdir: str = "TB",
-) -> Path:
-    """The drawn picture, by ``dot`` on the PATH or by the Graphviz inside pygraphviz's wheel.
+def write_picture(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS) -> Path:
+    """Write a picture of a run, by ``dot`` on the PATH or by the Graphviz inside pygraphviz's wheel.
 
-    Where neither is there, the ``.dot`` file is written beside it and ``MissingExtra`` says both remedies.
+    Without either, the ``.dot`` file is written beside it and ``MissingExtra`` names both remedies. Raises
+    ``UsageError`` for more nodes than Graphviz can lay out, with the depth that can be drawn.
     """
-    drawn = drawing(trace, depth=depth, fold=fold, leaves=leaves, everything=everything)
-    if len(drawn.steps) > MOST:
+    drawing = drawing_of(trace, options)
+    if len(drawing.steps) > MOST:
         raise UsageError(
-            f"{len(drawn.steps)} nodes are more than dot lays out in a minute ({MOST}): "
-            f"{_remedy(trace, fold)}, or write .dot, .graphml or .json, which have no limit"
+            f"{len(drawing.steps)} nodes are more than dot lays out in a minute ({MOST}): "
+            f"{_remedy(trace, options.fold)}, or write .dot, .graphml or .json, which have no limit"
         )
-    text = dot.source(trace, drawn, color=color, rankdir=rankdir)
-    return draw(text, path, lambda: f"{_remedy(trace, fold)}, or write .dot")
+    text = dot_text(trace, drawing, options)
+    return render_dot(text, path, lambda: f"{_remedy(trace, options.fold)}, or write .dot")
 
 
-def draw(text: str, path: Path, remedy: Callable[[], str]) -> Path:
-    """DOT text as the picture that the suffix says; ``remedy`` tells what to do where dot does not finish."""
+def render_dot(text: str, path: Path, remedy: Callable[[], str]) -> Path:
+    """Render DOT text in the format of the suffix; ``remedy`` is the advice where dot does not finish."""
     if path.is_dir():
         raise SaveError(f"{path} cannot be written: it is a folder")
     command = _command(path)
@@ -55,30 +56,32 @@ def draw(text: str, path: Path, remedy: Callable[[], str]) -> Path:
             f"package manager. The graph was written to {beside}; any Graphviz can draw it"
         )
     try:
-        done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, timeout=PATIENCE)
+        done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise SaveError(f"dot did not finish {path} in {PATIENCE} s: {remedy()}") from None
+        raise SaveError(f"dot did not finish {path} in {TIMEOUT} s: {remedy()}") from None
     if done.returncode != 0 or not path.exists():
         raise SaveError(f"dot could not draw {path}: {done.stderr.decode(errors='replace').strip()[-300:]}")
     return path
 
 
 def _command(path: Path) -> list[str] | None:
-    """What draws a picture here: ``dot`` on the PATH, or the Graphviz in pygraphviz's wheel."""
+    """Return the command that renders DOT from its standard input, or ``None`` if there is none on this machine."""
     format = path.suffix[1:].lower()
     program = shutil.which("dot")
     if program is not None:
         return [program, f"-T{format}", "-o", str(path)]
-    return pygraphviz_dot.command(format, str(path))
+    if importlib.util.find_spec("pygraphviz") is not None:
+        return [sys.executable, "-c", _PYGRAPHVIZ, format, str(path)]
+    return None
 
 
 def _remedy(trace: TraceData, fold: bool) -> str:
-    """The most that can be drawn, in words."""
+    """Return advice with the largest depth that can be drawn."""
     deepest = max(call.depth for call in trace.calls) + 1
     for folded in dict.fromkeys((fold, True)):
         fitting = 0
         for depth in range(1, min(deepest, 12) + 1):
-            if size(trace, depth=depth, fold=folded) > MOST // 2:
+            if count_steps(trace, replace(DEFAULTS, depth=depth, fold=folded)) > MOST // 2:
                 break
             fitting = depth
         if fitting:

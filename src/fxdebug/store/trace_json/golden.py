@@ -54,7 +54,7 @@ def write(trace: TraceData, path: Path) -> Path:
 
 def reduce_trace(trace: TraceData) -> TraceData:
     """Return a trace with only the facts that are the same in every run of the same model."""
-    explanation = trace.explanation
+    explanation = trace.call_graphs
     uninitialised = _uninitialised(trace, explanation)
     values = [_value(value, value.number in uninitialised) for value in trace.values]
     reducer = _Reducer(values)
@@ -66,7 +66,7 @@ def reduce_trace(trace: TraceData) -> TraceData:
         trace.modules,
         versions=_versions(trace),
         settings={**trace.settings, "values": "samples", "golden": True},
-        explain=None if explanation is None else reducer.explanation(explanation),
+        graph_source=None if explanation is None else reducer.explanation(explanation),
         data=_samples(trace, uninitialised),
     )
 

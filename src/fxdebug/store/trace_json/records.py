@@ -13,14 +13,25 @@ from operator import attrgetter
 from typing import Any, cast
 
 from fxdebug.data.calls import Call, Failure, Parameter
-from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Thing, Value, quick, settled
+from fxdebug.data.values import (
+    Group,
+    Inputs,
+    Item,
+    Outputs,
+    Sharding,
+    Stats,
+    Thing,
+    Value,
+    canonical_nan,
+    fast_constructor,
+)
 from fxdebug.store.deep_json import dumps
 
 VALUE_COLUMNS = tuple(f.name for f in fields(Value))
 CALL_COLUMNS = tuple(f.name for f in fields(Call) if f.init)
 PARAMETER_COLUMNS = tuple(f.name for f in fields(Parameter))
 
-_quick_value, _quick_stats, _quick_call = quick(Value), quick(Stats), quick(Call)
+_quick_value, _quick_stats, _quick_call = fast_constructor(Value), fast_constructor(Stats), fast_constructor(Call)
 _cells_of_value, _cells_of_call, _cells_of_parameter = (
     attrgetter(*VALUE_COLUMNS),
     attrgetter(*CALL_COLUMNS),
@@ -118,10 +129,10 @@ def _leaf_from_json(coded: Any, values: Sequence[Value]) -> Item:
     if "thing" in coded:
         return Thing(coded["thing"], coded["text"], coded["number"])
     if "float" in coded:
-        return settled(float(coded["float"]))
+        return canonical_nan(float(coded["float"]))
     if "complex" in coded:
         real, imag = (_leaf_from_json(part, values) for part in coded["complex"])
-        return settled(complex(real, imag))  # type: ignore[arg-type]
+        return canonical_nan(complex(real, imag))  # type: ignore[arg-type]
     return bytes.fromhex(coded["bytes"])
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxdebug.data.values import Value, sample_positions, settled
+from fxdebug.data.values import Value, canonical_nan, sample_positions
 from fxdebug.errors import LoadError
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.transformers.printed_statistics import DTYPES_WITH_STATISTICS, PrintedStats, round_to_dtype
@@ -119,7 +119,9 @@ def _to_numbers(elements: Tensor) -> list[float]:
         elements = elements.to(torch.uint8)
     if not elements.dtype.is_floating_point:
         return list(elements.tolist())
-    return list(map(settled, elements.to(torch.float32 if elements.element_size() < 4 else torch.float64).tolist()))
+    return list(
+        map(canonical_nan, elements.to(torch.float32 if elements.element_size() < 4 else torch.float64).tolist())
+    )
 
 
 # Samples as JSON ---------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def from_json(coded: Sequence[Any], dtype: str) -> list[float]:
     numbers: list[float] = []
     for number in coded:
         if isinstance(number, str):
-            numbers.append(settled(float(number)))
+            numbers.append(canonical_nan(float(number)))
         else:
             numbers.append(round_to_dtype(number, dtype) if dtype in DTYPES_WITH_STATISTICS else number)
     return numbers

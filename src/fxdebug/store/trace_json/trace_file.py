@@ -94,8 +94,8 @@ def write(
         _write_rows(file, "values", VALUE_COLUMNS, map(rows.text, values))
     file.write(",\n")
     _write_table(file, "calls", Call, CALL_COLUMNS, map(call_row, trace.calls), lean)
-    if trace.explanation is not None:
-        bodies = (graphs.call_graph_row(body, item_to_json) for body in trace.explanation.bodies)
+    if trace.call_graphs is not None:
+        bodies = (graphs.call_graph_row(body, item_to_json) for body in trace.call_graphs.bodies)
         file.write(",\n")
         _write_table(file, "bodies", CallGraph, graphs.CALL_GRAPH_COLUMNS, bodies, lean)
         coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
@@ -181,7 +181,7 @@ def _read(path: Path) -> TraceData:
             values=values,
             calls=tuple([call_from_row(record, values) for record in _table(content, "calls")]),
             notes=tuple([Note(*row) for row in content["notes"]]),
-            explain=_run_graphs(content, values),
+            graph_source=_run_graphs(content, values),
             folder=path.parent,
             data=_saved_data(content, values, path.parent),
         )

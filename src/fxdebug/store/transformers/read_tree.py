@@ -17,7 +17,7 @@ from typing import Any
 
 from fxdebug.data.calls import Call, Failure, Note
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, plain
+from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, as_item
 from fxdebug.errors import LoadError
 from fxdebug.store.deep_json import loads
 from fxdebug.store.transformers.read_values import TreeValues, is_tensor
@@ -236,7 +236,7 @@ class _TreeReader:
     def _leaf(self, coded: Any) -> Item:
         if is_tensor(coded):
             return self._tensors.value_of(coded)
-        return _from_text(coded) if isinstance(coded, str) else plain(coded)
+        return _from_text(coded) if isinstance(coded, str) else as_item(coded)
 
     # Layers that are missing ---------------------------------------------------------------------
 
@@ -307,11 +307,11 @@ def _from_text(text: str) -> Item:
     (2.0, '2.0', 'DynamicCache')
     """
     if text in _FLOATS:
-        return plain(_FLOATS[text])
+        return as_item(_FLOATS[text])
     try:
         literal = ast.literal_eval(text)
         if type(literal) in _LITERALS and repr(literal) == text:
-            return plain(literal)
+            return as_item(literal)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         pass
     match = _CLASS.match(text)

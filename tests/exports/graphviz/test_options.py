@@ -1,0 +1,20 @@
+"""Options of a drawing: an unknown one, or an unknown word, is an error that names those there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from fxdebug.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"color": "meen"}, "color='meen': use one of status, mean, .* Did you mean 'mean'"),
+        ({"rankdir": "UP"}, r"rankdir='UP': use TB \(downwards\) or LR"),
+        ({"deep": 2}, "has no option 'deep'; it has depth, fold"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_an_error(tower, tmp_path, options, message):
+    with pytest.raises(UsageError, match=message):
+        tower.export(tmp_path / "g.svg", **options)
