@@ -48,6 +48,15 @@ def golden(request: pytest.FixtureRequest):
     return check
 
 
+@pytest.fixture
+def no_remarks_on_python_3_13_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep dynamo from warning, once for each guard that it makes, that guards are slower in this one Python."""
+    if sys.version_info[:3] == (3, 13, 0):
+        import torch._dynamo.config
+
+        monkeypatch.setattr(torch._dynamo.config, "issue_3_13_0_warning", False)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def libraries_are_no_garbage():
     """What lives as long as the process is looked through once, not at every collection: a third of a second each."""

@@ -17,6 +17,7 @@ from support.same import difference
 from support.sweep import sampled, whole
 from zoo import zoo, zoo_sample
 
+pytestmark = pytest.mark.usefixtures("no_remarks_on_python_3_13_0")
 SLOW = frozenset({"scale/layers-500", "scale/wide-2000"})  # `scale/calls-3000` stands for them
 
 

@@ -522,10 +522,12 @@ def test_blocked_side_effects_are_restored_after_graphs_are_made() -> None:
     import subprocess
     import time
 
+    from fxdebug.capture.torch_state.internals import STARTS_THREADS
+
     def functions() -> list[Any]:
         return [
             builtins.print, builtins.open, subprocess.Popen.__init__, warnings.warn, time.sleep,
-            torch.set_num_threads, threading._start_new_thread,  # type: ignore[attr-defined]
+            torch.set_num_threads, *(getattr(threading, name) for name in STARTS_THREADS),
         ]  # fmt: skip
 
     before = functions()

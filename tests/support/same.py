@@ -77,5 +77,7 @@ def _tensors(a: torch.Tensor, b: torch.Tensor, at: str) -> str | None:
 
 def bits(tensor: torch.Tensor) -> bytes:
     """Every bit of a strided tensor's elements, in order."""
+    if type(tensor).__name__ == "AsyncCollectiveTensor":  # torch 2.8 makes no plain tensor of one that is on its way
+        tensor = tensor.wait()  # type: ignore[attr-defined]
     plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous().cpu()
     return bytes(plain.reshape(-1).view(torch.uint8).numpy().tobytes()) if plain.numel() else b""

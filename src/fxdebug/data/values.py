@@ -336,6 +336,10 @@ class Outputs(_Slots):
 
     item: Item = None
 
+    def __eq__(self, other: object) -> bool:
+        """Compare as tuples do, by identity first, so that an item of NaN equals itself (see ``canonical_nan``)."""
+        return (self.item,) == (other.item,) if isinstance(other, Outputs) else NotImplemented
+
     def named(self) -> Iterator[tuple[str, Value]]:
         """Yield each tensor with its slot: a key, a field, ``[0]``; the slot of a single tensor is empty."""
         return leaves(self.item)

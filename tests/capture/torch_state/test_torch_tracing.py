@@ -21,6 +21,9 @@ import fxdebug
 from fxdebug import fx_debug
 
 
+pytestmark = pytest.mark.usefixtures("no_remarks_on_python_3_13_0")
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()

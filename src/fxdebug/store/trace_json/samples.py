@@ -93,7 +93,11 @@ def sample_tensor(tensor: Tensor) -> list[float] | None:
         tensor = tensor.to_dense()
     places = _sample_indices(tuple(tensor.shape))
     if tensor.numel() and tensor.dim():
+        dtype = tensor.dtype
+        if dtype.is_floating_point and tensor.element_size() == 1:  # torch 2.8 cannot index floats of 8 bits
+            tensor = tensor.view(torch.uint8)
         tensor = tensor[tuple([torch.tensor(indices_of_dim, device=tensor.device) for indices_of_dim in places])]
+        tensor = tensor.view(dtype)
     return _to_numbers(tensor.reshape(-1))
 
 

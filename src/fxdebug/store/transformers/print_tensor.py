@@ -2,13 +2,15 @@
 
 That debugger prints with ``sci_mode=True`` and 120 columns: it sets torch's global options and never restores them.
 Here common tensors are printed by our own code, about ten times as fast and without touching the options. Other tensors
-are printed by torch, under options that only this thread sees.
+are printed by torch, under options that only this thread sees. So is every tensor of a kind that the installed torch
+prints in another way than ours does: torch 2.8 chooses the width of a column of floats as if ``sci_mode`` were unset.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -148,7 +150,32 @@ def _is_common(tensor: Tensor, options: dict[str, Any]) -> bool:
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
         and torch.autograd.forward_ad._current_level < 0
         and tensor.device.type in ("cpu", "cuda")
+        and _prints_as_torch(tensor.dtype in _FLOATS)
     )
+
+
+@functools.lru_cache(maxsize=2)
+def _prints_as_torch(floats: bool) -> bool:
+    """Does our code print floats, or integers, as the installed torch does? Tried once per process, in about 2 ms."""
+    options = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 120, "sci_mode": True}
+    try:
+        with torch.inference_mode(False), thread_print_options(options):
+            return all(_common_text(tensor, options) == str(tensor) for tensor in _tried_tensors(floats))
+    except Exception:  # a torch whose printing cannot be tried prints by itself
+        return False
+
+
+def _tried_tensors(floats: bool) -> Iterator[Tensor]:
+    """Yield tensors that differ in each respect in which versions of torch print differently."""
+    if not floats:
+        yield torch.tensor([[-7, 100], [0, 5]], dtype=torch.int8, device="cpu")
+        yield torch.tensor([True, False], device="cpu")
+        yield torch.tensor(range(1001), device="cpu")  # abridged
+        return
+    for numbers in (0.5, 12345678.5, [0.5, -0.25], [1.0, -2.0], [1e-7, 3.0], [math.nan, 1.0, -math.inf, 0.0], [0.0, -0.0]):
+        yield torch.tensor(numbers, dtype=torch.float32, device="cpu")
+    yield torch.tensor([0.5] * 1001, dtype=torch.bfloat16, device="cpu")  # abridged, with a suffix
+    yield torch.tensor([[0.5, -0.5] * 13], dtype=torch.float64, device="cpu")  # several lines, with a suffix
 
 
 def _common_text(tensor: Tensor, options: dict[str, Any]) -> str:
