@@ -29,7 +29,7 @@ from torch import nn
 from torch.backends import cudnn
 
 from fxdebug import fx_debug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.replay import reachable
 
 Count = Callable[[], Any]
@@ -417,7 +417,7 @@ class Draws(nn.Module):
 
 def test_numbers_drawn_by_a_body_that_cannot_be_traced_are_not_those_of_the_next() -> None:
     x, second = torch.ones(1, 3), Calls(lambda: None)
-    forget_patterns()
+    forget_templates()
     trace = fx_debug(nn.Sequential(Draws(), second), x)
     assert [(call.id, call.status) for call in trace.calls][:3] == [
         ("#0", "verified"), ("0#0", "recorded"), ("1#0", "verified")

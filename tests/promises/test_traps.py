@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.graphs.placeholder_tensor import count_alive
 from fxdebug.capture.graphs.verify import GraphVerifier
 from fxdebug.capture.runs.build_trace import Options
@@ -30,7 +30,7 @@ def seed() -> None:
 @pytest.mark.parametrize("name", traps.TRAPS)
 def test_trap(name: str, grad: bool) -> None:
     """Output, state and random numbers are the native ones, and an executed verified graph gives the same bits."""
-    forget_patterns()
+    forget_templates()
     kind, train = traps.TRAPS[name]
     torch.manual_seed(0)
     module, x = kind().train(train), torch.randn(3, 8)
@@ -50,7 +50,7 @@ def test_trap(name: str, grad: bool) -> None:
     state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     attributes = dict(vars(module))
     bodies = [recorder.bodies.by_index[index] for index in sorted(recorder.bodies.by_index)]
-    explained = GraphVerifier(module, list(module.modules()), recorder.values, frozenset()).explain(bodies)
+    explained = GraphVerifier(module, list(module.modules()), recorder.values, frozenset()).verify(bodies)
     assert (torch.equal(torch.get_rng_state(), after[0]), random.getstate() == after[1]) == (True, True)
     assert vars(module).keys() == attributes.keys()
     assert all(vars(module)[key] is held for key, held in attributes.items())
@@ -73,7 +73,7 @@ def test_no_stand_in_survives(name: str) -> None:
 
     from fxdebug import fx_debug
 
-    forget_patterns()
+    forget_templates()
     gc.collect()
     before = count_alive()
     kind, train = traps.TRAPS[name]
@@ -99,9 +99,9 @@ def test_the_audit_notices_a_wrong_graph() -> None:
         module(x)
     bodies = run._recorder.bodies
     assert bodies is not None
-    (explained,) = GraphVerifier(module, [module], run._recorder.values, frozenset()).explain([bodies.by_index[0]])
-    assert explained.status == "verified" and explained.pattern is not None
+    (explained,) = GraphVerifier(module, [module], run._recorder.values, frozenset()).verify([bodies.by_index[0]])
+    assert explained.status == "verified" and explained.template is not None
     assert audit.problem_with(explained, kept) is None
-    first = explained.pattern.nodes[0]
-    first.args = (first.args[0], 3.0)
+    entries = explained.template.entries
+    entries[0] = entries[0]._replace(args=(entries[0].args[0], 3.0))
     assert audit.problem_with(explained, kept) is not None

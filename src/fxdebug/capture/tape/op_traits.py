@@ -42,7 +42,7 @@ METADATA = _metadata_functions()
 
 
 # After these, memory can change without a trace: a body that calls one is shown as it was recorded.
-ESCAPES = frozenset(
+UNTRACKED_WRITES = frozenset(
     (
         "numpy __array__ data_ptr __dlpack__ untyped_storage storage _typed_storage set_ share_memory_ __deepcopy__ "
         "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
@@ -52,14 +52,14 @@ NORMS = frozenset(("batch_norm", "instance_norm"))
 
 
 # Somebody else may own the memory of what these give. (Of ``from_numpy``, ``frombuffer`` and dlpack no mode hears.)
-FOREIGN = frozenset(("as_tensor", "asarray"))
+SHARE_FOREIGN_MEMORY = frozenset(("as_tensor", "asarray"))
 _DATA: Any = Tensor.data  # the same memory, with versions of its own
 _HARMLESS = frozenset(("register_hook", "backward", "__deepcopy__"))
 NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
 
 
 # Who is told of a tensor's gradient: what stands for one does not know.
-HOOKS = frozenset(
+GRADIENT_HOOKS = frozenset(
     getattr(Tensor, name).__get__ for name in ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 )
 
@@ -69,7 +69,7 @@ LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset))
 
 
 # What a tensor without memory and history cannot say.
-UNANSWERABLE = HOOKS | frozenset(
+UNANSWERABLE = GRADIENT_HOOKS | frozenset(
     [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
     + [Tensor.storage_offset, Tensor._is_view, Tensor.is_inference, torch.is_inference]
     + [Tensor.is_conj, torch.is_conj, Tensor.is_neg, torch.is_neg]
@@ -77,17 +77,17 @@ UNANSWERABLE = HOOKS | frozenset(
 
 
 # These work on a level of forward-mode gradients that is open only while its block runs.
-LEVELS = frozenset(("_make_dual", "_unpack_dual"))
+FORWARD_AD = frozenset(("_make_dual", "_unpack_dual"))
 
 
 def shares_memory(function: Any, name: str) -> bool:
     """May what it was given be written to afterwards, or lie elsewhere, without a version telling?"""
     if name == "__get__" or name == "__set__":
         return bool(getattr(function, "__self__", None) is _DATA)
-    return name in ESCAPES and name not in _HARMLESS
+    return name in UNTRACKED_WRITES and name not in _HARMLESS
 
 
-def called(function: Any) -> str:
+def written_form(function: Any) -> str:
     """How a user writes it: ``numpy()``, or ``data = …`` for an attribute that is set."""
     name = str(function.__name__)
     attribute = getattr(getattr(function, "__self__", None), "__name__", name)

@@ -77,7 +77,7 @@ _beginnings: dict[int, CodeType] = {}  # by id: to hash code takes longer than a
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def begins(function: _Function) -> _Function:
+def runs_user_code(function: _Function) -> _Function:
     """Mark a function that runs the program's code anew: whoever called it did not ask for what happens there."""
     _beginnings[id(function.__code__)] = function.__code__
     return function
@@ -203,11 +203,11 @@ def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
     return False
 
 
-def at(what: Words, line: Line | None) -> Words:
+def with_line(what: Words, line: Line | None) -> Words:
     """A remark, with the line it is about."""
-    return what if line is None else Words(f"{what} ({short(line)})")
+    return what if line is None else Words(f"{what} ({short_line(line)})")
 
 
-def short(line: Line) -> str:
+def short_line(line: Line) -> str:
     """``file.py:12``: the name of the file without its folders."""
     return line.text().rpartition("/")[2]

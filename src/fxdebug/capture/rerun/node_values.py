@@ -1,9 +1,4 @@
-"""Walking a graph: with the records of the run, or with computation.
-
-:class:`Joiner` computes nothing: each node is answered from what was recorded (at a ``call_module`` node
-with that call's recorded outputs), so that every node has its value. :class:`Executor` runs a
-verified graph, with its children answered from records of their tensors or called for real.
-"""
+"""The value that every node of a graph had in one call, from the records of the run. Nothing is computed."""
 
 from __future__ import annotations
 
@@ -14,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.symbolic_size import evaluate
-from fxdebug.capture.graphs.template import member
-from fxdebug.capture.graphs.to_fx import Absent, Built
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import OpaqueArg, Struct
 from fxdebug.capture.tensors.describe import type_name
@@ -25,42 +20,53 @@ from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.values import Group, Item, Thing, Value, plain
 
 
-class Joiner:
-    """Gives every node of a graph the value it had in one call."""
+class NodeValues:
+    """The values of a graph's nodes in one call. ``uids`` are the tensors in the slots of the graph's template."""
 
-    def __init__(self, built: Built, body: CallTape, uids: Sequence[TensorId | None], values: ValueTable) -> None:
-        self._built = built
-        self._body = body
+    def __init__(self, build: FxBuild, tape: CallTape, uids: Sequence[TensorId | None], values: ValueTable) -> None:
+        self._build = build
+        self._tape = tape
         self._uids = uids
         self._values = values
-        self._shapes: dict[TensorId, tuple[int, ...]] = {uid: facts[0] for uid, facts in body.before.items()}
+        self._shapes: dict[TensorId, tuple[int, ...]] = {uid: facts[0] for uid, facts in tape.input_layouts.items()}
+        self._items: dict[fx.Node, Item] = {}
 
-    def results(self) -> dict[fx.Node, Item]:
-        """Each node's value in this call."""
-        self._found: dict[fx.Node, Item] = {}
-        for node in self._built.nodes:
+    def items(self) -> dict[fx.Node, Item]:
+        """Return the value of each node but the output, in execution order."""
+        for node in self._build.nodes:
             if node.op != "output":
-                self._found[node] = self._answered(node)
-        return self._found
+                self._items[node] = self._item_of_node(node)
+        return self._items
 
-    def _answered(self, n: fx.Node) -> Any:
-        """A node's value, from the records."""
-        built = self._built
-        index = built.of_node.get(n)
+    def item(self, code: Any, values: Iterator[Value]) -> Item:
+        """Return the item of a code whose tensors are ``values``, in order."""
+        if type(code) is TensorId:
+            return next(values, self._values.objects[code])
+        if isinstance(code, (tuple, list)):
+            return Group("sequence", type(code).__name__, tuple([self.item(x, values) for x in code]))
+        if isinstance(code, dict):
+            return Group("mapping", "dict", tuple([self.item(x, values) for x in code.values()]), keys_of(code))
+        if type(code) is Struct:
+            return _struct_item(code, tuple([self.item(x, values) for x in code.items]))
+        return plain_item(code)
+
+    def _item_of_node(self, n: fx.Node) -> Item:
+        build = self._build
+        index = build.entry_of.get(n)
         if index is not None:
-            entry = self._body.entries[index]
+            entry = self._tape.entries[index]
             if entry.changed is not None:
                 self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
             return self.item(entry.out, iter(entry.values))
-        if n in built.of_slot:
-            uid = self._uids[built.of_slot[n]]
-            return None if uid is None else self._body.given.get(uid, self._values.objects[uid])
-        if n in built.of_size:
-            return evaluate(built.of_size[n].expression, self._size, self._answer)
-        if n in built.taken:
-            whole, where = built.taken[n]
-            entry = self._body.entries[built.of_node[whole]]
-            return _part(self.item(entry.out, iter(entry.values)), where)
+        if n in build.slot_of:
+            uid = self._uids[build.slot_of[n]]
+            return None if uid is None else self._tape.input_values.get(uid, self._values.objects[uid])
+        if n in build.size_of:
+            return evaluate(build.size_of[n].expression, self._size, self._answer)
+        if n in build.part_of:
+            whole, keys = build.part_of[n]
+            entry = self._tape.entries[build.entry_of[whole]]
+            return _part(self.item(entry.out, iter(entry.values)), keys)
         if n.op == "get_attr":
             return self._attribute(str(n.target))
         if n.target is torch.Size:
@@ -72,34 +78,22 @@ class Joiner:
 
     def _operand(self, arg: Any) -> Item:
         if isinstance(arg, fx.Node):
-            return self._found.get(arg)
+            return self._items.get(arg)
         if isinstance(arg, (tuple, list)):
             return Group("sequence", type(arg).__name__, tuple([self._operand(item) for item in arg]))
         return plain_item(arg)
 
-    def item(self, code: Any, values: Iterator[Value]) -> Item:
-        """The item for a code, its tensors being ``values`` in order."""
-        if type(code) is TensorId:
-            return next(values, self._values.objects[code])
-        if isinstance(code, (tuple, list)):
-            return Group("sequence", type(code).__name__, tuple([self.item(x, values) for x in code]))
-        if isinstance(code, dict):
-            return Group("mapping", "dict", tuple([self.item(x, values) for x in code.values()]), keys_of(code))
-        if type(code) is Struct:
-            return _struct_item(code, tuple([self.item(x, values) for x in code.items]))
-        return plain_item(code)
-
     def _attribute(self, target: str) -> Item:
-        held = self._built.objects.get(target)
-        if held is None:
+        attribute = self._build.constants.get(target)
+        if attribute is None:
             with contextlib.suppress(AttributeError):
-                held = member(self._body.module, target)
-        if isinstance(held, Value):
-            return held
-        if isinstance(held, Tensor):
-            entry = self._values.seen(held)
+                attribute = member(self._tape.module, target)
+        if isinstance(attribute, Value):
+            return attribute
+        if isinstance(attribute, Tensor):
+            entry = self._values.seen(attribute)
             return None if entry is None else entry.value
-        return plain_item(held.type if isinstance(held, Absent) else held)
+        return plain_item(attribute.type if isinstance(attribute, Absent) else attribute)
 
     def _size(self, slot: int, dim: int) -> int:
         uid = self._uids[slot]
@@ -108,7 +102,7 @@ class Joiner:
         return torch.Size(shape).numel() if dim < 0 else shape[dim]
 
     def _answer(self, index: int) -> int:
-        return int(self._body.entries[index].out)
+        return int(self._tape.entries[index].out)
 
 
 _SIZE = Struct(torch.Size, None, [])
@@ -122,8 +116,9 @@ def _struct_item(struct: Struct, items: tuple[Item, ...]) -> Group:
     return Group("object", type_name(struct.type), items, struct.keys, type_name(struct.type))
 
 
-def _part(item: Item, where: tuple[Any, ...]) -> Item:
-    for key in where:
+def _part(item: Item, keys: tuple[Any, ...]) -> Item:
+    """Return the item of a result that these keys lead to."""
+    for key in keys:
         if not isinstance(item, Group):
             return None
         if item.keys is not None and key in item.keys:
@@ -136,18 +131,18 @@ def _part(item: Item, where: tuple[Any, ...]) -> Item:
 
 
 def keys_of(mapping: Mapping[Any, Any]) -> tuple[Item, ...]:
-    """The keys of a mapping as plain data: a tuple's or an object's text stands for it."""
+    """Return the keys of a mapping as plain data; a tuple or an object becomes its text."""
     return tuple([Thing("tuple", repr(key)) if isinstance(key, tuple) else plain_item(key) for key in mapping])
 
 
 def plain_item(thing: Any) -> Item:
-    """The item for something that is not a tensor: itself, or how it is shown."""
+    """Return the item of something that is not a tensor: itself, or a text for it."""
     if thing is None or type(thing) in (bool, int, float, str, complex, bytes):
         return plain(thing)  # type: ignore[no-any-return]
     if isinstance(thing, slice):
         return Thing("slice", f"{_bound(thing.start)}:{_bound(thing.stop)}" + (f":{thing.step}" if thing.step else ""))
     if type(thing) is OpaqueArg:
-        return Thing(type_name(type(thing.thing)), f"<{type_name(type(thing.thing))}>")
+        return Thing(type_name(type(thing.object)), f"<{type_name(type(thing.object))}>")
     if isinstance(thing, type):
         return Thing("type", f"<{type_name(thing)}>")
     if isinstance(thing, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):
