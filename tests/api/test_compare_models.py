@@ -16,6 +16,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import fxdebug
 from fxdebug import compare_models
+from fxdebug.api.comparison import Comparison
 
 D = 16
 
@@ -80,7 +81,7 @@ def pair() -> tuple[Any, Any]:
     return one, copy.deepcopy(one)
 
 
-def told(comparison: fxdebug.comparison.Comparison) -> list[tuple[str, str | None, str | None]]:
+def told(comparison: Comparison) -> list[tuple[str, str | None, str | None]]:
     return [(row.path, row.op, row.kind) for row in comparison.findings]
 
 

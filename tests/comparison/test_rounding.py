@@ -17,6 +17,7 @@ from faults.bench import FAULTS
 from faults.case import plant, port
 from faults.judge import plain, traced
 from faults.originals import inputs_of, reference
+from fxdebug.api.comparison import Comparison
 from fxdebug.comparison.rounding import copied
 from fxdebug.data.values import Stats
 
@@ -29,12 +30,12 @@ def _low(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     return {k: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for k, x in inputs.items()}
 
 
-def _compared(a: nn.Module, b: nn.Module, inputs: dict[str, Any], dtype: str, mode: str) -> fxdebug.Comparison:
+def _compared(a: nn.Module, b: nn.Module, inputs: dict[str, Any], dtype: str, mode: str) -> Comparison:
     narrow = b.to(DTYPES[dtype])
     return fxdebug.compare(traced(a, inputs, mode), traced(narrow, _low(inputs, DTYPES[dtype]), mode))
 
 
-def _of(name: str, dtype: str, mode: str) -> fxdebug.Comparison:
+def _of(name: str, dtype: str, mode: str) -> Comparison:
     pair = FAULTS[name].build()
     return _compared(pair.a, pair.b, pair.inputs, dtype, mode)
 

@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-import fxdebug.capture.numbers
-import fxdebug.capture.sight
-import fxdebug.capture.staging
 import pytest
 import torch
 from hypothesis import given, settings
 from torch import nn
 
 from fxdebug import Trace, fx_debug
+from fxdebug.capture.tensors import stats_queue, tensor_state
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.values import Stats
 from fxdebug.stats import accelerator, cpu_sums
@@ -83,10 +81,9 @@ def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -
         mock.patch.object(torch.Tensor, "cpu", counted("cpu", cpu)),
         mock.patch.object(torch.Tensor, "tolist", counted("tolist", tolist)),
         mock.patch.object(cpu_sums, "array_of", counted("memory was read", array_of)),
-        mock.patch.object(fxdebug.capture.numbers, "is_elsewhere", lambda tensor: far),
-        mock.patch.object(fxdebug.capture.sight, "is_elsewhere", lambda tensor: far),
-        mock.patch.dict(fxdebug.capture.sight._forms, clear=True),
-        mock.patch.object(fxdebug.capture.staging, "is_elsewhere", lambda tensor: far),
+        mock.patch.object(stats_queue, "is_elsewhere", lambda tensor: far),
+        mock.patch.object(tensor_state, "is_elsewhere", lambda tensor: far),
+        mock.patch.dict(tensor_state._forms, clear=True),
     ):
         trace = fx_debug(model, x, weights=False, **options)
     return trace, model.counts

@@ -10,7 +10,7 @@ from fxdebug.data.trace import TraceData, replaced
 from fxdebug.errors import LoadError
 from fxdebug.store.rank_folders import rank_folder
 from fxdebug.store.run_folder import WORKING
-from fxdebug.store.tensors.read import Saved
+from fxdebug.store.tensors.saved_values import Saved
 from fxdebug.store.trace_json import golden, journal, trace_file
 from fxdebug.store.transformers import read_tree
 

@@ -14,7 +14,7 @@ from fxdebug.errors import SaveError
 from fxdebug.store.run_files import write_run
 from fxdebug.store.run_folder import StagingFolder, next_shard, publish, publishing
 from fxdebug.store.tensors.keep import RunData
-from fxdebug.store.tensors.read import Saved
+from fxdebug.store.tensors.saved_values import Saved
 from fxdebug.store.tensors.shards import Shards
 from fxdebug.store.trace_json.journal import Journal
 from fxdebug.store.trace_json.samples import Samples

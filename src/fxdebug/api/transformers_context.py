@@ -21,7 +21,7 @@ from fxdebug.errors import SaveError
 from fxdebug.store.run_files import write_standard
 from fxdebug.store.run_folder import StagingFolder, publish
 from fxdebug.store.tensors.keep import RunData
-from fxdebug.store.tensors.read import Files
+from fxdebug.store.tensors.one_file_each import Files
 from fxdebug.store.trace_json.journal import Journal
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from fxdebug.errors import SaveError, UsageError
 
 EXPORTERS = {
-    ".dot": "fxdebug.exports.dot:write_dot",
-    ".gv": "fxdebug.exports.dot:write_dot",
+    ".dot": "fxdebug.exports.graphviz.dot:write_dot",
+    ".gv": "fxdebug.exports.graphviz.dot:write_dot",
     ".svg": "fxdebug.exports.graphviz.render:write_picture",
     ".png": "fxdebug.exports.graphviz.render:write_picture",
     ".pdf": "fxdebug.exports.graphviz.render:write_picture",

@@ -11,7 +11,7 @@ import torch
 
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
-from fxdebug.store.tensors.read import Files
+from fxdebug.store.tensors.one_file_each import Files
 from fxdebug.store.tensors.write_thread import AHEAD, Copies, PreparedFiles, Writer
 
 

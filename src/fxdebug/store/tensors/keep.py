@@ -13,7 +13,7 @@ from fxdebug.data.values import Value
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.store.run_folder import StagingFolder
 from fxdebug.store.tensors import read
-from fxdebug.store.tensors.read import Words
+from fxdebug.store.tensors.saved_values import Words
 from fxdebug.store.transformers.print_tensor import Printer
 
 SPOOLED = 1 << 20  # bytes of text that are kept in memory

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxdebug.data.values import Value, sample_positions, settled
 from fxdebug.errors import LoadError
-from fxdebug.store.tensors.read import Saved, Words
+from fxdebug.store.tensors.saved_values import Saved, Words
 from fxdebug.store.transformers.printed_statistics import MEASURED, rounded
 
 if TYPE_CHECKING:

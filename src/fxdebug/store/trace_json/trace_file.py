@@ -23,7 +23,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import LoadError
 from fxdebug.store.deep_json import dumps, loads
-from fxdebug.store.tensors.read import Saved
+from fxdebug.store.tensors.saved_values import Saved
 from fxdebug.store.trace_json import graphs, samples
 from fxdebug.store.trace_json.records import (
     CALL,

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import LoadError
-from fxdebug.store.tensors.read import Words
+from fxdebug.store.tensors.saved_values import Words
 from fxdebug.store.transformers.printed_statistics import spread
 
 LEAST_MASK = -1e4  # a tensor of zeros and this or less is an additive mask, of which zeros would have to be counted
