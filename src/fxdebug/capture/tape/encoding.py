@@ -21,6 +21,7 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 # Immutable like Python's numbers, but torch.fx has no name for them in code.
 NUMPY_SCALARS = frozenset(np.sctypeDict.values()) - {np.object_, np.void}
 
+
 # Values that are their own code: equal when type and value are.
 ATOMS = NUMPY_SCALARS | frozenset(
     (
