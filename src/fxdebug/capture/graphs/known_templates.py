@@ -90,10 +90,10 @@ class Identity:
 
     __slots__ = ("_now",)
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, object: Any) -> None:
         self._now: Callable[[], Any]
         try:
-            self._now = weakref.ref(thing)
+            self._now = weakref.ref(object)
         except TypeError:
             self._now = _gone
 

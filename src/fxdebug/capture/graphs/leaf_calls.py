@@ -53,6 +53,7 @@ class LeafCalls:
 
     @contextlib.contextmanager
     def of(self, tracer: ModuleTracer) -> Iterator[None]:
+        """Answer calls in this thread by this tracer in the block."""
         self._tracer = tracer
         try:
             yield
@@ -63,15 +64,18 @@ class LeafCalls:
         return self._tracer if threading.get_ident() == self._thread else None
 
     def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer the call from the tape instead of running the forward."""
         tracer = self._mine()
         return run(*args, **kwargs) if tracer is None else tracer.child(module, args, kwargs)
 
     def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make the call with its hooks if all of them are trusted, and without them otherwise."""
         if self._mine() is None or all(_is_trusted(hook) for hook in _hooks(module)):
             return run(*args, **kwargs)
         return module.forward(*args, **kwargs)
 
     def meets(self, module: nn.Module) -> bool:
+        """Is it a module that the traced body called?"""
         tracer = self._mine()
         return tracer is not None and tracer.knows(module)
 

@@ -1,7 +1,7 @@
 """The arguments of a traced body and those on its tape: the two must be the same, and become templates.
 
-While a body is traced there are three forms of one argument: the *code* on the tape, the *thing* that the body's
-Python sees in its place (placeholders for tensors), and the *template* that both make together.
+While a body is traced an argument has three forms: the *code* on the tape, the *argument* that the body's
+Python sees in its place (a placeholder, for a tensor), and the *template* that both make together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Layout = tuple[tuple[int, ...], torch.dtype, bool]  # shape, dtype, requires_gra
 
 
 class ArgumentMatcher:
-    """What stands for what in the trace of one body. Slots are numbered in ``template`` as tensors appear.
+    """The codes, placeholders and slots of one trace. Slots are numbered in ``template`` as tensors appear.
 
     ``layouts`` has shape, dtype and requires_grad of tensors as they are at this point of the trace, and
     ``placeholders`` the placeholders that were made, held weakly.
@@ -166,47 +166,47 @@ class ArgumentMatcher:
 
     # From what the body's Python passes to templates ---------------------------------------------
 
-    def matched(self, thing: Any, code: Any) -> Any:
-        """Return the template of ``thing``, which must be what the tape has as ``code``.
+    def matched(self, argument: Any, code: Any) -> Any:
+        """Return the template of an argument, which must be what the tape has as ``code``.
 
         Raises :class:`CannotTrace` with the difference where it is not.
         """
-        kind = type(thing)
+        kind = type(argument)
         if kind is PlaceholderTensor:
             placeholder = self._placeholder_of.get(code) if type(code) is TensorId else None
-            if placeholder is None or placeholder is not thing or placeholder.uid != code:
+            if placeholder is None or placeholder is not argument or placeholder.uid != code:
                 raise CannotTrace(reasons.OTHER_TENSOR())
             return Slot(placeholder.slot)
         if kind is Size:
-            if type(code) is not int or plain(thing) != code:
-                raise CannotTrace(reasons.OTHER_SIZE(now=plain(thing), then=repr(code)))
-            return thing
+            if type(code) is not int or plain(argument) != code:
+                raise CannotTrace(reasons.OTHER_SIZE(now=plain(argument), then=repr(code)))
+            return argument
         if kind in ATOMS:
-            if type(code) is kind and (code is thing or is_same(code, thing)):
-                return thing
-            raise CannotTrace(reasons.OTHER_CONSTANT(now=short_repr(thing), then=short_repr(code)))
-        if isinstance(thing, Tensor):
-            return self._real_tensor(thing, code)
+            if type(code) is kind and (code is argument or is_same(code, argument)):
+                return argument
+            raise CannotTrace(reasons.OTHER_CONSTANT(now=short_repr(argument), then=short_repr(code)))
+        if isinstance(argument, Tensor):
+            return self._real_tensor(argument, code)
         if kind is Shape or kind is torch.Size or (kind is tuple and type(code) is Struct and code.type is torch.Size):
-            return self._matched_sizes(thing, code)
+            return self._matched_sizes(argument, code)
         if kind is tuple or kind is list:
-            if type(code) is not kind or len(code) != len(thing):
+            if type(code) is not kind or len(code) != len(argument):
                 raise CannotTrace(reasons.OTHER_LENGTH(kind=kind.__name__))
-            return kind([self.matched(x, y) for x, y in zip(thing, code)])
+            return kind([self.matched(x, y) for x, y in zip(argument, code)])
         if kind is dict:
-            if type(code) is not dict or not have_same_keys(thing, code):
+            if type(code) is not dict or not have_same_keys(argument, code):
                 raise CannotTrace(reasons.OTHER_KEYS())
-            return {key: self.matched(item, code[key]) for key, item in thing.items()}
+            return {key: self.matched(item, code[key]) for key, item in argument.items()}
         if kind is slice:
             if type(code) is not slice:
                 raise CannotTrace(reasons.OTHER_KIND(kind="slice", then=short_repr(code)))
-            return slice(*(self.matched(getattr(thing, n), getattr(code, n)) for n in ("start", "stop", "step")))
+            return slice(*(self.matched(getattr(argument, n), getattr(code, n)) for n in ("start", "stop", "step")))
         if type(code) is Struct and code.type is kind:
-            return self._matched_struct(thing, code)
+            return self._matched_struct(argument, code)
         if type(code) is OpaqueArg:
-            return self._matched_object(thing, code)
-        if isinstance(thing, (int, float, complex, str)) and type(code) is kind and code == thing:
-            return thing
+            return self._matched_object(argument, code)
+        if isinstance(argument, (int, float, complex, str)) and type(code) is kind and code == argument:
+            return argument
         raise CannotTrace(reasons.OTHER_KIND(kind=kind.__name__, then=short_repr(code)))
 
     def _matched_sizes(self, sizes: Any, code: Any) -> Any:
@@ -215,28 +215,28 @@ class ArgumentMatcher:
             return code.with_items(list(self.matched(tuple(sizes), tuple(code.items))))
         return self.matched(tuple(sizes), code)
 
-    def _matched_struct(self, thing: Any, code: Struct) -> Struct:
-        members = members_of(thing)
+    def _matched_struct(self, argument: Any, code: Struct) -> Struct:
+        members = members_of(argument)
         if members is None or members[0] != code.keys or len(members[1]) != len(code.items):
             raise CannotTrace(reasons.OTHER_FIELDS(kind=code.type.__name__))
         return code.with_items([self.matched(x, y) for x, y in zip(members[1], code.items)])
 
-    def _matched_object(self, thing: Any, code: OpaqueArg) -> OpaqueSlot | Attribute:
-        if thing is code.object:
-            name = object_name(self._tape.module, thing)
+    def _matched_object(self, argument: Any, code: OpaqueArg) -> OpaqueSlot | Attribute:
+        if argument is code.object:
+            name = object_name(self._tape.module, argument)
             if name is not None:
                 return Attribute(name, None)
         for number, (mine, recorded) in enumerate(self._objects):
-            if mine is thing:
+            if mine is argument:
                 if recorded is not code.object:
-                    raise CannotTrace(reasons.OTHER_OBJECT(kind=type(thing).__name__))
-                return OpaqueSlot(number, type(thing))
-        if thing is not code.object and (
-            type(thing) is not type(code.object) or any(recorded is code.object for _, recorded in self._objects)
+                    raise CannotTrace(reasons.OTHER_OBJECT(kind=type(argument).__name__))
+                return OpaqueSlot(number, type(argument))
+        if argument is not code.object and (
+            type(argument) is not type(code.object) or any(recorded is code.object for _, recorded in self._objects)
         ):
-            raise CannotTrace(reasons.OTHER_OBJECT(kind=type(thing).__name__))
-        self._objects.append((thing, code.object))
-        return OpaqueSlot(len(self._objects) - 1, type(thing))
+            raise CannotTrace(reasons.OTHER_OBJECT(kind=type(argument).__name__))
+        self._objects.append((argument, code.object))
+        return OpaqueSlot(len(self._objects) - 1, type(argument))
 
     def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute:
         entry = self._values.seen(tensor)

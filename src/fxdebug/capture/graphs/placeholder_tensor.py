@@ -117,13 +117,13 @@ def replace_leaked(
 
 def _replace(holder: Any, placeholder: PlaceholderTensor, tensor: Tensor | None) -> None:
     if isinstance(holder, dict):
-        for key in [key for key, held in holder.items() if held is placeholder]:
+        for key in [key for key, item in holder.items() if item is placeholder]:
             if tensor is None:
                 del holder[key]
             else:
                 holder[key] = tensor
     elif isinstance(holder, (list, deque)):
-        for position in reversed([i for i, held in enumerate(holder) if held is placeholder]):
+        for position in reversed([i for i, item in enumerate(holder) if item is placeholder]):
             del holder[position]  # the run itself put the tensor there already
     elif isinstance(holder, set):
         holder.discard(placeholder)

@@ -1,4 +1,4 @@
-"""One module body, traced symbolically along the tape of what it really did.
+"""Trace of one module body, made symbolically along the tape of what it really did.
 
 The body's Python runs again with placeholders for tensors, and nothing is computed. Each torch function that it calls
 must be the next one on the tape, with the same producers, constants and grad state; its result is then a placeholder

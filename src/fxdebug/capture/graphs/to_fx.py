@@ -108,8 +108,8 @@ class FxBuild:
         if isinstance(module, str):
             return module
         target = f"_unregistered_{type(module).__name__}_{len(self.constants)}"
-        for known, thing in self.constants.items():
-            if thing is module:
+        for known, constant in self.constants.items():
+            if constant is module:
                 return known
         self.constants[target] = module
         return target
@@ -158,10 +158,10 @@ class FxBuild:
             node = self._attributes[key] = self.graph.create_node("get_attr", target)
         return node
 
-    def _constant(self, target: str, thing: Any) -> fx.Node:
+    def _constant(self, target: str, constant: Any) -> fx.Node:
         node = self._attributes.get(target)
         if node is None:
-            self.constants[target] = thing
+            self.constants[target] = constant
             node = self._attributes[target] = self.graph.create_node("get_attr", target)
         return node
 

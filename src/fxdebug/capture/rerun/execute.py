@@ -83,42 +83,42 @@ class Executor(fx.Interpreter):
         return result
 
 
-def _mutable(thing: Any) -> Any:
-    kind = type(thing)  # what the program's own kinds hold is the program's
+def _mutable(argument: Any) -> Any:
+    kind = type(argument)  # what the program's own kinds hold is the program's
     if kind is immutable_dict:
-        return {key: _mutable(item) for key, item in thing.items()}
+        return {key: _mutable(item) for key, item in argument.items()}
     if kind is immutable_list:
-        return [_mutable(item) for item in thing]
-    return tuple([_mutable(item) for item in thing]) if kind is tuple else thing
+        return [_mutable(item) for item in argument]
+    return tuple([_mutable(item) for item in argument]) if kind is tuple else argument
 
 
-def bind_arguments(template: Any, thing: Any, into: dict[int, Any]) -> None:
+def bind_arguments(template: Any, argument: Any, into: dict[int, Any]) -> None:
     """Put the tensors of an argument (or result) into ``into``, by slot. Raises :class:`GuardFailed` if it differs."""
     kind = type(template)
     if kind is Slot:
-        if not isinstance(thing, Tensor):
-            raise GuardFailed(reasons.TENSOR_EXPECTED(given=type(thing).__name__))
-        if into.setdefault(template.number, thing) is not thing:
+        if not isinstance(argument, Tensor):
+            raise GuardFailed(reasons.TENSOR_EXPECTED(given=type(argument).__name__))
+        if into.setdefault(template.number, argument) is not argument:
             raise GuardFailed(reasons.SAME_TENSOR_EXPECTED())
     elif kind in (tuple, list):
-        if type(thing) is not kind and (kind is list or type(thing) is not torch.Size):
-            raise GuardFailed(reasons.KIND_EXPECTED(kind=kind.__name__, given=type(thing).__name__))
-        if len(thing) != len(template):
-            raise GuardFailed(reasons.ITEMS_EXPECTED(count=len(template), given=len(thing)))
-        for x, y in zip(template, thing):
+        if type(argument) is not kind and (kind is list or type(argument) is not torch.Size):
+            raise GuardFailed(reasons.KIND_EXPECTED(kind=kind.__name__, given=type(argument).__name__))
+        if len(argument) != len(template):
+            raise GuardFailed(reasons.ITEMS_EXPECTED(count=len(template), given=len(argument)))
+        for x, y in zip(template, argument):
             bind_arguments(x, y, into)
     elif kind is dict:
-        if type(thing) is not dict or not have_same_keys(thing, template):
+        if type(argument) is not dict or not have_same_keys(argument, template):
             raise GuardFailed(reasons.KEYWORDS_EXPECTED(names=", ".join(map(str, template)) or "none"))
         for key, item in template.items():
-            bind_arguments(item, thing[key], into)
+            bind_arguments(item, argument[key], into)
     elif kind is Struct:
-        members = members_of(thing) if type(thing) is template.type else None
+        members = members_of(argument) if type(argument) is template.type else None
         if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
             raise GuardFailed(reasons.FIELDS_EXPECTED(kind=template.type.__name__))
         for x, y in zip(template.items, members[1]):
             bind_arguments(x, y, into)
     elif kind is OpaqueSlot:
         raise GuardFailed(reasons.WORKS_ON(kinds=f"a {template.type.__name__}"))
-    elif kind is not Attribute and (type(thing) is not kind or not is_same(thing, template)):
-        raise GuardFailed(reasons.HOLDS_FOR(expected=repr(template), given=repr(thing)))
+    elif kind is not Attribute and (type(argument) is not kind or not is_same(argument, template)):
+        raise GuardFailed(reasons.HOLDS_FOR(expected=repr(template), given=repr(argument)))

@@ -81,22 +81,22 @@ def _target(node: torch.fx.Node) -> str:
     return f"{home}.{name}"
 
 
-def operand_of(thing: Any, build: FxBuild) -> Operand:
+def operand_of(argument: Any, build: FxBuild) -> Operand:
     """Return an argument of a ``torch.fx`` node as plain data."""
-    if isinstance(thing, torch.fx.Node):
-        constant = build.constants.get(str(thing.target)) if thing.op == "get_attr" else None
+    if isinstance(argument, torch.fx.Node):
+        constant = build.constants.get(str(argument.target)) if argument.op == "get_attr" else None
         if isinstance(constant, (Absent, type, torch.Generator)):
             return plain_item(constant.type if isinstance(constant, Absent) else constant)
-        return Ref(thing.name)
-    if isinstance(thing, Size):
-        return plain(thing)
-    if isinstance(thing, (list, tuple)):
-        kind = "list" if isinstance(thing, list) else "tuple"
-        return Group("sequence", kind, tuple([operand_of(item, build) for item in thing]))  # type: ignore[misc]
-    if isinstance(thing, dict):
-        items: tuple[Item, ...] = tuple([operand_of(item, build) for item in thing.values()])  # type: ignore[misc]
-        return Group("mapping", "dict", items, keys_of(thing))
-    if isinstance(thing, slice):
-        bounds = (thing.start, thing.stop, thing.step)
+        return Ref(argument.name)
+    if isinstance(argument, Size):
+        return plain(argument)
+    if isinstance(argument, (list, tuple)):
+        kind = "list" if isinstance(argument, list) else "tuple"
+        return Group("sequence", kind, tuple([operand_of(item, build) for item in argument]))  # type: ignore[misc]
+    if isinstance(argument, dict):
+        items: tuple[Item, ...] = tuple([operand_of(item, build) for item in argument.values()])  # type: ignore[misc]
+        return Group("mapping", "dict", items, keys_of(argument))
+    if isinstance(argument, slice):
+        bounds = (argument.start, argument.stop, argument.step)
         return Group("sequence", "slice", tuple([operand_of(bound, build) for bound in bounds]))  # type: ignore[misc]
-    return plain_item(thing)
+    return plain_item(argument)

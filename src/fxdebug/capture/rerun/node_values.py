@@ -135,19 +135,20 @@ def keys_of(mapping: Mapping[Any, Any]) -> tuple[Item, ...]:
     return tuple([Thing("tuple", repr(key)) if isinstance(key, tuple) else plain_item(key) for key in mapping])
 
 
-def plain_item(thing: Any) -> Item:
+def plain_item(argument: Any) -> Item:
     """Return the item of something that is not a tensor: itself, or a text for it."""
-    if thing is None or type(thing) in (bool, int, float, str, complex, bytes):
-        return plain(thing)  # type: ignore[no-any-return]
-    if isinstance(thing, slice):
-        return Thing("slice", f"{_bound(thing.start)}:{_bound(thing.stop)}" + (f":{thing.step}" if thing.step else ""))
-    if type(thing) is OpaqueArg:
-        return Thing(type_name(type(thing.object)), f"<{type_name(type(thing.object))}>")
-    if isinstance(thing, type):
-        return Thing("type", f"<{type_name(thing)}>")
-    if isinstance(thing, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):
-        return Thing(type_name(type(thing)), str(thing) if thing is not Ellipsis else "...")
-    return Thing(type_name(type(thing)), f"<{type_name(type(thing))}>")
+    if argument is None or type(argument) in (bool, int, float, str, complex, bytes):
+        return plain(argument)  # type: ignore[no-any-return]
+    if isinstance(argument, slice):
+        step = f":{argument.step}" if argument.step else ""
+        return Thing("slice", f"{_bound(argument.start)}:{_bound(argument.stop)}{step}")
+    if type(argument) is OpaqueArg:
+        return Thing(type_name(type(argument.object)), f"<{type_name(type(argument.object))}>")
+    if isinstance(argument, type):
+        return Thing("type", f"<{type_name(argument)}>")
+    if isinstance(argument, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):
+        return Thing(type_name(type(argument)), str(argument) if argument is not Ellipsis else "...")
+    return Thing(type_name(type(argument)), f"<{type_name(type(argument))}>")
 
 
 def _bound(bound: Any) -> str:

@@ -38,13 +38,13 @@ class Substitutes(TorchFunctionMode):
         """Is it a tensor of the model's, which needs a substitute?"""
         raise NotImplementedError
 
-    def own(self, thing: Any) -> Any:
+    def own(self, argument: Any) -> Any:
         """Return the substitute of an input that is a tensor, and any other input as it is."""
-        if not isinstance(thing, Tensor):
-            return thing
-        if id(thing) not in self._inputs:
-            self._inputs[id(thing)] = self._new(thing)
-        return self._inputs[id(thing)]
+        if not isinstance(argument, Tensor):
+            return argument
+        if id(argument) not in self._inputs:
+            self._inputs[id(argument)] = self._new(argument)
+        return self._inputs[id(argument)]
 
     def _new(self, tensor: Tensor) -> Tensor:
         with internals.DisableTorchFunction():
@@ -60,14 +60,14 @@ class Substitutes(TorchFunctionMode):
         result = func(*args, **kwargs)
         return self._back.get(id(result), result)
 
-    def _exchanged(self, thing: Any) -> Any:
-        if not isinstance(thing, Tensor) or not self.is_foreign(thing):
-            return thing
-        if id(thing) not in self._of_model:
-            substitute = self._new(thing)
-            self._of_model[id(thing)] = thing, substitute
-            self._back[id(substitute)] = thing
-        return self._of_model[id(thing)][1]
+    def _exchanged(self, argument: Any) -> Any:
+        if not isinstance(argument, Tensor) or not self.is_foreign(argument):
+            return argument
+        if id(argument) not in self._of_model:
+            substitute = self._new(argument)
+            self._of_model[id(argument)] = argument, substitute
+            self._back[id(substitute)] = argument
+        return self._of_model[id(argument)][1]
 
 
 class FakesCannotTell(Exception):

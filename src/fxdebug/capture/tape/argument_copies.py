@@ -20,48 +20,48 @@ _SHARED = (
 
 
 class ArgumentCopies:
-    """One copy of a structure, and the original of each copy in it. Tensors, modules and configurations are shared."""
+    """A copy of a structure, and the original of each copy in it. Tensors, modules and configurations are shared."""
 
     __slots__ = ("copy", "pairs")
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, original: Any) -> None:
         self.pairs: dict[int, tuple[Any, Any]] = {}  # id of original → (copy, original kept alive)
-        self.copy = self._copied(thing)
+        self.copy = self._copied(original)
 
     def originals(self) -> dict[int, Any]:
         """Return ``id`` of each copy → its original."""
         return {id(copy): original for copy, original in self.pairs.values() if copy is not original}
 
-    def _copied(self, thing: Any) -> Any:
-        known = self.pairs.get(id(thing))
+    def _copied(self, original: Any) -> Any:
+        known = self.pairs.get(id(original))
         if known is not None:
             return known[0]
-        kind = type(thing)
+        kind = type(original)
         if kind in ATOMS or issubclass(kind, _SHARED) or "onfig" in kind.__name__:
-            return thing
-        copy: Any = thing
+            return original
+        copy: Any = original
         if kind is tuple:
-            copy = tuple([self._copied(item) for item in thing])
+            copy = tuple([self._copied(item) for item in original])
         elif kind is list or kind is deque:
-            copy = self._remember(thing, [] if kind is list else deque())
-            copy.extend([self._copied(item) for item in thing])
+            copy = self._remember(original, [] if kind is list else deque())
+            copy.extend([self._copied(item) for item in original])
         elif kind is dict or kind is OrderedDict:
-            copy = self._remember(thing, kind())
-            copy.update({key: self._copied(item) for key, item in thing.items()})
+            copy = self._remember(original, kind())
+            copy.update({key: self._copied(item) for key, item in original.items()})
         elif kind is set:
-            copy = set(thing)
-        elif hasattr(thing, "__dict__") and not issubclass(kind, (dict, tuple, list)):
-            copy = self._object(thing, kind)
-        self._remember(thing, copy)
+            copy = set(original)
+        elif hasattr(original, "__dict__") and not issubclass(kind, (dict, tuple, list)):
+            copy = self._object(original, kind)
+        self._remember(original, copy)
         return copy
 
-    def _object(self, thing: Any, kind: type) -> Any:
+    def _object(self, original: Any, kind: type) -> Any:
         try:
             copy: Any = object.__new__(kind)
         except TypeError:
-            return thing  # made by C: it is shared
-        self._remember(thing, copy)
-        copy.__dict__.update({name: self._copied(member) for name, member in thing.__dict__.items()})
+            return original  # made by C: it is shared
+        self._remember(original, copy)
+        copy.__dict__.update({name: self._copied(member) for name, member in original.__dict__.items()})
         return copy
 
     def _remember(self, original: Any, copy: Any) -> Any:

@@ -23,7 +23,7 @@ from fxdebug.errors import first_line
 
 
 class TapeEntry(NamedTuple):
-    """One operation, or one call of a child module (then ``tape`` is the child's).
+    """An operation, or a call of a child module (then ``tape`` is the child's).
 
     Graph templates have entries of the same form, with slots in the place of tensors: see
     :mod:`~fxdebug.capture.graphs.template`.
@@ -70,7 +70,7 @@ def debugger_failure(reason: Reason, error: Exception) -> Words:
 
 
 class CallTape:
-    """What one call did: its arguments and results as codes, and its operations.
+    """The record of one call: its arguments and results as codes, and its operations.
 
     ``unobserved`` is the reason why there is no tape, ``untraceable`` the reason why a symbolic trace along it is
     not to be trusted, and ``callers_modes`` the reason why its graph must not run elsewhere: a caller had put a

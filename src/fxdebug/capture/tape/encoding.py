@@ -102,18 +102,18 @@ def is_torch_tuple(kind: type) -> bool:
     return kind is torch.Size or hasattr(kind, "n_sequence_fields")
 
 
-def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
+def members_of(struct: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
     """Return names and members of an object that is coded as a :class:`Struct`, or ``None`` if it is not one."""
-    kind = type(thing)
+    kind = type(struct)
     if issubclass(kind, tuple):
-        return None if getattr(thing, "__dict__", None) else (None, list(tuple.__iter__(thing)))
-    if kind is OrderedDict and not vars(thing) and {str, int}.issuperset(map(type, thing)):
-        return tuple(thing), list(thing.values())
+        return None if getattr(struct, "__dict__", None) else (None, list(tuple.__iter__(struct)))
+    if kind is OrderedDict and not vars(struct) and {str, int}.issuperset(map(type, struct)):
+        return tuple(struct), list(struct.values())
     if not dataclasses.is_dataclass(kind):
         return None
     if issubclass(kind, dict):  # ModelOutput: a dataclass whose items are its members that are not None
-        return tuple(thing.keys()), [thing[key] for key in thing]
-    members = members_in(thing)
+        return tuple(struct.keys()), [struct[key] for key in struct]
+    members = members_in(struct)
     return None if members is None else (tuple(members), list(members.values()))
 
 

@@ -65,14 +65,14 @@ class ObservedTape(Tape):
         return result
 
 
-def tensors_in(things: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
+def tensors_in(arguments: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
     """Yield the tensors among arguments, in plain containers too."""
-    for thing in things:
-        kind = type(thing)
+    for argument in arguments:
+        kind = type(argument)
         if issubclass(kind, Tensor):
-            yield thing
+            yield argument
         elif depth and issubclass(kind, (list, tuple, dict)):  # iterated as the base class does
-            inside = list.__iter__(thing) if issubclass(kind, list) else None
-            inside = tuple.__iter__(thing) if issubclass(kind, tuple) else inside
-            inside = iter(dict.values(thing)) if inside is None else inside
+            inside = list.__iter__(argument) if issubclass(kind, list) else None
+            inside = tuple.__iter__(argument) if issubclass(kind, tuple) else inside
+            inside = iter(dict.values(argument)) if inside is None else inside
             yield from tensors_in(islice(inside, 1000), depth - 1)

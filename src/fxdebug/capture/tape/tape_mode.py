@@ -172,40 +172,40 @@ class Tape(TorchFunctionMode):
         named = {name: self._code(arg, refs) for name, arg in kwargs.items()} if kwargs else NO_KWARGS
         return tuple(codes), named
 
-    def _code(self, thing: Any, refs: TensorRefs, depth: int = 0) -> Any:
+    def _code(self, argument: Any, refs: TensorRefs, depth: int = 0) -> Any:
         """Return the code of any argument or result; the tensors in it are added to ``refs``."""
-        kind = type(thing)
+        kind = type(argument)
         if kind in ATOMS:
-            return thing
+            return argument
         if issubclass(kind, Tensor):  # isinstance would ask the object, which may say anything
-            ref = self.values.met(thing)
+            ref = self.values.met(argument)
             refs.append(ref)
             if kind not in PLAIN:
                 refs.plain = False
             return ref.uid
         below = depth + 1
         if kind is tuple:
-            if refs.may_enter(thing, depth):
-                if ATOMS.issuperset(map(type, thing)):
-                    return thing
-                return tuple([self._code(item, refs, below) for item in thing])
+            if refs.may_enter(argument, depth):
+                if ATOMS.issuperset(map(type, argument)):
+                    return argument
+                return tuple([self._code(item, refs, below) for item in argument])
         elif kind is list:
-            if refs.may_enter(thing, depth):
-                return [self._code(item, refs, below) for item in thing]
+            if refs.may_enter(argument, depth):
+                return [self._code(item, refs, below) for item in argument]
         elif kind is dict:
-            if refs.may_enter(thing, depth):
-                return {key: self._code(item, refs, below) for key, item in thing.items()}
+            if refs.may_enter(argument, depth):
+                return {key: self._code(item, refs, below) for key, item in argument.items()}
         elif kind is slice:
-            return slice(*[self._code(bound, refs, below) for bound in (thing.start, thing.stop, thing.step)])
+            return slice(*[self._code(bound, refs, below) for bound in (argument.start, argument.stop, argument.step)])
         else:
-            members = members_of(thing)
+            members = members_of(argument)
             if members is not None and refs.may_enter(members[1], depth):
                 return Struct(kind, members[0], [self._code(item, refs, below) for item in members[1]])
             if issubclass(kind, (int, float, complex, str)):
-                return thing
+                return argument
         self._met_opaque = True
-        self.opaque_objects[id(thing)] = thing
-        return OpaqueArg(thing)
+        self.opaque_objects[id(argument)] = argument
+        return OpaqueArg(argument)
 
     # Calls ---------------------------------------------------------------------------------------
 
