@@ -14,6 +14,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from fxdebug.errors import UsageError
+from support.trees import Does
 
 
 class Layer(nn.Module):
