@@ -224,14 +224,14 @@ class Call(_InATree):
 class Explains(Protocol):
     """Makes the graphs of a run when they are asked for, and runs them (see ``capture.live``)."""
 
-    def explanation(self, count: int) -> RunGraphs: ...
+    def call_graphs(self, count: int) -> RunGraphs: ...
 
     def fx(self, call: Call) -> torch.fx.GraphModule: ...
 
 
 def explanation_of(explain: Explains | RunGraphs | None, count: int) -> RunGraphs | None:
     """The graphs of a run of ``count`` calls, made now if they were not made before."""
-    return explain if explain is None or isinstance(explain, RunGraphs) else explain.explanation(count)
+    return explain if explain is None or isinstance(explain, RunGraphs) else explain.call_graphs(count)
 
 
 class CallTree:
