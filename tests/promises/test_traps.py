@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.graphs.placeholder_tensor import count_alive
 from fxdebug.capture.graphs.verify import GraphVerifier
 from fxdebug.capture.runs.build_trace import Options
@@ -30,7 +30,7 @@ def seed() -> None:
 @pytest.mark.parametrize("name", traps.TRAPS)
 def test_a_trap_changes_nothing_and_its_verified_graphs_are_right(name: str, grad: bool) -> None:
     """Output, state and random numbers equal the native ones, and an executed verified graph gives the same bits."""
-    forget_patterns()
+    forget_templates()
     kind, train = traps.TRAPS[name]
     torch.manual_seed(0)
     module, x = kind().train(train), torch.randn(3, 8)
@@ -73,7 +73,7 @@ def test_no_placeholder_survives(name: str) -> None:
 
     from fxdebug import fx_debug
 
-    forget_patterns()
+    forget_templates()
     gc.collect()
     before = count_alive()
     kind, train = traps.TRAPS[name]

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fxdebug.capture.graphs.to_fx import Absent, Built
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.graphs.verify import VerifiedCall
-from fxdebug.capture.rerun.execute import Executor, bindings
+from fxdebug.capture.rerun.execute import Executor
 from fxdebug.capture.tape.run_taped import Bodies
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.untracked import untracked
@@ -139,13 +139,13 @@ class Wrong(Exception):
     """An executed graph is not what ran."""
 
 
-def executed(explained: VerifiedCall, kept: dict[int, Kept], built: Built | None = None) -> Any:
+def executed(explained: VerifiedCall, kept: dict[int, Kept], built: FxBuild | None = None) -> Any:
     """Run a verified graph on its call's inputs, children answered from ``kept``; its output."""
-    assert explained.pattern is not None
-    built = built or Built(explained.pattern)
-    body = explained.body
+    assert explained.template is not None
+    built = built or FxBuild(explained.template)
+    body = explained.tape
     record = kept[body.index]
-    children = iter([entry.body for entry in body.entries if entry.body is not None])
+    children = iter([entry.tape for entry in body.entries if entry.tape is not None])
     # gradients inside the body go through its children: these run for real
     differentiates = any(getattr(entry.what, "__name__", "") in ("grad", "backward") for entry in body.entries)
 
@@ -166,11 +166,11 @@ def executed(explained: VerifiedCall, kept: dict[int, Kept], built: Built | None
 
     args, kwargs = record.inputs()
     slots: dict[int, Any] = {}
-    _bind(explained.pattern.args, args, slots)
-    _bind(explained.pattern.kwargs, kwargs, slots)
+    _bind(explained.template.args, args, slots)
+    _bind(explained.template.kwargs, kwargs, slots)
     with record.as_it_was():
         with in_context(body.context):
-            output = Executor(built, body.module, child).run(*[slots[i] for i in range(explained.pattern.inputs)])
+            output = Executor(built, body.module, child).run(*[slots[i] for i in range(explained.template.inputs)])
         if next(children, None) is not None:
             raise Wrong("calls fewer children")
         if not torch.equal(torch.get_rng_state(), record.after):
@@ -184,7 +184,7 @@ def problem_with(explained: VerifiedCall, kept: dict[int, Kept]) -> str | None:
         output = executed(explained, kept)
     except Wrong as error:
         return str(error)
-    return differs(output, kept[explained.body.index].output)
+    return differs(output, kept[explained.tape.index].output)
 
 
 def _answered(x: Any) -> Any:
@@ -239,4 +239,4 @@ def differs(a: Any, b: Any, at: str = "") -> str | None:
     return None if a is b else difference(a, b, at)
 
 
-__all__ = ["Wrong", "bindings", "differs", "executed", "keeping", "problem_with"]
+__all__ = ["Wrong", "differs", "executed", "keeping", "problem_with"]

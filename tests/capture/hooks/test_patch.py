@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.hooks import patch
 from fxdebug.capture.hooks.compiled_modules import compiled_code_of, compiled_in
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, Setting, SharedPatch
@@ -436,7 +436,7 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
             original(self)
 
         monkeypatch.setattr(kind, "put", noting)
-    forget_patterns()
+    forget_templates()
     assert fxdebug.fx_debug(model, torch.ones(1, 2)).calls[0].status
     rare = {  # a job of several processes, threads at work while a body is run again, dynamo imported meanwhile
         "functions of torch.distributed that communicate", "sys.setswitchinterval", "sys.meta_path",

@@ -22,11 +22,12 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.recorder import generators
 from fxdebug.capture.recorder.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure, has_submodules
 from fxdebug.capture.recorder.generators import Steps
-from fxdebug.capture.recorder.open_calls import Listener, Open
-from fxdebug.capture.tape.observed_tape import Watcher, told_of_call
+from fxdebug.capture.recorder.open_calls import Listener, Open, RunObserver, report_return
 from fxdebug.capture.tape.run_taped import Bodies
-from fxdebug.capture.tape.source_line import Line, caller_line, came_through
+from fxdebug.capture.tape.source_line import Line
+from fxdebug.capture.tape.source_line import caller_line
 from fxdebug.capture.tensors.nested_items import ItemBuilder
+from fxdebug.capture.tape.tracebacks import came_through
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.untracked import untracked
@@ -57,7 +58,7 @@ class Recorder:
         measuring: bool = True,
         graph: bool = False,
         unchanged: Callable[[Any, Any], Any] | None = None,
-        watcher: Watcher | None = None,
+        watcher: RunObserver | None = None,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
@@ -103,7 +104,7 @@ class Recorder:
             raise
         self._leave(stack, frame, output)
         if self._watcher is not None:
-            told_of_call(self._watcher, frame, output, self.say)
+            report_return(self._watcher, frame, output, self.say)
         if type(output) in generators.KINDS and (frame.parent is not None or site.path):
             noted = 0 if self.bodies is None else self.bodies.holds(frame.index, output)
             if sys.getrefcount(output) <= 2 + noted:  # the forward's own: one that somebody keeps stays itself
@@ -131,7 +132,7 @@ class Recorder:
         """The body of this call must not be run once more to explain it."""
         body = None if self.bodies is None else self.bodies.by_index.get(frame.index)
         if body is not None:
-            body.hazard = body.hazard or why
+            body.untraceable = body.untraceable or why
 
     def swapped(self, tensors: tuple[Tensor, ...]) -> None:
         """Two tensors are about to exchange what they are; nothing may refer to them."""

@@ -14,10 +14,9 @@ import torch
 
 from fxdebug.capture.recorder.frame import Site, failure, to_call
 from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.recorder.open_calls import Listener
+from fxdebug.capture.recorder.open_calls import Listener, RunObserver
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
-from fxdebug.capture.tape.observed_tape import Watcher
 from fxdebug.capture.tensors.parameters import Parameters
 from fxdebug.capture.tensors.value_table import Keeper
 from fxdebug.capture.torch_state import internals
@@ -42,7 +41,7 @@ class Options:
     weights: bool | None = None
     watching: Callable[[str, list[Value]], tuple[Listener, ...]] | None = None  # listeners that need the values
     graph: bool = False
-    watcher: Watcher | None = None
+    watcher: RunObserver | None = None
 
 
 class Recording:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.graphs.to_fx import built_of
+from fxdebug.capture.graphs.to_fx import fx_build_of
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.capture.runs.build_trace import Options
@@ -270,10 +270,10 @@ def _by_node(trace: TraceData, kept: _Kept, compared: _Compared) -> Errors:
         index = call.index - shift
         if (index, -1) in compared.errors:
             found.of_calls[call.index] = compared.errors[index, -1]
-        explained = live.explained(call.index)
-        if explained is None or explained.pattern is None:
+        explained = live.verified_call(call.index)
+        if explained is None or explained.template is None:
             continue
-        for node, position in built_of(explained.pattern).of_node.items():
+        for node, position in fx_build_of(explained.template).entry_of.items():
             error = compared.errors.get((index, position))
             if error is not None:
                 found.of_nodes[call.index, node.name] = error

@@ -108,14 +108,14 @@ class CompiledRegions:
         above = None if self._tape is None else remove_mode(self._tape)
         if self._tape is not None and above is not None:
             self._here.above = above
-            self._here.noted = self._tape.region_began(function, args, kwargs)
+            self._here.noted = self._tape.enter_region(function, args, kwargs)
 
     def ends(self, result: Any) -> None:
         """Compiled code ends in this thread; ``result`` is ``None`` where it is not known."""
         above = getattr(self._here, "above", None)
         if self._tape is not None and above is not None:
             if self._here.noted is not None:
-                self._tape.region_ended(self._here.noted, result)
+                self._tape.leave_region(self._here.noted, result)
             insert_mode(self._tape, above)
             self._here.above = self._here.noted = None
 

@@ -20,11 +20,11 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes, names_of_modes
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
-from fxdebug.capture.tape.call_tape import CallTape, unnoted
+from fxdebug.capture.tape.call_tape import CallTape, debugger_failure
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.encoding import OpaqueArg
-from fxdebug.capture.tape.observed_tape import WatchedTape, Watcher
-from fxdebug.capture.tape.op_traits import called
+from fxdebug.capture.tape.observed_tape import ObservedTape, OpObserver
+from fxdebug.capture.tape.op_traits import written_form
 from fxdebug.capture.tape.source_line import Line, is_users
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.special_tensors import PLAIN
@@ -43,7 +43,7 @@ class Bodies:
         values: ValueTable,
         lines: dict[tuple[int, int], Line],
         say: Callable[[str], None],
-        watcher: Watcher | None = None,
+        watcher: OpObserver | None = None,
     ) -> None:
         self.by_index: dict[int, CallTape] = {}
         self.kept: frozenset[TensorId] = frozenset()
@@ -51,7 +51,7 @@ class Bodies:
         self._stacks: dict[int, list[CallTape]] = {}
         self.tape = Tape(values, self._stacks, lines)
         if watcher is not None:
-            self.tape = WatchedTape(values, self._stacks, lines, say, watcher)
+            self.tape = ObservedTape(values, self._stacks, lines, say, watcher)
 
     def begin(
         self,
@@ -66,9 +66,9 @@ class Bodies:
         body = self.by_index[index] = CallTape(index, module, forward, context)
         try:
             stack = self._stack()
-            self.tape.began(body, args, kwargs, stack[-1] if stack else None)
+            self.tape.enter_call(body, args, kwargs, stack[-1] if stack else None)
         except Exception as error:
-            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
+            body.untraceable = body.untraceable or debugger_failure(reasons.CALL_UNNOTED, error)
 
     def run(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None) -> Any:
         """Run the forward that began with its operations noted; its result is returned, its exception passes through.
@@ -81,30 +81,30 @@ class Bodies:
         module, forward = body.module, body.forward
         body.outermost = parent is None
         functions = internals.len_torch_function_stack()
-        if parent is not None and parent.suspended is not None:
-            is_fused = parent.suspended == _fused(parent.module)
-            body.suspended = reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.suspended
-        elif parent is not None and not self.tape.is_among(functions):
-            body.suspended = _unheard()
+        if parent is not None and parent.unobserved is not None:
+            is_fused = parent.unobserved == _fused(parent.module)
+            body.unobserved = reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.unobserved
+        elif parent is not None and not self.tape.is_on(functions):
+            body.unobserved = _unheard()
         elif not allows_mode_around(module):
-            body.suspended = _fused(module)
+            body.unobserved = _fused(module)
         body.line = line if line is not None and is_users(line) else None
         unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
         containers = _containers(unusual) if unusual else ()
         stack.append(body)
-        body.functions = functions
-        if functions > stack[0].functions + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
+        body.function_modes = functions
+        if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
             self._note_modes(body, stack[0])
         try:
-            if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
-                with self.tape.laid_on() if parent is None else self.tape.lifted():
+            if (parent is None) is (body.unobserved is None):  # the mode must be put on, or taken off
+                with self.tape.switched_on() if parent is None else self.tape.switched_off():
                     output = forward(*args, **kwargs)
             else:
                 output = forward(*args, **kwargs)
         except BaseException as error:
-            body.hazard = reasons.RAISED(error=type(error).__name__)
+            body.untraceable = reasons.RAISED(error=type(error).__name__)
             if parent is not None:  # it may go on: what it called then is on no tape
-                parent.hazard = parent.hazard or reasons.CALL_RAISED(error=type(error).__name__)
+                parent.untraceable = parent.untraceable or reasons.CALL_RAISED(error=type(error).__name__)
             raise
         finally:
             while stack and stack.pop() is not body:
@@ -112,30 +112,31 @@ class Bodies:
             body.forward = innermost(forward)  # it may be run again: other recordings are not to hear of that
         for container, before in containers:
             if _items(container) != before:
-                body.hazard = body.hazard or reasons.CHANGES_ARGUMENT(container=_a(type(container).__name__))
-        if body.regions and body.regions == len(body.entries):
-            body.suspended = reasons.COMPILED()
+                body.untraceable = body.untraceable or reasons.CHANGES_ARGUMENT(container=_a(type(container).__name__))
+        if body.compiled_ops and body.compiled_ops == len(body.entries):
+            body.unobserved = reasons.COMPILED()
         try:
-            self.tape.ended(body, parent, output)
+            self.tape.leave_call(body, parent, output)
         except Exception as error:
-            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
+            body.untraceable = body.untraceable or debugger_failure(reasons.CALL_UNNOTED, error)
         if unusual and any(hasattr(type(thing), "__next__") for thing in unusual):
-            body.hazard = body.hazard or reasons.GIVEN_ITERATOR()
+            body.untraceable = body.untraceable or reasons.GIVEN_ITERATOR()
         return output
 
     @staticmethod
     def _note_modes(body: CallTape, outermost: CallTape) -> None:
         """A mode that a caller put on for this call is in no graph, and computes instead of what is in it."""
-        body.under = names_of_modes(function_modes(outermost.functions + 1)) or None
+        names = names_of_modes(function_modes(outermost.function_modes + 1))
+        body.callers_modes = reasons.RAN_UNDER_CALLERS_MODE(modes=names) if names else None
         modes = dispatch_modes()
         if body is outermost:
-            body.modes = modes
-        elif modes != outermost.modes:
-            body.hazard = body.hazard or reasons.CALLERS_MODE(modes=names_of_modes(modes))
+            body.dispatch_modes = modes
+        elif modes != outermost.dispatch_modes:
+            body.untraceable = body.untraceable or reasons.CALLERS_MODE(modes=names_of_modes(modes))
 
     def holds(self, index: int, output: Any) -> int:
         """How many references to what a call returned are ours."""
-        return isinstance(self.by_index[index].out, OpaqueArg) + (id(output) in self.tape.opaque)
+        return isinstance(self.by_index[index].out, OpaqueArg) + (id(output) in self.tape.opaque_objects)
 
     def _stack(self) -> list[CallTape]:
         thread = threading.get_ident()
@@ -149,11 +150,11 @@ class Bodies:
 
         ``references``: how many there are to the output itself, if it is a tensor.
         """
-        opaque = list(self.tape.opaque.values())
-        self.tape.opaque.clear()
+        opaque = list(self.tape.opaque_objects.values())
+        self.tape.opaque_objects.clear()
         for body in self.by_index.values():
-            if body.copies is not None:
-                opaque.append(body.copies.copy)
+            if body.argument_copies is not None:
+                opaque.append(body.argument_copies.copy)
         more = passed.added
         known = KnownReferences([output, *opaque], passed.arguments, model)
         held = [(u, t) for u, t in self._values.live_tensors() if not self._values.is_weight(t)]
@@ -191,7 +192,7 @@ def _unheard() -> Words:
         frame = frame.f_back
     if frame is None:
         return reasons.MODE_TAKEN_OFF()
-    return reasons.INSIDE_OPERATION(function=called(frame.f_locals["func"]))
+    return reasons.INSIDE_OPERATION(function=written_form(frame.f_locals["func"]))
 
 
 def _containers(things: list[Any]) -> list[tuple[Any, list[int]]]:
