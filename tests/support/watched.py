@@ -167,7 +167,7 @@ def assert_same(plain: tuple[Any, ...], ours: tuple[Any, ...], when: str) -> Non
 
 
 def _explained_quietly(trace: fxdebug.Trace) -> Any:
-    """Ask for the graphs; the uids of tensors that the program keeps."""
+    """Ask for the graphs; the tensor_ids of tensors that the program keeps."""
     live: Any = trace.graph_source
     assert trace.call_graphs is not None
     return live._tapes.kept

@@ -74,7 +74,7 @@ def _changed(entry: TapeEntry):
 
 def _is_told_apart(found: Match | None, known: Match) -> bool:
     """Does a tape that was changed not fit, or with another tensor in a slot that was free?"""
-    return found is None or found.uids != known.uids
+    return found is None or found.tensor_ids != known.tensor_ids
 
 
 class Block(nn.Module):
@@ -126,7 +126,7 @@ def test_a_tape_that_differs_in_anything_does_not_fit(mask, fitted):
                 tried += 1
             setattr(body, name, had)
         again = match_tape(pattern, body, values)
-        assert again is not None and again.uids == known.uids
+        assert again is not None and again.tensor_ids == known.tensor_ids
     assert tried > 400
 
 

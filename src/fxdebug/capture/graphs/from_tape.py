@@ -46,9 +46,9 @@ class _Reader:
 
     def _with_new_slots(self, code: Any) -> Any:
         """Return the template of a code in which every tensor gets a slot."""
-        for uid in tensor_ids_in(code):
-            if uid not in self._slots:
-                self._slots[uid] = len(self._slots)
+        for tensor_id in tensor_ids_in(code):
+            if tensor_id not in self._slots:
+                self._slots[tensor_id] = len(self._slots)
         return self._with_slots(code)
 
     def _with_slots(self, code: Any) -> Any:

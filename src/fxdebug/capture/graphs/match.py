@@ -27,7 +27,7 @@ def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> M
 
 
 class Match:
-    """A template bound to one call: ``uids`` by slot, ``objects`` by number of the opaque object.
+    """A template bound to one call: ``tensor_ids`` by slot, ``objects`` by number of the opaque object.
 
     ``failed_at`` is the entry of the template at which it failed, if it failed at one.
     """
@@ -35,15 +35,17 @@ class Match:
     def __init__(self, template: GraphTemplate, tape: CallTape, values: ValueTable) -> None:
         self.template = template
         self.tape = tape
-        self.uids: list[TensorId | None] = [None] * template.slots
+        self.tensor_ids: list[TensorId | None] = [None] * template.slots
         self.objects: dict[int, Any] = {}
         self.failed_at: int | None = None
         self._answers: dict[int, Any] = {}
         self._values = values
-        self._shapes: dict[TensorId, tuple[int, ...]] = {uid: facts[0] for uid, facts in tape.input_layouts.items()}
+        self._shapes: dict[TensorId, tuple[int, ...]] = {
+            tensor_id: facts[0] for tensor_id, facts in tape.input_layouts.items()
+        }
 
     def holds(self) -> bool:
-        """Walk the tape; if it is true, ``uids`` and ``objects`` are complete afterwards."""
+        """Walk the tape; if it is true, ``tensor_ids`` and ``objects`` are complete afterwards."""
         try:
             return self._holds()
         except (IndexError, ArithmeticError):  # there is no such size: of tensors with fewer dimensions, or by zero
@@ -95,10 +97,10 @@ class Match:
 
     def shape(self, slot: int) -> tuple[int, ...]:
         """Return the shape of the tensor bound to a slot."""
-        uid = self.uids[slot]
-        assert uid is not None
-        known = self._shapes.get(uid)
-        return self._values.first_values[uid].shape if known is None else known
+        tensor_id = self.tensor_ids[slot]
+        assert tensor_id is not None
+        known = self._shapes.get(tensor_id)
+        return self._values.first_values[tensor_id].shape if known is None else known
 
     def value_of(self, size: Size) -> int:
         """Return the value of a size expression under these bindings."""
@@ -111,7 +113,7 @@ class Match:
     def _equal(self, template: Any, code: Any) -> bool:
         kind = type(template)
         if kind is Slot:
-            return type(code) is TensorId and self.uids[template.number] == code
+            return type(code) is TensorId and self.tensor_ids[template.number] == code
         if kind in ATOMS:
             return type(code) is kind and (template is code or is_same(template, code))
         if kind is tuple:  # the arguments of an operation: most of them are tensors
@@ -119,7 +121,7 @@ class Match:
                 return False
             for x, y in zip(template, code):
                 if type(x) is Slot:
-                    if type(y) is not TensorId or self.uids[x.number] != y:
+                    if type(y) is not TensorId or self.tensor_ids[x.number] != y:
                         return False
                 elif x is not y and not self._equal(x, y):
                     return False
@@ -137,9 +139,9 @@ class Match:
         if type(template) is Slot:
             if type(code) is not TensorId:
                 return False
-            bound = self.uids[template.number]
+            bound = self.tensor_ids[template.number]
             if bound is None:
-                self.uids[template.number] = code
+                self.tensor_ids[template.number] = code
                 return True
             return bound == code
         if type(template) in (tuple, list, dict, Struct, slice):

@@ -68,7 +68,7 @@ class ArgumentMatcher:
 
     def knows_all(self, code: Any) -> bool:
         """Did every tensor in this code come up in the trace?"""
-        return all(uid in self._placeholder_of or uid in self._real for uid in tensor_ids_in(code))
+        return all(tensor_id in self._placeholder_of or tensor_id in self._real for tensor_id in tensor_ids_in(code))
 
     # From codes to what the body's Python sees ---------------------------------------------------
 
@@ -96,16 +96,16 @@ class ArgumentMatcher:
 
     def result_of(self, entry: TapeEntry) -> Any:
         """Return the result that the body's Python gets for an operation or a call."""
-        for uid in tensor_ids_in(entry.out):
-            if uid not in self.layouts:
-                self.layouts[uid] = _layout_of(self._values.objects[uid])
+        for tensor_id in tensor_ids_in(entry.out):
+            if tensor_id not in self.layouts:
+                self.layouts[tensor_id] = _layout_of(self._values.first_values[tensor_id])
         return self.decoded(entry.out)
 
-    def set_layout(self, uid: TensorId, layout: Layout) -> None:
+    def set_layout(self, tensor_id: TensorId, layout: Layout) -> None:
         """Note the layout that an in-place operation has left a tensor with."""
-        self.layouts[uid] = layout
-        if uid in self._placeholder_of:
-            self._placeholder_of[uid].gradient = layout[2]
+        self.layouts[tensor_id] = layout
+        if tensor_id in self._placeholder_of:
+            self._placeholder_of[tensor_id].gradient = layout[2]
 
     def _decoded_leaf(self, code: Any) -> Any:
         kind = type(code)
@@ -119,14 +119,14 @@ class ArgumentMatcher:
             return code.object
         return code
 
-    def _tensor(self, uid: TensorId) -> Tensor:
-        known = self._placeholder_of.get(uid)
+    def _tensor(self, tensor_id: TensorId) -> Tensor:
+        known = self._placeholder_of.get(tensor_id)
         if known is not None:
             return known
-        if uid in self._real:
-            return self._real[uid]
-        first = self._values.objects[uid]
-        shape, dtype, gradient = self.layouts.get(uid) or _layout_of(first)
+        if tensor_id in self._real:
+            return self._real[tensor_id]
+        first = self._values.first_values[tensor_id]
+        shape, dtype, gradient = self.layouts.get(tensor_id) or _layout_of(first)
         if (first.detail or "").startswith("inside"):
             raise CannotTrace(reasons.INSIDE_TRANSFORM())
         if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised")):
@@ -136,12 +136,12 @@ class ArgumentMatcher:
             raise CannotTrace(reasons.NO_SYMBOL_FOR_SIZE())
         if first.sharding is not None:
             shape = first.sharding.shape
-            self.layouts[uid] = (shape, dtype, gradient)
+            self.layouts[tensor_id] = (shape, dtype, gradient)
         stride = first.stride if shape == first.shape else None
         device = torch.device(first.device)
-        placeholder = PlaceholderTensor(uid, self._template.slots, shape, stride, dtype, device, gradient)
+        placeholder = PlaceholderTensor(tensor_id, self._template.slots, shape, stride, dtype, device, gradient)
         self._template.slots += 1
-        self._placeholder_of[uid] = placeholder
+        self._placeholder_of[tensor_id] = placeholder
         self.placeholders.append(weakref.ref(placeholder))
         return placeholder
 
@@ -174,7 +174,7 @@ class ArgumentMatcher:
         kind = type(argument)
         if kind is PlaceholderTensor:
             placeholder = self._placeholder_of.get(code) if type(code) is TensorId else None
-            if placeholder is None or placeholder is not argument or placeholder.uid != code:
+            if placeholder is None or placeholder is not argument or placeholder.tensor_id != code:
                 raise CannotTrace(reasons.OTHER_TENSOR())
             return Slot(placeholder.slot)
         if kind is Size:
@@ -239,13 +239,13 @@ class ArgumentMatcher:
         return OpaqueSlot(len(self._objects) - 1, type(argument))
 
     def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute:
-        entry = self._values.seen(tensor)
-        if entry is None or type(code) is not TensorId or entry.uid != code:
-            if type(code) is TensorId and (self._values.objects[code].detail or "").startswith("inside"):
+        entry = self._values.lookup(tensor)
+        if entry is None or type(code) is not TensorId or entry.tensor_id != code:
+            if type(code) is TensorId and (self._values.first_values[code].detail or "").startswith("inside"):
                 raise CannotTrace(reasons.INSIDE_TRANSFORM())
             name = None if entry is None else self._names.get(id(tensor)) or object_name(self._tape.module, tensor)
             raise CannotTrace(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
-        self._real[entry.uid] = tensor
+        self._real[entry.tensor_id] = tensor
         return self._attribute(tensor)
 
     def _attribute(self, tensor: Tensor) -> Attribute:

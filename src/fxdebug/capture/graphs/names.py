@@ -75,8 +75,8 @@ def argument_names(forward: Callable[..., Any], tape: CallTape, count: int) -> t
     names: dict[TensorId, str] = {}
     for name, code in named:
         inside = list(dict.fromkeys(tensor_ids_in(code)))
-        for position, uid in enumerate(inside):
-            names.setdefault(uid, name if len(inside) == 1 else f"{name}_{position}")
+        for position, tensor_id in enumerate(inside):
+            names.setdefault(tensor_id, name if len(inside) == 1 else f"{name}_{position}")
     return tuple(names.values())[:count]
 
 

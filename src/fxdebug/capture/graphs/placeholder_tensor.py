@@ -51,16 +51,16 @@ _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class PlaceholderTensor(Tensor):
-    """Stands for the tensor object ``uid``; ``slot`` is its number in the template being traced."""
+    """Stands for the tensor object ``tensor_id``; ``slot`` is its number in the template being traced."""
 
-    uid: TensorId
+    tensor_id: TensorId
     slot: int
     gradient: bool
 
     @staticmethod
     def __new__(
         cls: type[PlaceholderTensor],
-        uid: TensorId,
+        tensor_id: TensorId,
         slot: int,
         shape: tuple[int, ...],
         stride: tuple[int, ...] | None,
@@ -71,7 +71,7 @@ class PlaceholderTensor(Tensor):
         tensor: PlaceholderTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, shape, strides=stride, dtype=dtype, device=device, requires_grad=False
         )
-        tensor.uid, tensor.slot, tensor.gradient = uid, slot, gradient
+        tensor.tensor_id, tensor.slot, tensor.gradient = tensor_id, slot, gradient
         _alive.add(tensor)
         return tensor
 
@@ -86,7 +86,7 @@ class PlaceholderTensor(Tensor):
         raise CannotTrace(reasons.BELOW_PYTHON(operation=func))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"<stand-in {int(self.uid)}>"
+        return f"<stand-in {int(self.tensor_id)}>"
 
 
 def count_alive() -> int:
@@ -109,7 +109,7 @@ def replace_leaked(
     for reference in placeholders:
         placeholder = reference()
         if placeholder is not None:
-            tensor = real(placeholder.uid)
+            tensor = real(placeholder.tensor_id)
             for holder in gc.get_referrers(placeholder):
                 _replace(holder, placeholder, tensor)
     return True

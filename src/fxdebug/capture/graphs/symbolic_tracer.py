@@ -118,11 +118,11 @@ class ModuleTracer(fx.Tracer):
             raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(function), then=operation_name(entry.what)))
         templates = self._argument_templates(entry, args, kwargs)
         if entry.changed is not None:
-            uid, shape, dtype, gradient = TensorId(entry.changed[0]), *entry.changed[1:]
-            known = self._arguments.layouts.get(uid)
+            tensor_id, shape, dtype, gradient = TensorId(entry.changed[0]), *entry.changed[1:]
+            known = self._arguments.layouts.get(tensor_id)
             if known is None or known[0] != shape or known[1] != dtype:
                 raise CannotTrace(reasons.CHANGES_SHAPE(operation=operation_name(function)))
-            self._arguments.set_layout(uid, (shape, dtype, gradient))
+            self._arguments.set_layout(tensor_id, (shape, dtype, gradient))
         result = self._arguments.result_of(entry)
         self._add(function, templates, entry)
         if not any(True for _ in tensor_ids_in(entry.out)):
@@ -183,7 +183,7 @@ class ModuleTracer(fx.Tracer):
         asked = args[0] if args else None
         if type(asked) is not PlaceholderTensor:
             return function(*args, **kwargs)
-        shape = self._arguments.layouts[asked.uid][0]
+        shape = self._arguments.layouts[asked.tensor_id][0]
         if function == _getter["shape"] or function is Tensor.size:
             dim = args[1] if len(args) > 1 else kwargs.get("dim")
             if dim is None:

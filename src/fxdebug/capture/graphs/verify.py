@@ -48,7 +48,7 @@ class VerifiedCall:
     status: Status
     reason: Words
     template: GraphTemplate | None = None
-    uids: list[TensorId | None] | None = None
+    tensor_ids: list[TensorId | None] | None = None
     reused: bool = False
 
 
@@ -118,17 +118,17 @@ class GraphVerifier:
                 if match is not None:
                     if len(templates) > 1:
                         template.note_match(tape.module)
-                    return VerifiedCall(tape, VERIFIED, _guards(template), template, match.uids, reused=True)
+                    return VerifiedCall(tape, VERIFIED, _guards(template), template, match.tensor_ids, reused=True)
         traced, reason = self._attempt(tape)
         if traced is not None:
             match = match_tape(traced, tape, self._values)
             if match is not None:
                 traced.traits = traits_of(tape.module)
                 remember(tape, traced)
-                return VerifiedCall(tape, VERIFIED, _guards(traced), traced, match.uids)
+                return VerifiedCall(tape, VERIFIED, _guards(traced), traced, match.tensor_ids)
             reason = reasons.GRAPH_DIFFERS()
-        recorded, uids = template_of_tape(tape, self._values)
-        return VerifiedCall(tape, RECORDED, reason, recorded, uids)
+        recorded, tensor_ids = template_of_tape(tape, self._values)
+        return VerifiedCall(tape, RECORDED, reason, recorded, tensor_ids)
 
     def _attempt(self, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
         """Return the template of a body that is traced symbolically; without one, the reason."""

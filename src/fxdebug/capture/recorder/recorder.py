@@ -24,10 +24,9 @@ from fxdebug.capture.recorder.frame import NO_INPUTS, NOWHERE, Frame, Site, call
 from fxdebug.capture.recorder.generators import Steps
 from fxdebug.capture.recorder.open_calls import Listener, Open, RunObserver, report_return
 from fxdebug.capture.tape.run_taped import Bodies
-from fxdebug.capture.tape.source_line import Line
-from fxdebug.capture.tape.source_line import caller_line
-from fxdebug.capture.tensors.nested_items import ItemBuilder
+from fxdebug.capture.tape.source_line import Line, caller_line
 from fxdebug.capture.tape.tracebacks import came_through
+from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.untracked import untracked

@@ -97,11 +97,11 @@ class _Comparison:
             return type(code.object) is type(other.object)
         return bool(code == other)
 
-    def _is_same_tensor(self, uid: TensorId, other: TensorId) -> bool:
-        weight, other_weight = self._weights.get(uid), self._other_weights.get(other)
+    def _is_same_tensor(self, tensor_id: TensorId, other: TensorId) -> bool:
+        weight, other_weight = self._weights.get(tensor_id), self._other_weights.get(other)
         if weight is not None or other_weight is not None:
             return weight == other_weight
-        return self._pairs.setdefault(uid, other) == other
+        return self._pairs.setdefault(tensor_id, other) == other
 
 
 def _calls(tape: CallTape) -> Iterator[CallTape]:

@@ -58,8 +58,8 @@ class LazyGraphs:
                 raise UsageError(reasons.ONLY_SHOWN(call=call.id, status=OPAQUE))
             because, status = verified.reason, verified.status
             raise UsageError(reasons.ONLY_SHOWN_BECAUSE(call=call.id, status=status, reason=because))
-        tape, inputs = verified.tape, (verified.uids or [])[: verified.template.inputs]
-        classes = [self._values.first_values[uid].type for uid in inputs if uid is not None]
+        tape, inputs = verified.tape, (verified.tensor_ids or [])[: verified.template.inputs]
+        classes = [self._values.first_values[tensor_id].type for tensor_id in inputs if tensor_id is not None]
         outermost = self._tapes.by_index[min(self._tapes.by_index)]
         not_reusable = hidden_input(tape, outermost) or changed_by_caller(tape)
         try:
@@ -93,7 +93,7 @@ class LazyGraphs:
         number = numbers.setdefault(id(graph), len(graphs))
         if number == len(graphs):
             graphs.append(graph)
-        node_values = NodeValues(build, tape, verified.uids or (), self._values)
+        node_values = NodeValues(build, tape, verified.tensor_ids or (), self._values)
         items = node_values.items()
         results = [*[items.get(node) for node in build.nodes[:-1]], node_values.item(tape.out, iter(()))]
         sources: list[str | None] = []

@@ -27,8 +27,8 @@ def hidden_input(tape: CallTape, outermost: CallTape) -> Words | None:
     inner = list(_below(tape))
     if not inner:
         return None
-    from_inside = {uid for call in inner for uid in _computed(call)}
-    of_the_run = {uid for call in (outermost, *_below(outermost)) for uid in _computed(call)}
+    from_inside = {tensor_id for call in inner for tensor_id in _computed(call)}
+    of_the_run = {tensor_id for call in (outermost, *_below(outermost)) for tensor_id in _computed(call)}
     of_the_run.update(outermost.input_layouts)
     for call in inner:
         foreign = (_taken(call) - from_inside) & of_the_run
@@ -61,7 +61,7 @@ def _computed(tape: CallTape) -> Iterator[TensorId]:
     for entry in tape.entries:
         earlier.update(tensor_ids_in(entry.args), tensor_ids_in(entry.kwargs))
         if entry.tape is None:
-            yield from (uid for uid in tensor_ids_in(entry.out) if uid not in earlier)
+            yield from (tensor_id for tensor_id in tensor_ids_in(entry.out) if tensor_id not in earlier)
         earlier.update(tensor_ids_in(entry.out))
 
 
@@ -70,7 +70,12 @@ def _taken(tape: CallTape) -> set[TensorId]:
     known = set(tape.input_layouts) | set(tensor_ids_in(tape.args)) | set(tensor_ids_in(tape.kwargs))
     taken: set[TensorId] = set()
     for entry in tape.entries:
-        taken.update(uid for code in (entry.args, entry.kwargs) for uid in tensor_ids_in(code) if uid not in known)
+        taken.update(
+            tensor_id
+            for code in (entry.args, entry.kwargs)
+            for tensor_id in tensor_ids_in(code)
+            if tensor_id not in known
+        )
         known.update(tensor_ids_in(entry.out))
-    taken.update(uid for uid in tensor_ids_in(tape.out) if uid not in known)
+    taken.update(tensor_id for tensor_id in tensor_ids_in(tape.out) if tensor_id not in known)
     return taken

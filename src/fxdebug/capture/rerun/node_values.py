@@ -21,14 +21,18 @@ from fxdebug.data.values import Group, Item, Thing, Value, as_item
 
 
 class NodeValues:
-    """The values of a graph's nodes in one call. ``uids`` are the tensors in the slots of the graph's template."""
+    """The values of a graph's nodes in one call. ``tensor_ids`` are the tensors in the slots of the graph's template."""
 
-    def __init__(self, build: FxBuild, tape: CallTape, uids: Sequence[TensorId | None], values: ValueTable) -> None:
+    def __init__(
+        self, build: FxBuild, tape: CallTape, tensor_ids: Sequence[TensorId | None], values: ValueTable
+    ) -> None:
         self._build = build
         self._tape = tape
-        self._uids = uids
+        self._uids = tensor_ids
         self._values = values
-        self._shapes: dict[TensorId, tuple[int, ...]] = {uid: facts[0] for uid, facts in tape.input_layouts.items()}
+        self._shapes: dict[TensorId, tuple[int, ...]] = {
+            tensor_id: facts[0] for tensor_id, facts in tape.input_layouts.items()
+        }
         self._items: dict[fx.Node, Item] = {}
 
     def items(self) -> dict[fx.Node, Item]:
@@ -41,7 +45,7 @@ class NodeValues:
     def item(self, code: Any, values: Iterator[Value]) -> Item:
         """Return the item of a code whose tensors are ``values``, in order."""
         if type(code) is TensorId:
-            return next(values, self._values.objects[code])
+            return next(values, self._values.first_values[code])
         if isinstance(code, (tuple, list)):
             return Group("sequence", type(code).__name__, tuple([self.item(x, values) for x in code]))
         if isinstance(code, dict):
@@ -59,8 +63,12 @@ class NodeValues:
                 self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
             return self.item(entry.out, iter(entry.values))
         if n in build.slot_of:
-            uid = self._uids[build.slot_of[n]]
-            return None if uid is None else self._tape.input_values.get(uid, self._values.first_values[uid])
+            tensor_id = self._uids[build.slot_of[n]]
+            return (
+                None
+                if tensor_id is None
+                else self._tape.input_values.get(tensor_id, self._values.first_values[tensor_id])
+            )
         if n in build.size_of:
             return evaluate(build.size_of[n].expression, self._size, self._answer)
         if n in build.part_of:
@@ -96,9 +104,9 @@ class NodeValues:
         return plain_item(attribute.type if isinstance(attribute, Absent) else attribute)
 
     def _size(self, slot: int, dim: int) -> int:
-        uid = self._uids[slot]
-        assert uid is not None
-        shape = self._shapes.get(uid, self._values.first_values[uid].shape)
+        tensor_id = self._uids[slot]
+        assert tensor_id is not None
+        shape = self._shapes.get(tensor_id, self._values.first_values[tensor_id].shape)
         return torch.Size(shape).numel() if dim < 0 else shape[dim]
 
     def _answer(self, index: int) -> int:

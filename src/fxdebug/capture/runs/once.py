@@ -18,9 +18,9 @@ from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, Recording
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tape.tracebacks import without_our_frames
 from fxdebug.capture.torch_state.mode_stack import remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
-from fxdebug.capture.tape.tracebacks import without_our_frames
 from fxdebug.capture.torch_state.untracked import closes_untracked
 from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line

@@ -35,7 +35,7 @@ class TapeEntry(NamedTuple):
     out: Any
     context: Context
     line: Line | None = None
-    changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # uid, shape, dtype, requires_grad
+    changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # tensor_id, shape, dtype, requires_grad
     writes: tuple[tuple[TensorId, Value], ...] = ()  # the arguments it wrote to, with their values right after it
     values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after it
     tape: CallTape | None = None

@@ -160,13 +160,13 @@ class Bodies:
         held = [(u, t) for u, t in self._values.live_tensors() if not self._values.is_weight(t)]
         kept = set()
         while held:
-            uid, tensor = held.pop()
+            tensor_id, tensor = held.pop()
             grown = more.get(id(tensor))
             if grown is None and tensor is output:
                 grown = references
             count = references_to(tensor) - 1 if grown is None else grown  # 1: this variable
             if known.has_unknown(tensor, count, is_argument=id(tensor) in more):
-                kept.add(uid)
+                kept.add(tensor_id)
         self.kept = frozenset(kept)
 
 

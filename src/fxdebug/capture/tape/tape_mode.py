@@ -41,7 +41,6 @@ from fxdebug.capture.tape.op_traits import (
 from fxdebug.capture.tape.source_line import Line, user_line, with_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.tensor_state import version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now
@@ -277,12 +276,12 @@ class Tape(TorchFunctionMode):
     @contextlib.contextmanager
     def switched_off(self) -> Iterator[None]:
         """Take this mode, and no other, off in this thread for a block."""
-        above = take_off(self)
+        above = remove_mode(self)
         try:
             yield
         finally:
             if above is not None:
-                put_on(self, above)
+                insert_mode(self, above)
 
     def is_on(self, count: int) -> bool:
         """Is this mode among the ``count`` function modes that are on in this thread?"""
