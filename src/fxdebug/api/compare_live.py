@@ -13,8 +13,10 @@ from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import fx_debug, last_failed
 from fxdebug.api.trace import Trace
-from fxdebug.capture.runs import isolated
+from fxdebug.capture.runs.isolated import InputReplay
+from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.comparison.compare_traces import paired
+from fxdebug.comparison.pairing.replay_plan import replay_plan
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError
@@ -52,21 +54,22 @@ def compare_models(
     def compared(a: Trace, b: Trace) -> Comparison:
         return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance)
 
-    with isolated.as_they_were(model_a, model_b) as again:
-        a = fx_debug(model_a, *isolated.copied((inputs, kwargs)), values="tensors")
-        again()
-        b, failed = _run(model_b, *isolated.copied((others, kwargs)))
+    with state_restored(model_a, model_b) as restore:
+        a = fx_debug(model_a, *copied_inputs((inputs, kwargs)), values="tensors")
+        restore()
+        b, failed = _run(model_b, *copied_inputs((others, kwargs)))
         plain = compared(a, b)
         if failed is not None:
             return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
-        again()
-        rails = isolated.InputReplay(model_b, paired(a, b, mapping))
-        with rails:
-            alone, failed = _run(model_b, *isolated.copied((others, kwargs)), values="tensors")
+        restore()
+        plan = replay_plan(paired(a, b, mapping))
+        replay = InputReplay(model_b, a, plan.inputs, plan.outputs)
+        with replay:
+            alone, failed = _run(model_b, *copied_inputs((others, kwargs)), values="tensors")
     if failed is not None:
         return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
     found = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
-    note = f"isolated: {rails.fed} of {len(b.calls) - 1} calls of b were given what those of a were given"
+    note = f"isolated: {replay.replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
     return replace(found, outputs=plain.outputs, notes=(*found.notes, note))
 
 

@@ -80,7 +80,7 @@ class _StandardWriter:
             return tuple(journals)
 
         options = Options(
-            keeper=kept, keep_all=False, shown=kept.printer.shown, no_grad=True, weights=False, watching=watching
+            keeper=kept, keep_all=False, shown=kept.printer.shown, no_grad=True, weights=False, value_listeners=watching
         )
         self._runs[id(options)] = (kept, files, journals)
         return options

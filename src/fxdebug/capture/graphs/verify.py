@@ -236,7 +236,7 @@ class _Tracing:
     def begin(self, modules: list[nn.Module]) -> None:
         module_call.begin(self)
         side_effects.begin(self)
-        module_call.watch(self, modules)
+        module_call.attach(self, modules)
         # what module.compile() made goes past forward: it is not to be compiled for stand-ins
         way = self._past_compiled_code
         self._compiled = [(module, way) for module in modules if compiled_code_of(module) is not None]
@@ -264,16 +264,20 @@ class _Tracing:
     def _mine(self) -> ModuleTracer | None:
         return self._tracer if threading.get_ident() == self._thread else None
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         tracer = self._mine()
         return run(*args, **kwargs) if tracer is None else tracer.child(module, args, kwargs)
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self._mine() is None or all(_is_trusted(hook) for hook in _hooks(module)):
             return run(*args, **kwargs)
         return module.forward(*args, **kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
+    def wants(self, module: nn.Module) -> bool:
         tracer = self._mine()
         return tracer is not None and tracer.knows(module)
 

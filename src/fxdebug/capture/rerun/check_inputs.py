@@ -35,8 +35,9 @@ from fxdebug.capture.rerun.hidden_inputs import hidden_input
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import is_same
 from fxdebug.capture.tape.op_traits import HOOKS, LAYOUT
-from fxdebug.capture.tape.run_taped import Bodies
+from fxdebug.capture.tape.run_taped import run_taped
 from fxdebug.capture.tape.source_line import begins, short
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.describe import PLAIN
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -340,40 +341,44 @@ def tape_of(
 ) -> tuple[CallTape, ValueTable]:
     """Run one forward for real (on fake tensors, say), or its graph ``instead`` of it, and return the tape."""
     values = ValueTable({}, None, lambda what: None, measuring=False)
-    bodies = Bodies(values, {}, lambda what: None)
-    watcher = _Watcher(bodies)
+    tape = Tape(values, {})
+    watcher = _Watcher(tape)
     module_call.begin(watcher)
     try:
         more = () if instead is None else instead.unregistered
-        module_call.watch(watcher, [inner for each in (module, *more) for inner in each.modules()])
+        module_call.attach(watcher, [inner for each in (module, *more) for inner in each.modules()])
         if instead is None:
             module.forward(*args, **kwargs)
         else:
-            watcher.call(module, instead, args, kwargs)
+            watcher.around_forward(module, instead, args, kwargs)
     finally:
         module_call.end(watcher)
-    return bodies.by_index[0], values
+    return tape.call_tapes[0], values
 
 
 class _Watcher:
     """Puts every call of a module's forward on a tape."""
 
-    def __init__(self, bodies: Any) -> None:
-        self._bodies = bodies
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
         self._thread = threading.get_ident()
         self._count = 0
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if threading.get_ident() != self._thread:
             return run(*args, **kwargs)
         self._count += 1
         index, context = self._count - 1, context_now()
         with untracked():
-            self._bodies.begin(index, module, run, args, kwargs, context)
-        return self._bodies.run(index, args, kwargs)
+            body = self._tape.enter_call(index, module, run, args, kwargs, context)
+        return run_taped(self._tape, body, args, kwargs)
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         return run(*args, **kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
+    def wants(self, module: nn.Module) -> bool:
         return self._count > 0 and threading.get_ident() == self._thread  # one that is made in the body

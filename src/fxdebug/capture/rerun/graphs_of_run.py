@@ -19,7 +19,7 @@ from fxdebug.capture.graphs.to_fx import Absent, Built, built_of
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
 from fxdebug.capture.rerun.graph_module import GraphOfCall
 from fxdebug.capture.rerun.hidden_inputs import hidden_input, set_by_a_caller
-from fxdebug.capture.tape.run_taped import Bodies
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.calls import Call
@@ -31,12 +31,10 @@ from fxdebug.errors import UsageError, first_line
 class LazyGraphs:
     """What is needed to explain a run after it: its tapes, its model. ``shift``: calls the trace put on top."""
 
-    def __init__(
-        self, model: nn.Module, modules: list[nn.Module], bodies: Bodies, values: ValueTable, shift: int
-    ) -> None:
+    def __init__(self, model: nn.Module, modules: list[nn.Module], tape: Tape, values: ValueTable, shift: int) -> None:
         self._model = model
         self._modules = modules
-        self._bodies = bodies
+        self._tape = tape
         self._values = values
         self._shift = shift
         self._explained: dict[int, VerifiedCall] = {}
@@ -63,7 +61,7 @@ class LazyGraphs:
             raise UsageError(reasons.ONLY_SHOWN_BECAUSE(call=call.id, status=status, reason=because))
         body, inputs = explained.body, (explained.uids or [])[: explained.pattern.inputs]
         kinds = [self._values.objects[uid].type for uid in inputs if uid is not None]
-        outermost = self._bodies.by_index[min(self._bodies.by_index)]
+        outermost = self._tape.call_tapes[min(self._tape.call_tapes)]
         hidden = hidden_input(body, outermost) or set_by_a_caller(body)
         try:
             return GraphOfCall(built_of(explained.pattern), body.module, call.id, kinds, hidden)
@@ -77,10 +75,10 @@ class LazyGraphs:
         return self._explained.get(index - self._shift)
 
     def _explain(self) -> None:
-        if not self._explained and self._bodies.by_index:
-            order = sorted(self._bodies.by_index)
-            bodies = [self._bodies.by_index[index] for index in order]
-            explainer = GraphVerifier(self._model, self._modules, self._values, self._bodies.kept)
+        if not self._explained and self._tape.call_tapes:
+            order = sorted(self._tape.call_tapes)
+            bodies = [self._tape.call_tapes[index] for index in order]
+            explainer = GraphVerifier(self._model, self._modules, self._values, self._tape.kept)
             self._explained = dict(zip(order, explainer.explain(bodies)))
             for body in bodies:
                 body.copies = None  # they keep caches alive and have served their purpose

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from fxdebug.capture.hooks.module_call import stands_in
+from fxdebug.capture.hooks.module_call import is_our_code
 from fxdebug.capture.reasons import Words
 
 _HERE = str(Path(__file__).parent.parent) + os.sep  # the whole package: the root is called by the door
@@ -184,7 +184,7 @@ def without_our_frames(link: TracebackType | None) -> TracebackType | None:
     kept = []
     while link is not None:
         code = link.tb_frame.f_code
-        if not code.co_filename.startswith(_HERE) and not stands_in(code):
+        if not code.co_filename.startswith(_HERE) and not is_our_code(code):
             kept.append(link)
         link = link.tb_next
     chain: TracebackType | None = None

@@ -1,5 +1,8 @@
 """The tape: every torch function that a forward calls, noted as it runs.
 
+Reading order: after ``tape/run_taped``, which runs a forward under it; then ``tensors/value_table``, which knows the
+tensors it meets.
+
 A :class:`Tape` is a ``TorchFunctionMode``. It notes function, arguments and results as codes (see
 ``coding``), the grad and autocast state and the user's line, and has every new result measured. It
 computes nothing itself and keeps no tensor alive. What asks a tensor for its metadata (``shape``,
@@ -19,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
@@ -41,7 +44,7 @@ from fxdebug.capture.tensors.describe import PLAIN, shape_of
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.grad_mode import context_now
+from fxdebug.capture.torch_state.grad_mode import Context, context_now
 from fxdebug.capture.torch_state.mode_stack import is_traced, may_be_traced, put_on, take_off
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
 from fxdebug.data.values import Value
@@ -54,17 +57,18 @@ _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]
 
 
 class Tape(TorchFunctionMode):
-    """Notes the operations of the bodies that are open, in every thread that runs one.
+    """Notes the operations of the calls that are open, in every thread that runs one.
 
-    ``stacks`` has each thread's open bodies, innermost last.
+    ``call_tapes`` has the tape of each call, by its index. ``kept`` are the tensors that the program keeps when the
+    run is over (``run_taped.close_tape``).
     """
 
-    def __init__(
-        self, values: ValueTable, stacks: dict[int, list[CallTape]], lines: dict[tuple[int, int], Line]
-    ) -> None:
+    def __init__(self, values: ValueTable, lines: dict[tuple[int, int], Line]) -> None:
         super().__init__()
         self.values = values
-        self._stacks = stacks
+        self.call_tapes: dict[int, CallTape] = {}
+        self.kept: frozenset[TensorId] = frozenset()
+        self._stacks: dict[int, list[CallTape]] = {}  # thread → its open calls, innermost last
         self._opaque = False
         self._lines = lines
         self.opaque: dict[int, Any] = {}  # all objects that were met and are told apart by identity
@@ -265,14 +269,36 @@ class Tape(TorchFunctionMode):
 
     # Calls ---------------------------------------------------------------------------------------
 
-    def began(
+    def stack(self) -> list[CallTape]:
+        """Return the calls open in this thread, innermost last."""
+        thread = get_ident()
+        stack = self._stacks.get(thread)
+        if stack is None:
+            stack = self._stacks[thread] = []
+        return stack
+
+    def enter_call(
         self,
-        body: CallTape,
+        index: int,
+        module: nn.Module,
+        forward: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        parent: CallTape | None = None,
+        context: Context,
+    ) -> CallTape:
+        """Begin the tape of a call with its arguments."""
+        body = self.call_tapes[index] = CallTape(index, module, forward, context)
+        try:
+            stack = self.stack()
+            self._note_arguments(body, args, kwargs, stack[-1] if stack else None)
+        except Exception as error:
+            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
+        return body
+
+    def _note_arguments(
+        self, body: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], parent: CallTape | None
     ) -> None:
-        """A call begins: note what it was given, and what that looked like."""
+        """Note what a call was given, and what that looked like."""
         self._opaque = False
         met = TensorRefs()
         body.args, body.kwargs = self._codes(args, kwargs, met)
@@ -293,8 +319,20 @@ class Tape(TorchFunctionMode):
             if body.opaque:
                 body.copies = Copies([*opaque_in(body.args), *opaque_in(body.kwargs)])
 
-    def ended(self, body: CallTape, parent: CallTape | None, output: Any) -> None:
-        """A call ends: note what it returned, in its own body and as an entry on its caller's tape."""
+    def fail_call(self, body: CallTape, parent: CallTape | None, error: BaseException) -> None:
+        """Note that a call raised."""
+        body.hazard = reasons.RAISED(error=type(error).__name__)
+        if parent is not None:  # it may go on: what it called then is on no tape
+            parent.hazard = parent.hazard or reasons.CALL_RAISED(error=type(error).__name__)
+
+    def leave_call(self, body: CallTape, parent: CallTape | None, output: Any) -> None:
+        """Note what a call returned, on its own tape and as an entry on its caller's."""
+        try:
+            self._note_output(body, parent, output)
+        except Exception as error:
+            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
+
+    def _note_output(self, body: CallTape, parent: CallTape | None, output: Any) -> None:
         met = TensorRefs()
         try:
             known = self.values.seen(output) if type(output) in PLAIN else None
@@ -311,7 +349,7 @@ class Tape(TorchFunctionMode):
         if met and context[0]:
             self._check_gradients(body, met)
         if parent is not None:
-            line = body.line or user_line(sys._getframe(2), self._lines)
+            line = body.line or user_line(sys._getframe(3), self._lines)
             values = tuple([entry.value for entry in met])
             called = body.module, body.args, body.kwargs, body.out, context, line, None, (), values, body
             parent.entries.append(_new(TapeEntry, called))
@@ -319,7 +357,7 @@ class Tape(TorchFunctionMode):
     # The thread's stack of modes -----------------------------------------------------------------
 
     @contextlib.contextmanager
-    def laid_on(self) -> Iterator[None]:
+    def switched_on(self) -> Iterator[None]:
         """A block in which this mode is on in this thread; what became of the stack meanwhile is not its business."""
         internals.push_on_torch_function_stack(self)
         try:
@@ -335,7 +373,7 @@ class Tape(TorchFunctionMode):
 
     # Compiled code ------------------------------------------------------------------------------
 
-    def region_began(self, function: Any, args: Any, kwargs: Any) -> _Region | None:
+    def enter_region(self, function: Any, args: Any, kwargs: Any) -> _Region | None:
         """Compiled code is about to run in the innermost open body, for which it is one operation."""
         bodies = self._stacks.get(get_ident())
         if not bodies:
@@ -350,7 +388,7 @@ class Tape(TorchFunctionMode):
             return None
         return body, function, coded, met
 
-    def region_ended(self, region: _Region, result: Any) -> None:
+    def leave_region(self, region: _Region, result: Any) -> None:
         """It returned ``result``."""
         body = region[0]
         try:
@@ -360,7 +398,7 @@ class Tape(TorchFunctionMode):
             body.hazard = reasons.RUNS_COMPILED_UNNOTED()
 
     @contextlib.contextmanager
-    def lifted(self) -> Iterator[None]:
+    def switched_off(self) -> Iterator[None]:
         """A block in which this mode, and no other, is off in this thread."""
         above = take_off(self)
         try:

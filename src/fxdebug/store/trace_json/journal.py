@@ -22,7 +22,7 @@ FILE = "journal.jsonl"
 
 
 class OpenCall(Protocol):
-    """What the journal needs to know of a call (``capture.recorder.Frame`` is one)."""
+    """What the journal needs to know of a call (``capture.recorder.frame.Frame`` is one)."""
 
     index: int
     number: int
@@ -46,14 +46,14 @@ class Journal:
         self._file = (folder / FILE).open("wb", buffering=0)
         self._write(_line("run", [trace_file.VERSION, model]))
 
-    def began(self, call: OpenCall) -> None:
+    def enter_call(self, call: OpenCall) -> None:
         """A call begins: what it is and what it was given."""
         parent = None if call.parent is None else call.parent.index
         site = call.site
         where = [call.index, site.path, site.type, call.number, parent, call.depth]
         self._write(self._new_values() + _line("began", [*where, records.inputs_to_json(call.inputs)]))
 
-    def ended(self, call: OpenCall) -> None:
+    def leave_call(self, call: OpenCall) -> None:
         """A call ended: what it returned or raised."""
         outputs, error = records.outputs_to_json(call.outputs), records.failure_to_json(call.error)
         self._write(self._new_values() + _line("ended", [call.index, call.duration, outputs, error]))
