@@ -35,7 +35,7 @@ class _Front(SharedPatch):
         self.compiled = module.__dict__["forward" if _is_optimized(module) else "_compiled_call_impl"]
 
     def places(self) -> tuple[Patch, ...]:
-        """Return what is to be patched now."""
+        """Return the places to patch now."""
         own = self.module.__dict__
         if _is_optimized(self.module):
             return (OwnAttribute("<OptimizedModule>.forward", own, "forward", self.module._orig_mod),)

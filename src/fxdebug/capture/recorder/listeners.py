@@ -1,4 +1,4 @@
-"""What follows a recording from outside: listeners that are told of calls, and a probe that judges operations."""
+"""Protocols of a recording's followers: listeners, which follow its calls, and a probe, which judges operations."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ OUTSIDE = "(outside forward)"  # the method of a root that stands for calls made
 
 @dataclass(frozen=True)
 class Options:
-    """How to record; see :class:`~fxdebug.capture.recorder.recorder.Recorder` and ``Parameters``.
+    """Options of a recording; see :class:`~fxdebug.capture.recorder.recorder.Recorder` and ``Parameters``.
 
     ``value_listeners`` makes listeners that need the model's type and the list of values: a journal.
     """

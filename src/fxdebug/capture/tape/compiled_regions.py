@@ -29,7 +29,7 @@ class WhenImported(Patch):
         self._loaders: list[Patch] = []
 
     def read(self) -> Any:
-        """Return what is there now."""
+        """Return the present content."""
         return self if self in sys.meta_path else None
 
     def write(self, content: Any) -> None:
@@ -39,8 +39,8 @@ class WhenImported(Patch):
         while content is None and self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def replacement(self, found: Any) -> Any:
-        """Return what stands in for it."""
+    def replacement(self, original: Any) -> Any:
+        """Return our content."""
         return self
 
     def restore(self) -> None:
@@ -134,7 +134,7 @@ class _Announcements(SharedPatch):
     """The patch of dynamo's announcements of regions. Its users are all :class:`CompiledRegions` that are on."""
 
     def places(self) -> tuple[Patch, ...]:
-        """Return what is to be patched now."""
+        """Return the places to patch now."""
         dynamo = sys.modules.get(internals.COMPILED)
         return (WhenImported(internals.COMPILED, self._loaded),) if dynamo is None else self._in(dynamo)
 
@@ -150,9 +150,9 @@ class _Announcements(SharedPatch):
         )
         return (patch,)
 
-    def end(self, who: Any) -> None:
+    def end(self, user: Any) -> None:
         """Restore, if this is the last user."""
-        super().end(who)
+        super().end(user)
         if not self.users:
             _nesting.frames.clear()
 

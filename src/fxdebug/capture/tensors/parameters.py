@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.model_layout import Found, Layout, join, layout_of, tensors_of
+from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, join, layout_of, tensors_of
 from fxdebug.capture.tensors.checksum import Checksum, Reader, checksum_of, is_uninitialised, reader_of
 from fxdebug.capture.tensors.describe import PLAIN, description_of
 from fxdebug.capture.tensors.tensor_ref import version_of
@@ -37,7 +37,7 @@ Look = tuple[Any, ...]  # what a tensor looks like and where it lies; its versio
 class _WeightTable:
     """The parameters and buffers of a layout, each once, and what is remembered of them. It keeps none alive."""
 
-    def __init__(self, layout: Layout, signature: list[Any], found: list[Found]) -> None:
+    def __init__(self, layout: Layout, signature: list[Any], found: list[RegisteredTensor]) -> None:
         self.signature = signature
         names: dict[int, list[str]] = {}
         kinds: dict[int, tuple[ParameterKind, bool]] = {}
@@ -87,7 +87,7 @@ def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
         return None  # it has none of its own: only its mark can tell that it is as it was
 
 
-def _roll_of(layout: Layout, found: list[Found]) -> tuple[_WeightTable, list[Tensor]]:
+def _roll_of(layout: Layout, found: list[RegisteredTensor]) -> tuple[_WeightTable, list[Tensor]]:
     """What is registered, each tensor once, and what is remembered of that."""
     signature: list[Any] = []  # which tensors there are, where, under which names
     for position, name, _, tensor, persistent in found:
