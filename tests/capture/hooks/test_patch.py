@@ -394,7 +394,6 @@ OUTSIDE = {
     "torch.set_default_dtype": "capture/runs/shadow.py",
     "warnings.filters": "capture/rerun/check_inputs.py",
     "gc.disable while a trace is read": "store/trace_json/trace_file.py",
-    "sys.setrecursionlimit for data that is deep": "store/deep_json.py",
 }
 
 
@@ -478,7 +477,6 @@ JUSTIFIED = {
     "store/transformers/read_values.py": "completes a value of ours that is frozen for everybody else",
     "store/transformers/print_tensor.py": "torch._tensor_str.PRINT_OPTS",
     "store/trace_json/trace_file.py": "gc.disable while a trace is read",
-    "store/deep_json.py": "sys.setrecursionlimit for data that is deep",
 }
 
 
