@@ -11,14 +11,17 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.graphs.verify import VerifiedCall
+from fxdebug.capture.recorder import recorder
 from fxdebug.capture.rerun.execute import Executor
-from fxdebug.capture.tape.run_taped import Bodies
+from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.untracked import untracked
 from support.same import bits, difference
@@ -118,21 +121,18 @@ def _in_order(copy: Any, thing: Any) -> Any:
 def keeping() -> Iterator[dict[int, Kept]]:
     """A block in which every call that is recorded keeps what it was given and returned, by its index."""
     kept: dict[int, Kept] = {}
-    original = Bodies.run
+    original = recorder.run_taped
 
-    def run(self: Bodies, index: int, args: Any, kwargs: Any, line: Any = None) -> Any:
+    def run(tape: Tape, body: CallTape, args: Any, kwargs: Any, line: Any = None) -> Any:
         with untracked():
-            record = kept[index] = Kept(args, kwargs, self.by_index[index].module)
-        output = original(self, index, args, kwargs, line)
+            record = kept[body.index] = Kept(args, kwargs, body.module)
+        output = original(tape, body, args, kwargs, line)
         with untracked():
             record.finish(output)
         return output
 
-    Bodies.run = run  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(recorder, "run_taped", run):
         yield kept
-    finally:
-        Bodies.run = original  # type: ignore[method-assign]
 
 
 class Wrong(Exception):

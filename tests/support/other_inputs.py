@@ -95,7 +95,7 @@ def _other(model: Any, inputs: dict[str, Any] | tuple[Any, ...] | None, trace: T
         other = again.get(call.id)
         if call.status != "verified" or other is None or id(call.graph) in asked:
             continue
-        explained, native = first.verified_call(call.index), live._tapes.by_index.get(other.index)  # type: ignore[union-attr]
+        explained, native = first.verified_call(call.index), live._tape.call_tapes.get(other.index)  # type: ignore[union-attr]
         if native is None or other.error is not None or not _differs_in_shape(explained.tape, native):
             continue
         asked.add(id(call.graph))

@@ -146,7 +146,7 @@ def _audit(found: Trust, build: Build, trace: Trace) -> None:
     with _seeded(), audit.keeping() as kept:
         second = fx_debug(model, inputs, graph=True)
     live: Any = second.graph_source
-    live._bodies.kept = frozenset()  # the judge itself keeps every tensor
+    live._tape.kept = frozenset()  # the judge itself keeps every tensor
     for call, again in zip(trace.calls, second.calls, strict=True):
         if call.status != "verified" or found.name in NOT_ALONE:
             continue

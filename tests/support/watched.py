@@ -170,7 +170,7 @@ def _explained_quietly(trace: fxdebug.Trace) -> Any:
     """Ask for the graphs; the tensor_ids of tensors that the program keeps."""
     live: Any = trace.graph_source
     assert trace.call_graphs is not None
-    return live._tapes.kept
+    return live._tape.kept
 
 
 def _audited(make: Any, grad: bool, around: Any, kept_by_program: Any, method: str) -> dict[str, str]:
@@ -182,8 +182,8 @@ def _audited(make: Any, grad: bool, around: Any, kept_by_program: Any, method: s
         with audit.keeping() as kept, SingleRun(model, Options(graph=True)) as run:
             getattr(model, method)(*args, **kwargs) if method != "forward" else model(*args, **kwargs)
         recorder = run._recorder
-        assert recorder.bodies is not None
-        bodies = [recorder.bodies.by_index[index] for index in sorted(recorder.bodies.by_index)]
+        assert recorder.tape is not None
+        bodies = [recorder.tape.call_tapes[index] for index in sorted(recorder.tape.call_tapes)]
         explained = GraphVerifier(model, list(model.modules()), recorder.values, kept_by_program).verify(bodies)
         names = {frame.index: f"{frame.site.path}#{frame.number}" for frame in recorder.frames}
         problems = {}

@@ -33,7 +33,7 @@ class LeafCalls:
         """Observe these modules until :meth:`end`."""
         module_call.begin(self)
         side_effects.begin(self)
-        module_call.watch(self, modules)
+        module_call.attach(self, modules)
         # what module.compile() made goes past forward, and must not be compiled for placeholders
         way = self._past_compiled_code
         self._compiled = [(module, way) for module in modules if compiled_code_of(module) is not None]
@@ -63,18 +63,22 @@ class LeafCalls:
     def _mine(self) -> ModuleTracer | None:
         return self._tracer if threading.get_ident() == self._thread else None
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Answer the call from the tape instead of running the forward."""
         tracer = self._mine()
         return run(*args, **kwargs) if tracer is None else tracer.child(module, args, kwargs)
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Make the call with its hooks if all of them are trusted, and without them otherwise."""
         if self._mine() is None or all(_is_trusted(hook) for hook in _hooks(module)):
             return run(*args, **kwargs)
         return module.forward(*args, **kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
+    def wants(self, module: nn.Module) -> bool:
         """Is it a module that the traced body called?"""
         tracer = self._mine()
         return tracer is not None and tracer.knows(module)

@@ -29,8 +29,9 @@ from fxdebug.capture.rerun.hidden_inputs import hidden_input
 from fxdebug.capture.rerun.substitutes import FakeTensors, TensorCopies
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import is_same
-from fxdebug.capture.tape.run_taped import Bodies
+from fxdebug.capture.tape.run_taped import run_taped
 from fxdebug.capture.tape.source_line import Line, runs_user_code, short_line
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now, in_context
@@ -179,40 +180,44 @@ def tape_of(
 ) -> _Taped:
     """Run one forward (on fake tensors, say), or its graph in its place, and return the tape."""
     values = ValueTable({}, None, lambda what: None, measuring=False)
-    tapes = Bodies(values, {}, lambda what: None)
-    observer = _TapeObserver(tapes)
+    tape = Tape(values, {})
+    observer = _TapeObserver(tape)
     module_call.begin(observer)
     try:
         more = () if graph is None else graph.unregistered
-        module_call.watch(observer, [inner for each in (module, *more) for inner in each.modules()])
+        module_call.attach(observer, [inner for each in (module, *more) for inner in each.modules()])
         if graph is None:
             module.forward(*args, **kwargs)
         else:
-            observer.call(module, graph, args, kwargs)
+            observer.around_forward(module, graph, args, kwargs)
     finally:
         module_call.end(observer)
-    return tapes.by_index[0], values
+    return tape.call_tapes[0], values
 
 
 class _TapeObserver:
     """Observer that puts every call of a module's forward on a tape."""
 
-    def __init__(self, tapes: Bodies) -> None:
-        self._tapes = tapes
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
         self._thread = threading.get_ident()
         self._count = 0
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if threading.get_ident() != self._thread:
             return run(*args, **kwargs)
         self._count += 1
         index, context = self._count - 1, context_now()
         with untracked():
-            self._tapes.begin(index, module, run, args, kwargs, context)
-        return self._tapes.run(index, args, kwargs)
+            call_tape = self._tape.enter_call(index, module, run, args, kwargs, context)
+        return run_taped(self._tape, call_tape, args, kwargs)
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         return run(*args, **kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
+    def wants(self, module: nn.Module) -> bool:
         return self._count > 0 and threading.get_ident() == self._thread  # a module that is made in the body

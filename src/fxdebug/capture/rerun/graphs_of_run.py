@@ -15,7 +15,7 @@ from fxdebug.capture.rerun.graph_data import graph_of
 from fxdebug.capture.rerun.graph_module import GraphOfCall
 from fxdebug.capture.rerun.hidden_inputs import changed_by_caller, hidden_input
 from fxdebug.capture.rerun.node_values import NodeValues
-from fxdebug.capture.tape.run_taped import Bodies
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import OPAQUE, VERIFIED, CallGraph, Graph, Guard, RunGraphs
@@ -29,12 +29,10 @@ class LazyGraphs:
     ``shift`` is the number of calls that the trace has on top of those on the tapes.
     """
 
-    def __init__(
-        self, model: nn.Module, modules: list[nn.Module], tapes: Bodies, values: ValueTable, shift: int
-    ) -> None:
+    def __init__(self, model: nn.Module, modules: list[nn.Module], tape: Tape, values: ValueTable, shift: int) -> None:
         self._model = model
         self._modules = modules
-        self._tapes = tapes
+        self._tape = tape
         self._values = values
         self._shift = shift
         self._verified: dict[int, VerifiedCall] = {}
@@ -60,7 +58,7 @@ class LazyGraphs:
             raise UsageError(reasons.ONLY_SHOWN_BECAUSE(call=call.id, status=status, reason=because))
         tape, inputs = verified.tape, (verified.tensor_ids or [])[: verified.template.inputs]
         classes = [self._values.first_values[tensor_id].type for tensor_id in inputs if tensor_id is not None]
-        outermost = self._tapes.by_index[min(self._tapes.by_index)]
+        outermost = self._tape.call_tapes[min(self._tape.call_tapes)]
         not_reusable = hidden_input(tape, outermost) or changed_by_caller(tape)
         try:
             return GraphOfCall(fx_build_of(verified.template), tape.module, call.id, classes, not_reusable)
@@ -74,10 +72,10 @@ class LazyGraphs:
         return self._verified.get(index - self._shift)
 
     def _verify(self) -> None:
-        if not self._verified and self._tapes.by_index:
-            order = sorted(self._tapes.by_index)
-            tapes = [self._tapes.by_index[index] for index in order]
-            verifier = GraphVerifier(self._model, self._modules, self._values, self._tapes.kept)
+        if not self._verified and self._tape.call_tapes:
+            order = sorted(self._tape.call_tapes)
+            tapes = [self._tape.call_tapes[index] for index in order]
+            verifier = GraphVerifier(self._model, self._modules, self._values, self._tape.kept)
             self._verified = dict(zip(order, verifier.verify(tapes)))
             for tape in tapes:
                 tape.argument_copies = None  # they keep caches alive and have served their purpose

@@ -1,4 +1,4 @@
-"""A tape with an observer: it hears of every operation, with the values of its arguments before it ran."""
+"""A tape that shows each operation to an observer as it runs, with the values of its operands before it."""
 
 from __future__ import annotations
 
@@ -21,47 +21,46 @@ from fxdebug.errors import FxDebugError, first_line
 
 
 class OpObserver(Protocol):
-    """Hears of operations as they are noted. An ``FxDebugError`` that it raises passes through the model."""
+    """Looks at operations as they run; an ``FxDebugError`` that it raises passes through the model to its caller."""
 
-    def ran(self, tape: CallTape, entry: TapeEntry, inputs: list[Value], result: Any) -> None:
-        """Hear of an operation that ran; ``inputs`` are the values of its tensors before it did."""
+    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
+        """Look at an operation that ran; ``operands`` are the values of its tensors before it did."""
 
 
 class ObservedTape(Tape):
-    """A tape that tells ``observer`` of every operation it notes."""
+    """A tape that shows every operation to ``observer`` right after noting it."""
 
     def __init__(
         self,
         values: ValueTable,
-        stacks: dict[int, list[CallTape]],
         lines: dict[tuple[int, int], Line],
-        say: Callable[[str], None],
+        note: Callable[[str], None],
         observer: OpObserver,
     ) -> None:
-        super().__init__(values, stacks, lines)
-        self._say = say
+        super().__init__(values, lines)
+        self._note_on_call = note
         self._observer = observer
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        tapes = self._stacks.get(get_ident())
-        if not tapes or func in METADATA:
+        bodies = self._stacks.get(get_ident())
+        if not bodies or func in METADATA:
             return func(*args, **(kwargs or {}))
-        entries = tapes[-1].entries
+        entries = bodies[-1].entries
         count = len(entries)
-        inputs: list[Value] = []
+        operands: list[Value] = []
         with contextlib.suppress(Exception), untracked():  # an argument that cannot be looked at is passed on as it is
             for tensor in tensors_in((*args, *(kwargs or {}).values())):
-                inputs.append(self.values.value_of(tensor, keep=False))
+                operands.append(self.values.value_of(tensor, keep=False))
         result = super().__torch_function__(func, types, args, kwargs)
         if len(entries) > count:
             try:
-                self._observer.ran(tapes[-1], entries[-1], inputs, result)
+                self._observer.after_op(bodies[-1], entries[-1], operands, result)
             except FxDebugError:
                 raise
             except Exception as error:  # the debugger never breaks the debugged
-                self._say(f"an operation was not looked at: {type(error).__name__}: {first_line(error)}")
+                self._note_on_call(f"an operation was not looked at: {type(error).__name__}: {first_line(error)}")
         return result
 
 
@@ -71,7 +70,7 @@ def tensors_in(arguments: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
         kind = type(argument)
         if issubclass(kind, Tensor):
             yield argument
-        elif depth and issubclass(kind, (list, tuple, dict)):  # iterated as the base class does
+        elif depth and issubclass(kind, (list, tuple, dict)):  # iterated as those do, whatever the subclass says
             inside = list.__iter__(argument) if issubclass(kind, list) else None
             inside = tuple.__iter__(argument) if issubclass(kind, tuple) else inside
             inside = iter(dict.values(argument)) if inside is None else inside

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
@@ -41,9 +41,10 @@ from fxdebug.capture.tape.op_traits import (
 from fxdebug.capture.tape.source_line import Line, user_line, with_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.grad_mode import context_now
+from fxdebug.capture.torch_state.grad_mode import Context, context_now
 from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
@@ -59,17 +60,18 @@ _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of 
 class Tape(TorchFunctionMode):
     """Notes the operations of the bodies that are open, in every thread that runs one.
 
-    ``stacks`` has the tapes of each thread's open bodies, innermost last; ``opaque_objects`` all objects in arguments
-    and results that are compared by identity.
+    ``call_tapes`` has the tape of each call, by its index; ``opaque_objects`` all objects in arguments and results that
+    are compared by identity. ``kept`` are the tensors that the program keeps when the run is over
+    (``run_taped.close_tape``).
     """
 
-    def __init__(
-        self, values: ValueTable, stacks: dict[int, list[CallTape]], lines: dict[tuple[int, int], Line]
-    ) -> None:
+    def __init__(self, values: ValueTable, lines: dict[tuple[int, int], Line]) -> None:
         super().__init__()
         self.values = values
         self.opaque_objects: dict[int, Any] = {}
-        self._stacks = stacks
+        self.call_tapes: dict[int, CallTape] = {}
+        self.kept: frozenset[TensorId] = frozenset()
+        self._stacks: dict[int, list[CallTape]] = {}  # thread → its open calls, innermost last
         self._lines = lines
         self._writes = InPlaceWrites(values, lines)
         self._met_opaque = False  # since this was set to False
@@ -210,14 +212,36 @@ class Tape(TorchFunctionMode):
 
     # Calls ---------------------------------------------------------------------------------------
 
+    def stack(self) -> list[CallTape]:
+        """Return the calls open in this thread, innermost last."""
+        thread = get_ident()
+        stack = self._stacks.get(thread)
+        if stack is None:
+            stack = self._stacks[thread] = []
+        return stack
+
     def enter_call(
         self,
-        tape: CallTape,
+        index: int,
+        module: nn.Module,
+        forward: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        parent: CallTape | None = None,
+        context: Context,
+    ) -> CallTape:
+        """Begin the tape of a call with its arguments."""
+        tape = self.call_tapes[index] = CallTape(index, module, forward, context)
+        try:
+            stack = self.stack()
+            self._note_arguments(tape, args, kwargs, stack[-1] if stack else None)
+        except Exception as error:
+            tape.untraceable = tape.untraceable or debugger_failure(reasons.CALL_UNNOTED, error)
+        return tape
+
+    def _note_arguments(
+        self, tape: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], parent: CallTape | None
     ) -> None:
-        """Note the arguments of a call that begins, and what they are now."""
+        """Note the arguments of a call, and what they are now."""
         self._met_opaque = False
         refs = TensorRefs()
         tape.args, tape.kwargs = self._codes(args, kwargs, refs)
@@ -239,8 +263,20 @@ class Tape(TorchFunctionMode):
                 objects = [*opaque_objects_in(tape.args), *opaque_objects_in(tape.kwargs)]
                 tape.argument_copies = ArgumentCopies(objects)
 
+    def fail_call(self, tape: CallTape, parent: CallTape | None, error: BaseException) -> None:
+        """Note that a call raised."""
+        tape.untraceable = reasons.RAISED(error=type(error).__name__)
+        if parent is not None:  # it may go on: what it called then is on no tape
+            parent.untraceable = parent.untraceable or reasons.CALL_RAISED(error=type(error).__name__)
+
     def leave_call(self, tape: CallTape, parent: CallTape | None, output: Any) -> None:
         """Note the result of a call that ends, on its own tape and as an entry on its caller's."""
+        try:
+            self._note_output(tape, parent, output)
+        except Exception as error:
+            tape.untraceable = tape.untraceable or debugger_failure(reasons.CALL_UNNOTED, error)
+
+    def _note_output(self, tape: CallTape, parent: CallTape | None, output: Any) -> None:
         refs = TensorRefs()
         try:
             known = self.values.lookup(output) if type(output) in PLAIN else None
@@ -257,7 +293,7 @@ class Tape(TorchFunctionMode):
         if refs and context[0]:
             self._writes.check_gradients(tape, refs)
         if parent is not None:
-            line = tape.line or user_line(sys._getframe(2), self._lines)
+            line = tape.line or user_line(sys._getframe(3), self._lines)
             values = tuple([ref.value for ref in refs])
             call = tape.module, tape.args, tape.kwargs, tape.out, context, line, None, (), values, tape
             parent.entries.append(_new(TapeEntry, call))

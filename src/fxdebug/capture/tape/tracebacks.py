@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import CodeType, TracebackType
 
-from fxdebug.capture.hooks.module_call import stands_in
+from fxdebug.capture.hooks.module_call import is_our_code
 from fxdebug.capture.tape.source_line import FXDEBUG_FOLDER
 
 
@@ -13,7 +13,7 @@ def without_our_frames(link: TracebackType | None) -> TracebackType | None:
     others = []
     while link is not None:
         code = link.tb_frame.f_code
-        if not code.co_filename.startswith(FXDEBUG_FOLDER) and not stands_in(code):
+        if not code.co_filename.startswith(FXDEBUG_FOLDER) and not is_our_code(code):
             others.append(link)
         link = link.tb_next
     chain: TracebackType | None = None
