@@ -201,7 +201,8 @@ def test_the_changelog_begins_with_this_version():
     from fxdebug.version import __version__
 
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings[0] == __version__
+    assert [heading for heading in headings if heading != "Unreleased"][0] == __version__
+    assert headings.index(__version__) <= 1, "what is not released yet stands above"
 
 
 # Examples ----------------------------------------------------------------------------------------
