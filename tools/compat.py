@@ -1,7 +1,7 @@
 """Do the oldest and the newest Python and torch that pyproject.toml promises work: ``make compat``.
 
 ``python tools/compat.py [NAME ...]`` makes a virtual environment in ``.compat/`` for each of :data:`SETUPS` (or those
-named), the oldest with the lowest declared versions of all dependencies, and runs :data:`TESTS` there, file by file.
+named), the oldest with the lowest declared versions of all dependencies, and runs :data:`TESTS` there, folder by folder.
 An interpreter is looked for on the path (``python3.13``), then among pyenv's. On Linux, PyPI has torch built for CUDA:
 it is installed without CUDA's libraries (0.9 GB), see ``tools/cuda_stubs.py``. Exits with 1 if a test fails.
 """
@@ -24,15 +24,11 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".compat"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TORCH_NEEDS = "filelock typing-extensions sympy networkx jinja2 fsspec setuptools".split()
-TEST_NEEDS = "pytest pytest-timeout hypothesis psutil tqdm pyyaml".split()
+TEST_NEEDS = "pytest pytest-timeout pytest-xdist hypothesis psutil tqdm pyyaml".split()
 TRANSFORMERS = "transformers"
 
-# Each kind of thing that is done with torch's private names, and each way of saving and showing what was found.
-TESTS = (
-    "capture_features capture_hazards what_is_put_back graphs_of_calls other_threads call_fx capture_compiled compiled "
-    "stats saving comparison traced_by_torch tracebacks printed_text any_value surroundings structures_in_graphs "
-    "internals living_with_others sizes_by_value parameters blocks interrupts numerics queries exports"
-).split()
+# Each kind of thing that is done with torch's private names, and each way of saving and showing a run.
+TESTS = "capture promises stats store query comparison analyses exports api".split()
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ def main(words: list[str]) -> int:
     """Make and test; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(setup.name for setup in SETUPS)}", metavar="NAME")
-    parser.add_argument("--tests", default=" ".join(TESTS), help="names of test files, without test_")
+    parser.add_argument("--tests", default=" ".join(TESTS), help="folders of tests")
     chosen = parser.parse_args(words)
     names = chosen.names or USUAL
     unknown = set(names) - {setup.name for setup in SETUPS}
@@ -69,7 +65,7 @@ def main(words: list[str]) -> int:
 
 
 def _passes(setup: Setup, tests: list[str]) -> bool:
-    """Does each of the test files pass in there? Says what each of them came to."""
+    """Does each of the folders of tests pass in there? Says what each of them came to."""
     venv = FOLDER / setup.name
     if not (venv / "ready").exists():
         _install(setup, venv)
@@ -79,8 +75,8 @@ def _passes(setup: Setup, tests: list[str]) -> bool:
     print(f"{setup.name}: Python {setup.python}, torch {setup.torch}", flush=True)
     passes = True
     for name in tests:
-        (file,) = (ROOT / "tests").rglob(f"test_{name}.py")
-        command = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", str(file)]
+        command = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--tb=line"]
+        command.append(str(ROOT / "tests" / name))
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["nothing was said"]
         print(f"  {name:24} {lines[-1].strip('= ')}", flush=True)

@@ -174,3 +174,18 @@ def test_types_of_the_api_can_be_looked_up() -> None:
         assert "return" in typing.get_type_hints(function, localns={"nn": torch.nn, "torch": torch, "nx": networkx}), (
             name
         )
+
+
+RIDDLE = re.compile(r"(What|Who|Whoever|Whose|Those|Which|Where|How|Whatever|Why|One)\b")
+
+
+def test_docstrings_open_with_a_verb_or_a_noun() -> None:
+    """Only a predicate may be a question: "Is it …?"."""
+    riddles = [
+        f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 1)} {first}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if RIDDLE.match(first := (ast.get_docstring(node) or "").split("\n")[0]) and not first.endswith("?")
+    ]
+    assert riddles == []

@@ -43,7 +43,7 @@ def find_calls(
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0, 2.0]))
-    >>> [call.path for call in find(trace, type="ReLU")], [call.path for call in find(trace, where="min >= 0")]
+    >>> [c.path for c in find_calls(trace, type="ReLU")], [c.path for c in find_calls(trace, where="min >= 0")]
     (['1'], ['', '1'])
     """
     calls = list(trace.calls)

@@ -116,7 +116,7 @@ def test_every_command_has_help_that_fits_into_80_columns(name, capsys):
 
 def test_help_and_looking_at_runs_load_no_torch(run):
     script = (
-        "import sys; from fxdebug.apps import cli\n"
+        "import sys; from fxdebug.apps.cli import main as cli\n"
         "try: cli.main(['--help'])\n"
         "except SystemExit: pass\n"
         "slow = [name for name in ('torch', 'numpy', 'rich', 'networkx') if name in sys.modules]\n"
@@ -250,7 +250,7 @@ def test_compare_that_cannot_be_made_exits_with_2(runs, tmp_path, capsys):
 
 
 def test_compare_loads_torch_only_where_tensors_were_kept(runs):
-    script = f"import sys; from fxdebug.apps import cli; cli.main(['compare', {runs[0]!r}, {runs[2]!r}]); "
+    script = f"import sys; from fxdebug.apps.cli import main as cli; cli.main(['compare', {runs[0]!r}, {runs[2]!r}]); "
     script += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "False", done.stderr

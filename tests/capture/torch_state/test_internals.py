@@ -15,7 +15,7 @@ import pytest
 from fxdebug.capture.torch_state import internals
 
 PACKAGE = Path(internals.__file__).parents[2]
-PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._(?!_)\w+|\bfrom torch[\w.]* import _\w+|\btorch\._C\b")
+PRIVATE = re.compile(r"(?<!\")\btorch(?:\.\w+)*\._(?!_)\w+|\bfrom torch[\w.]* import _\w+|\btorch\._C\b")
 ELSEWHERE = {  # capture's file is above these; each is the text or the bits that torch itself prints and makes
     "api/run_model.py": {"torch._tensor_str"},  # print options, for the settings of a run
     "capture/graphs/to_fx.py": {"from torch.fx.node import _get_qualified_name"},  # the name that fx gives a function
@@ -71,7 +71,7 @@ import torch
 from torch import nn
 import fxdebug
 
-fxdebug.fx_debug(nn.ReLU(), torch.ones(1)).calls[0].status  # capture alone is imported anew
+fxdebug.fx_debug(nn.ReLU(), torch.ones(1)).calls[0].status  # torch's own lazy parts are there from now on
 
 class Block(nn.Module):
     def __init__(self):
@@ -89,10 +89,11 @@ def run(hidden):
             return look(path)(home)
         return found
     operator.attrgetter = attrgetter
-    for name in [name for name in sys.modules if name.startswith("fxdebug.capture")]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "fxdebug"]:
         del sys.modules[name]
     from fxdebug.capture.torch_state import internals
     operator.attrgetter = look
+    import fxdebug
     model = nn.Sequential(Block(), nn.ReLU())
     x = torch.ones(2, 3)
     with torch.no_grad():

@@ -19,7 +19,7 @@ from torch.nn.modules import module as torch_module
 from fxdebug.capture.hooks.module_call import stands_in
 from fxdebug.capture.reasons import Words
 
-_HERE = str(Path(__file__).parent.parent) + os.sep  # the whole package: the root is called by the door
+_HERE = str(Path(__file__).parents[2]) + os.sep  # the whole package: the root is called by the door
 _MODULE_FILE = torch_module.__file__
 _SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
 

@@ -41,7 +41,7 @@ class untracked:
     afterwards.
 
     >>> x = torch.ones(2, requires_grad=True)
-    >>> with aside():
+    >>> with untracked():
     ...     (x * 2).requires_grad
     False
     """
