@@ -1,12 +1,15 @@
-# make setup   a virtual environment in .venv with everything for development
-# make demo    trace a trained model on a sentence pair; results in out/
-# make test    all tests (what CI runs), under seven minutes on two cores
-# make sweep   the same with every case of the sweeps, of which `make test` runs a sample
-# make zoo     every zoo model: parity with transformers' debugger and the bars of the README
-# make check   formatting, lint and types
-# make bench   what tracing costs, against the plain forward and the peers; BENCH=--write puts it into docs/performance.md
-# make compat  the tests of what stands on torch's and Python's internals, on the oldest and the newest of both (1.8 GB)
-# make bench-compare   does compare name planted faults, and nothing in equal pairs; BENCH=--write puts it into the docs
+# make setup          a virtual environment in .venv with all development tools
+# make demo           trace a trained model on two sentences; results in out/
+# make test           all tests, as CI runs them: under seven minutes on two cores
+# make sweep          the same with every case of the sweeps, of which `make test` runs a sample
+# make check          formatting, lint and types
+# make format         repair formatting and what lint can repair
+# make zoo            every zoo model: the same files as transformers' debugger, correct graphs; fails below a bar
+# make bench          time and memory of tracing, against the plain forward and similar tools; fails below a bar
+# make bench-compare  faults planted in models: does `compare` find them, and nothing in equal pairs; fails below a bar
+# make compat         tests with the oldest and the newest Python and torch; downloads 1.8 GB
+#
+# BENCH=--write puts the results of the two benchmarks into docs/.
 
 PYTHON ?= python3
 VENV   := .venv

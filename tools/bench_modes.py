@@ -13,19 +13,19 @@ from typing import Any
 
 from bench_models import Inputs
 from fxdebug import fx_debug, model_addition_debugger_context
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 
 Mode = Callable[[Any, Inputs, str], object]  # runs the model once; the string is an empty folder to write to
 
 
 def _explained(trace: Any) -> Any:
     """Every call's graph traced and proven; its nodes are written out when somebody looks at them."""
-    trace.graph_source.explained(0)
+    trace.graph_source.verified_call(0)
     return trace
 
 
 def _first(model: Any, inputs: Inputs, folder: str) -> object:
-    forget_patterns()
+    forget_templates()
     return _explained(fx_debug(model, inputs))
 
 

@@ -120,8 +120,12 @@ def test_a_body_that_waits_for_other_processes_is_recorded() -> None:
 
 # The sources -------------------------------------------------------------------------------------
 
-TAKE_REASONS = {"CannotTrace", "GuardFailed", "at", "not_again", "_refuse", "_Blocker", "unnoted", "Words"}
-HOLD_REASONS = {"hazard", "suspended", "cannot_restore", "only_here", "change_around_call", "problem"}
+TAKE_REASONS = {
+    "CannotTrace", "GuardFailed", "with_line", "not_again", "_refuse", "_Blocker", "debugger_failure", "Words",
+}  # fmt: skip
+HOLD_REASONS = {
+    "callers_modes", "cannot_restore", "change_around_call", "not_reusable", "problem", "unobserved", "untraceable",
+}  # fmt: skip
 MAY_MAKE_WORDS = {"source_line.py"}  # a reason and the line it is about
 
 
@@ -171,7 +175,9 @@ def test_the_check_looks_for_names_that_exist() -> None:
 
 def test_the_check_finds_a_reason_that_is_worded_elsewhere() -> None:
     tree = ast.parse(
-        'raise CannotTrace(f"it does {this}")\nbody.hazard = body.hazard or "that"\nat(reasons.A(b="c"), d)'
+        'raise CannotTrace(f"it does {this}")\n'
+        'tape.untraceable = tape.untraceable or "that"\n'
+        'with_line(reasons.A(b="c"), d)'
     )
     found = sorted(text for _, node in reasons_in(tree) for text in texts_in(node))
     assert found == ["'that'", "f'it does {this}'"]

@@ -1,7 +1,7 @@
-"""The pages and the examples are run: every Python block, every output that is shown, every command that is named.
+"""Run the pages and the examples: every Python block, every output that is shown, every command that is named.
 
-A Python or console block is followed by what it prints, if it prints. A Python block that begins with a
-file name in a comment (``# model.py``) is that file too. ``--update-golden`` writes what comes out now into the
+A Python or console block that prints is followed by a block with its output. A Python block that begins with a file
+name in a comment (``# model.py``) is also written to this file. ``--update-golden`` writes the present output into the
 pages.
 """
 
@@ -39,7 +39,7 @@ _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 @dataclass
 class Block:
-    """A fenced block of a page; ``shown`` is the block of output right after it."""
+    """A fenced block of a page; ``shown`` is the block of output directly after it."""
 
     language: str
     text: str
@@ -50,7 +50,7 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page; one that holds the output of the block before it is not in the list itself."""
+    """The blocks of a page, without those that show the output of the block before."""
     found: list[Block] = []
     above = 0
     for match in _FENCE.finditer(page):
@@ -71,7 +71,7 @@ def without_times(text: str) -> str:
 # Running a page ----------------------------------------------------------------------------------
 
 
-def ran(block: Block, page: Path, namespace: dict[str, object]) -> str:
+def run_python(block: Block, page: Path, namespace: dict[str, object]) -> str:
     """Run a Python block and return what it printed; line numbers are those of the page."""
     named = re.match(r"# (\w+\.py)\n", block.text)
     if named:
@@ -84,8 +84,8 @@ def ran(block: Block, page: Path, namespace: dict[str, object]) -> str:
     return printed.getvalue()
 
 
-def commanded(block: Block) -> str:
-    """Run the ``$ fxdebug …`` lines of a console block and return the block with their output."""
+def run_commands(block: Block) -> str:
+    """Run the ``$ fxdebug …`` lines of a console block and return their output."""
     printed = io.StringIO()
     for line in block.text.splitlines():
         program, *arguments = shlex.split(line.removeprefix("$ "))
@@ -95,8 +95,8 @@ def commanded(block: Block) -> str:
     return printed.getvalue()
 
 
-def checked(line: str) -> None:
-    """A line of a shell block names something that exists."""
+def check_line(line: str) -> None:
+    """Check that a line of a shell block names a target, command, option or file that exists."""
     program, *arguments = shlex.split(line, comments=True) or ["#"]
     if program == "make":
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -112,7 +112,7 @@ def checked(line: str) -> None:
     elif program.endswith("python"):
         assert (ROOT / next(a for a in arguments if a.endswith(".py"))).is_file(), f"no such file: {line}"
     else:
-        assert program in ("#", "torchrun", "git", "cd"), f"nobody checks this line: {line}"
+        assert program in ("#", "torchrun", "git", "cd"), f"no check for this line: {line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -126,7 +126,7 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
     for block in blocks(text):
         where = f"{page.name}:{block.line}"
         if block.language in ("python", "console"):
-            printed = ran(block, page, namespace) if block.language == "python" else commanded(block)
+            printed = run_python(block, page, namespace) if block.language == "python" else run_commands(block)
             if block.shown is not None and update:
                 outputs.append((block.shown, printed.rstrip() + "\n"))
             else:
@@ -134,7 +134,7 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
                 assert without_times(printed) == without_times(shown), f"{where} prints something else"
         elif block.language == "sh":
             for line in block.text.splitlines():
-                checked(line)
+                check_line(line)
         elif block.language == "json":
             json.loads(block.text)
         elif block.language == "diff":  # both sides of a change run
@@ -142,7 +142,7 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
                 lines = [line[1:].strip() for line in block.text.splitlines() if line.startswith(side)]
                 exec("\n".join(lines), {})
         else:
-            assert block.language == "text", f"{where}: a block of {block.language or 'nothing'} that nobody checks"
+            assert block.language == "text", f"{where}: no check for a block of {block.language or 'no language'}"
     for shown, printed in reversed(outputs):
         text = text[: shown.start] + printed + text[shown.end :]
     if update:
@@ -152,7 +152,7 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
 def test_output_that_is_not_what_comes_out_is_noticed(tmp_path):
     (block,) = blocks("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
     assert block.shown is not None and block.shown.text == "3\n"
-    assert ran(block, tmp_path / "page.md", {}) == "2\n"
+    assert run_python(block, tmp_path / "page.md", {}) == "2\n"
 
 
 def test_only_times_may_differ_from_run_to_run():
@@ -166,7 +166,25 @@ def test_links_of_a_page_lead_to_files(page):
     assert missing == []
 
 
-# Is everything said? -----------------------------------------------------------------------------
+ROOMS = sorted(path.name for path in (ROOT / "src" / "fxdebug").iterdir() if path.is_dir() and path.name[0] != "_")
+_FILE = re.compile(rf"(?<![\w./])(?:src/fxdebug/)?((?:{'|'.join(ROOMS)})/[\w/]+\.py)\b")
+
+
+def test_files_that_a_page_names_exist():
+    named = {(page.name, name) for page in PAGES for name in _FILE.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    assert [(page, name) for page, name in sorted(named) if not (ROOT / "src" / "fxdebug" / name).is_file()] == []
+
+
+def test_the_way_into_the_code_is_short_and_the_same_in_both_pages():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Dive into the code\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\d+\. \[([\w/.]+)\]\(src/fxdebug/\1\): ", readme, re.MULTILINE)
+    assert 10 <= len(listed) <= 15
+    table = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8").split("\n## The main road\n")[1]
+    assert re.findall(r"^\| `([\w/.]+)` \|", table.split("\n## ")[0], re.MULTILINE) == listed
+
+
+# Completeness ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,7 +219,8 @@ def test_the_changelog_begins_with_this_version():
     from fxdebug.version import __version__
 
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings[0] == __version__
+    assert [heading for heading in headings if heading != "Unreleased"][:1] == [__version__]
+    assert headings.index(__version__) <= 1, "only 'Unreleased' may stand above"
 
 
 # Examples ----------------------------------------------------------------------------------------

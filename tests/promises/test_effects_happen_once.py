@@ -29,7 +29,7 @@ from torch import nn
 from torch.backends import cudnn
 
 from fxdebug import fx_debug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.replay import reachable
 
 Count = Callable[[], Any]
@@ -394,7 +394,7 @@ class Draws(nn.Module):
 
 def test_numbers_drawn_in_a_trace_that_ends_early_are_not_counted_for_the_next_body() -> None:
     x, second = torch.ones(1, 3), Calls(lambda: None)
-    forget_patterns()
+    forget_templates()
     trace = fx_debug(nn.Sequential(Draws(), second), x)
     assert [(call.id, call.status) for call in trace.calls][:3] == [
         ("#0", "verified"), ("0#0", "recorded"), ("1#0", "verified")

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 
 OURS = os.path.dirname(fxdebug.__file__)
 MOMENTS = int(os.environ.get("FXDEBUG_INTERRUPTS", "60"))  # of some thousands: after a change, try all of them once
@@ -74,7 +74,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing_behind(what: str) -> None:
 
     def run() -> None:
         if what == "new":
-            forget_patterns()
+            forget_templates()
         trace = fxdebug.fx_debug(watched, x, values="tensors" if what == "tensors" else "stats")
         assert [call.status for call in trace.calls] == ["verified"] * 9
 

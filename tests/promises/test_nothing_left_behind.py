@@ -182,7 +182,7 @@ def test_after_endless_recursion(tool: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("where", ["_enter", "_leave", "_outputs", "_inputs", "say"])
+@pytest.mark.parametrize("where", ["enter_call", "leave_call", "_outputs", "_inputs", "note"])
 def test_after_an_interrupt_of_our_own_work(tool: str, where: str, tmp_path: Path) -> None:
     from fxdebug.capture.recorder.recorder import Recorder
 
@@ -196,7 +196,7 @@ def test_after_an_interrupt_of_our_own_work(tool: str, where: str, tmp_path: Pat
         return original(self, *args, **kwargs)
 
     with mock.patch.object(Recorder, where, interrupted), unchanged(model):
-        if where == "say":  # a run without a remark says nothing
+        if where == "note":  # a run without a remark notes nothing
             run(tool, model, tmp_path)
         else:
             with pytest.raises(KeyboardInterrupt):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 import fxdebug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from support.reasons import guards_of, reason_of
 from zoo import traps
 
@@ -28,7 +28,7 @@ def test_statuses_and_reasons_of_each_trap(golden: Callable[[str, str], None]) -
 
 def told(name: str, grad: bool) -> list[str]:
     """Return one line for the root, with its guards, and one for each call below it that is not verified."""
-    forget_patterns()
+    forget_templates()
     kind, train = traps.TRAPS[name]
     torch.manual_seed(0)
     traps.fresh_globals()

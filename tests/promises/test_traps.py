@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.graphs.placeholder_tensor import count_alive
 from fxdebug.capture.graphs.verify import GraphVerifier
 from fxdebug.capture.runs.build_trace import Options
@@ -30,7 +30,7 @@ def seed() -> None:
 @pytest.mark.parametrize("name", traps.TRAPS)
 def test_a_trap_changes_nothing_and_its_verified_graphs_are_right(name: str, grad: bool) -> None:
     """Output, state and random numbers equal the native ones, and an executed verified graph gives the same bits."""
-    forget_patterns()
+    forget_templates()
     kind, train = traps.TRAPS[name]
     torch.manual_seed(0)
     module, x = kind().train(train), torch.randn(3, 8)
@@ -46,10 +46,10 @@ def test_a_trap_changes_nothing_and_its_verified_graphs_are_right(name: str, gra
             output = module(x)
     assert difference(expected, output) is None
     recorder = run._recorder
-    assert recorder.bodies is not None
+    assert recorder.tape is not None
     state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     attributes = dict(vars(module))
-    bodies = [recorder.bodies.by_index[index] for index in sorted(recorder.bodies.by_index)]
+    bodies = [recorder.tape.call_tapes[index] for index in sorted(recorder.tape.call_tapes)]
     explained = GraphVerifier(module, list(module.modules()), recorder.values, frozenset()).explain(bodies)
     assert (torch.equal(torch.get_rng_state(), after[0]), random.getstate() == after[1]) == (True, True)
     assert vars(module).keys() == attributes.keys()
@@ -73,7 +73,7 @@ def test_no_placeholder_survives(name: str) -> None:
 
     from fxdebug import fx_debug
 
-    forget_patterns()
+    forget_templates()
     gc.collect()
     before = count_alive()
     kind, train = traps.TRAPS[name]
@@ -97,9 +97,9 @@ def test_the_audit_notices_a_wrong_graph() -> None:
     module, x = Scaled(), torch.randn(3, 8)
     with audit.keeping() as kept, SingleRun(module, Options(graph=True)) as run:
         module(x)
-    bodies = run._recorder.bodies
-    assert bodies is not None
-    (explained,) = GraphVerifier(module, [module], run._recorder.values, frozenset()).explain([bodies.by_index[0]])
+    tape = run._recorder.tape
+    assert tape is not None
+    (explained,) = GraphVerifier(module, [module], run._recorder.values, frozenset()).explain([tape.call_tapes[0]])
     assert explained.status == "verified" and explained.pattern is not None
     assert audit.problem_with(explained, kept) is None
     first = explained.pattern.nodes[0]

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 
 
 def fake() -> contextlib.AbstractContextManager[Any]:
@@ -41,7 +41,7 @@ def test_gpt2_xl_is_traced_with_its_graph_in_seconds_and_little_memory(kind: str
     with BLOCKS[kind]():
         model = gpt2_xl()
         inputs = torch.zeros(1, 1024, dtype=torch.long)
-        forget_patterns()
+        forget_templates()
         before, began = resident(), time.perf_counter()
         trace = fxdebug.fx_debug(model, inputs)
         statuses = {call.status for call in trace.calls}  # asked while the block is open
@@ -100,6 +100,6 @@ def test_the_graph_of_a_trace_can_be_read_under_any_mode() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     for block in (*BLOCKS.values(), torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")):
         trace = fxdebug.fx_debug(model, torch.ones(2, 4))
-        forget_patterns()
+        forget_templates()
         with block():
             assert [call.status for call in trace.calls] == ["verified"] * 3

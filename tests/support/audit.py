@@ -11,14 +11,17 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fxdebug.capture.graphs.to_fx import Absent, Built
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.graphs.verify import VerifiedCall
-from fxdebug.capture.rerun.execute import Executor, bindings
-from fxdebug.capture.tape.run_taped import Bodies
+from fxdebug.capture.recorder import recorder
+from fxdebug.capture.rerun.execute import Executor
+from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.untracked import untracked
 from support.same import bits, difference
@@ -118,34 +121,31 @@ def _in_order(copy: Any, thing: Any) -> Any:
 def keeping() -> Iterator[dict[int, Kept]]:
     """A block in which every call that is recorded keeps what it was given and returned, by its index."""
     kept: dict[int, Kept] = {}
-    original = Bodies.run
+    original = recorder.run_taped
 
-    def run(self: Bodies, index: int, args: Any, kwargs: Any, line: Any = None) -> Any:
+    def run(tape: Tape, body: CallTape, args: Any, kwargs: Any, line: Any = None) -> Any:
         with untracked():
-            record = kept[index] = Kept(args, kwargs, self.by_index[index].module)
-        output = original(self, index, args, kwargs, line)
+            record = kept[body.index] = Kept(args, kwargs, body.module)
+        output = original(tape, body, args, kwargs, line)
         with untracked():
             record.finish(output)
         return output
 
-    Bodies.run = run  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(recorder, "run_taped", run):
         yield kept
-    finally:
-        Bodies.run = original  # type: ignore[method-assign]
 
 
 class Wrong(Exception):
     """An executed graph is not what ran."""
 
 
-def executed(explained: VerifiedCall, kept: dict[int, Kept], built: Built | None = None) -> Any:
+def executed(explained: VerifiedCall, kept: dict[int, Kept], built: FxBuild | None = None) -> Any:
     """Run a verified graph on its call's inputs, children answered from ``kept``; its output."""
-    assert explained.pattern is not None
-    built = built or Built(explained.pattern)
-    body = explained.body
+    assert explained.template is not None
+    built = built or FxBuild(explained.template)
+    body = explained.tape
     record = kept[body.index]
-    children = iter([entry.body for entry in body.entries if entry.body is not None])
+    children = iter([entry.tape for entry in body.entries if entry.tape is not None])
     # gradients inside the body go through its children: these run for real
     differentiates = any(getattr(entry.what, "__name__", "") in ("grad", "backward") for entry in body.entries)
 
@@ -166,11 +166,11 @@ def executed(explained: VerifiedCall, kept: dict[int, Kept], built: Built | None
 
     args, kwargs = record.inputs()
     slots: dict[int, Any] = {}
-    _bind(explained.pattern.args, args, slots)
-    _bind(explained.pattern.kwargs, kwargs, slots)
+    _bind(explained.template.args, args, slots)
+    _bind(explained.template.kwargs, kwargs, slots)
     with record.as_it_was():
         with in_context(body.context):
-            output = Executor(built, body.module, child).run(*[slots[i] for i in range(explained.pattern.inputs)])
+            output = Executor(built, body.module, child).run(*[slots[i] for i in range(explained.template.inputs)])
         if next(children, None) is not None:
             raise Wrong("calls fewer children")
         if not torch.equal(torch.get_rng_state(), record.after):
@@ -184,7 +184,7 @@ def problem_with(explained: VerifiedCall, kept: dict[int, Kept]) -> str | None:
         output = executed(explained, kept)
     except Wrong as error:
         return str(error)
-    return differs(output, kept[explained.body.index].output)
+    return differs(output, kept[explained.tape.index].output)
 
 
 def _answered(x: Any) -> Any:
@@ -239,4 +239,4 @@ def differs(a: Any, b: Any, at: str = "") -> str | None:
     return None if a is b else difference(a, b, at)
 
 
-__all__ = ["Wrong", "bindings", "differs", "executed", "keeping", "problem_with"]
+__all__ = ["Wrong", "differs", "executed", "keeping", "problem_with"]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.rerun.execute import Executor, bindings
+from fxdebug.capture.rerun.execute import Executor, bind_arguments
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.errors import UsageError
 from support import audit
@@ -95,11 +95,11 @@ def _other(model: Any, inputs: dict[str, Any] | tuple[Any, ...] | None, trace: T
         other = again.get(call.id)
         if call.status != "verified" or other is None or id(call.graph) in asked:
             continue
-        explained, native = first.explained(call.index), live._bodies.by_index.get(other.index)  # type: ignore[union-attr]
-        if native is None or other.error is not None or not _differs_in_shape(explained.body, native):
+        explained, native = first.verified_call(call.index), live._tape.call_tapes.get(other.index)  # type: ignore[union-attr]
+        if native is None or other.error is not None or not _differs_in_shape(explained.tape, native):
             continue
         asked.add(id(call.graph))
-        if any(guard.node is not None for guard in explained.pattern.guards):
+        if any(guard.entry is not None for guard in explained.template.guards):
             found.guarded += 1
             continue
         _ask(found, call, kept[native.index])
@@ -108,7 +108,7 @@ def _other(model: Any, inputs: dict[str, Any] | tuple[Any, ...] | None, trace: T
 
 def _differs_in_shape(body: Any, other: Any) -> bool:
     """Was the call given tensors of other shapes this time?"""
-    return [facts[0] for facts in body.before.values()] != [facts[0] for facts in other.before.values()]
+    return [facts[0] for facts in body.input_layouts.values()] != [facts[0] for facts in other.input_layouts.values()]
 
 
 def _ask(found: Others, call: Any, record: audit.Kept) -> None:
@@ -132,18 +132,18 @@ def _ask(found: Others, call: Any, record: audit.Kept) -> None:
 
 def _refused(found: Others, graph: Any, record: audit.Kept, reason: str) -> None:
     """Was it right to refuse? The graph is run all the same, past its own checks."""
-    built, module, _ = graph._what
-    pattern = built.pattern
-    if built.opaque or pattern.held:
+    build, module, _ = graph._source
+    template = build.template
+    if build.opaque_operands or template.opaque_slots:
         found.objects[reason] += 1
         return
     args, kwargs = record.inputs()
     slots: dict[int, Any] = {}
     try:
-        bindings(pattern, pattern.args, args, slots)
-        bindings(pattern, pattern.kwargs, kwargs, slots)
-        with record.as_it_was(), in_context(pattern.context):
-            output = Executor(built, module).run(*[slots[slot] for slot in range(pattern.inputs)])
+        bind_arguments(template.args, args, slots)
+        bind_arguments(template.kwargs, kwargs, slots)
+        with record.as_it_was(), in_context(template.context):
+            output = Executor(build, module).run(*[slots[slot] for slot in range(template.inputs)])
     except Exception:
         found.refused[reason] += 1
         return

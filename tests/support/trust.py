@@ -127,8 +127,8 @@ def _seeded() -> Iterator[None]:
 def _statuses(found: Trust, trace: Trace) -> None:
     live: Any = trace.graph_source
     for call in trace.calls:
-        explained = live.explained(call.index)
-        ops = 0 if explained is None else sum(entry.body is None for entry in explained.body.entries)
+        explained = live.verified_call(call.index)
+        ops = 0 if explained is None else sum(entry.tape is None for entry in explained.tape.entries)
         found.calls += 1
         found.ops += ops
         if call.status == "verified" and call.graph is not None:
@@ -146,15 +146,15 @@ def _audit(found: Trust, build: Build, trace: Trace) -> None:
     with _seeded(), audit.keeping() as kept:
         second = fx_debug(model, inputs, graph=True)
     live: Any = second.graph_source
-    live._bodies.kept = frozenset()  # the judge itself keeps every tensor
+    live._tape.kept = frozenset()  # the judge itself keeps every tensor
     for call, again in zip(trace.calls, second.calls, strict=True):
         if call.status != "verified" or found.name in NOT_ALONE:
             continue
-        explained = live.explained(again.index)
+        explained = live.verified_call(again.index)
         if explained is None or explained.status != "verified":
             found.not_audited.append(f"{call.id}: {None if explained is None else explained.reason}")
             continue
-        if kept[explained.body.index].in_vmap:
+        if kept[explained.tape.index].in_vmap:
             found.unjudged += 1
             continue
         try:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.graphs.placeholder_tensor import count_alive
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
 from fxdebug.capture.runs.build_trace import Options
@@ -120,7 +120,7 @@ def watched(
     the program holds outside its modules; it is compared after the run and after explaining.
     ``not_alone``: ids of calls whose graph the audit cannot execute alone.
     """
-    forget_patterns()
+    forget_templates()
     gc.collect()
     alive = count_alive()
     with torch.random.fork_rng(devices=[]):
@@ -167,10 +167,10 @@ def assert_same(plain: tuple[Any, ...], ours: tuple[Any, ...], when: str) -> Non
 
 
 def _explained_quietly(trace: fxdebug.Trace) -> Any:
-    """Ask for the graphs; the uids of tensors that the program keeps."""
+    """Ask for the graphs; the tensor_ids of tensors that the program keeps."""
     live: Any = trace.graph_source
     assert trace.call_graphs is not None
-    return live._bodies.kept
+    return live._tape.kept
 
 
 def _audited(make: Any, grad: bool, around: Any, kept_by_program: Any, method: str) -> dict[str, str]:
@@ -182,16 +182,16 @@ def _audited(make: Any, grad: bool, around: Any, kept_by_program: Any, method: s
         with audit.keeping() as kept, SingleRun(model, Options(graph=True)) as run:
             getattr(model, method)(*args, **kwargs) if method != "forward" else model(*args, **kwargs)
         recorder = run._recorder
-        assert recorder.bodies is not None
-        bodies = [recorder.bodies.by_index[index] for index in sorted(recorder.bodies.by_index)]
-        explained = GraphVerifier(model, list(model.modules()), recorder.values, kept_by_program).explain(bodies)
+        assert recorder.tape is not None
+        bodies = [recorder.tape.call_tapes[index] for index in sorted(recorder.tape.call_tapes)]
+        explained = GraphVerifier(model, list(model.modules()), recorder.values, kept_by_program).verify(bodies)
         names = {frame.index: f"{frame.site.path}#{frame.number}" for frame in recorder.frames}
         problems = {}
         for each in explained:
             if each.status == "verified":
                 problem = _problem(each, kept)
                 if problem is not None:
-                    problems[names[each.body.index]] = problem
+                    problems[names[each.tape.index]] = problem
     return problems
 
 

@@ -77,9 +77,9 @@ def fx_debug(
             shown=run.shown,
             listeners=shown,
             weights=weights,
-            watching=run.watching,
+            value_listeners=run.watching,
             graph=graph,
-            watcher=StopOnNonFinite() if stop_on_nonfinite else None,
+            probe=StopOnNonFinite() if stop_on_nonfinite else None,
         )
         settings = settings_of(values=values, method=method, prune=prune, rank=rank)
         recorded, raised = run_once(target, module, args, keywords, options, settings)

@@ -86,7 +86,7 @@ class _StandardWriter:
             shown=run_data.printer.repr_of,
             no_grad=True,
             weights=False,
-            watching=watching,
+            value_listeners=watching,
         )
         self._runs[id(options)] = (run_data, files, journals)
         return options

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.capture.graphs import verify
-from fxdebug.capture.graphs.known_templates import forget_patterns
-from fxdebug.capture.graphs.match import Match, match
+from fxdebug.capture.graphs.known_templates import forget_templates
+from fxdebug.capture.graphs.match import Match, match_tape
 from fxdebug.capture.graphs.template import GraphTemplate
 from fxdebug.capture.graphs.verify import GraphVerifier
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
@@ -26,12 +25,12 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[GraphTemplate, CallTap
     found: list[tuple[GraphTemplate, CallTape, ValueTable]] = []
 
     def noted(pattern: GraphTemplate, body: CallTape, values: ValueTable) -> Match | None:
-        matched = match(pattern, body, values)
+        matched = match_tape(pattern, body, values)
         if matched is not None:
             found.append((pattern, body, values))
         return matched
 
-    monkeypatch.setattr(verify, "match", noted)
+    monkeypatch.setattr("fxdebug.capture.graphs.verify.match_tape", noted)
     return found
 
 
@@ -75,7 +74,7 @@ def _changed(entry: TapeEntry):
 
 def _is_told_apart(found: Match | None, known: Match) -> bool:
     """Does a tape that was changed not fit, or with another tensor in a slot that was free?"""
-    return found is None or found.uids != known.uids
+    return found is None or found.tensor_ids != known.tensor_ids
 
 
 class Block(nn.Module):
@@ -97,7 +96,7 @@ class Block(nn.Module):
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_tape_that_differs_in_anything_does_not_fit(mask, fitted):
-    forget_patterns()
+    forget_templates()
     given = {"mask": torch.eye(8).bool()[:4]} if mask else {}
     model, x = Block(), torch.randn(2, 4, 8)
     with torch.no_grad():
@@ -106,28 +105,28 @@ def test_a_tape_that_differs_in_anything_does_not_fit(mask, fitted):
     assert {type(body.module) for _, body, _ in fitted} >= {Block, nn.Linear, nn.LayerNorm, nn.GELU}
     tried = 0
     for pattern, body, values in fitted:
-        known = match(pattern, body, values)
+        known = match_tape(pattern, body, values)
         assert known is not None
 
         whole = body.entries
         for place, entry in enumerate(whole):
             for other in _changed(entry):
                 body.entries = [*whole[:place], other, *whole[place + 1 :]]
-                assert _is_told_apart(match(pattern, body, values), known), (type(body.module), entry, other)
+                assert _is_told_apart(match_tape(pattern, body, values), known), (type(body.module), entry, other)
                 tried += 1
         for entries in (whole[1:], whole[:-1], [*whole, whole[0]] if whole else [None]):
             body.entries = entries
-            assert match(pattern, body, values) is None or entries == whole
+            assert match_tape(pattern, body, values) is None or entries == whole
         body.entries = whole
         for name in ("args", "kwargs", "out"):
             had = getattr(body, name)
             for other in _others(had):
                 setattr(body, name, other)
-                assert _is_told_apart(match(pattern, body, values), known), (type(body.module), name, other)
+                assert _is_told_apart(match_tape(pattern, body, values), known), (type(body.module), name, other)
                 tried += 1
             setattr(body, name, had)
-        again = match(pattern, body, values)
-        assert again is not None and again.uids == known.uids
+        again = match_tape(pattern, body, values)
+        assert again is not None and again.tensor_ids == known.tensor_ids
     assert tried > 400
 
 
@@ -147,7 +146,7 @@ def test_a_size_of_a_dimension_that_is_not_there_is_no_match(runs):
         def forward(self, x):
             return self.first(x), self.second(x[0]), self.third(x[0, 0])
 
-    forget_patterns()
+    forget_templates()
     for _ in range(runs):
         trace = fx_debug(Model(), torch.ones(2, 3, 4))
         assert [call.status for call in trace.calls] == ["verified"] * 4
@@ -172,7 +171,7 @@ class Doubled(nn.Module):
 
 @pytest.mark.parametrize("kind", [Deep, Doubled])
 def test_sizes_that_are_computed_in_many_steps_fit_in_later_runs_too(kind):
-    forget_patterns()
+    forget_templates()
     model = nn.Sequential(*[kind() for _ in range(15)])
     for _ in range(4):
         trace = fx_debug(model, torch.randn(6, 3))
@@ -198,7 +197,7 @@ def test_a_keyword_of_a_class_of_its_own_does_not_mislead():
         def forward(self, x):
             return self.first(k=x), self.second(**{Name("k"): x})
 
-    forget_patterns()
+    forget_templates()
     for _ in range(2):
         trace = fx_debug(Model(), torch.ones(2))
         assert [call.status for call in trace.calls] == ["verified"] * 3
@@ -207,14 +206,14 @@ def test_a_keyword_of_a_class_of_its_own_does_not_mislead():
 
 
 def test_a_graph_that_cannot_be_explained_leaves_the_others(monkeypatch):
-    original = GraphVerifier._explained
+    original = GraphVerifier._verify
 
-    def explained(explainer, body):
-        if type(body.module) is nn.ReLU:
+    def verify_one(verifier, tape):
+        if type(tape.module) is nn.ReLU:
             raise KeyError("of ours")
-        return original(explainer, body)
+        return original(verifier, tape)
 
-    monkeypatch.setattr(GraphVerifier, "_explained", explained)
+    monkeypatch.setattr(GraphVerifier, "_verify", verify_one)
     trace = fx_debug(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Tanh()), torch.ones(1, 2))
     assert [call.status for call in trace.calls] == ["verified", "verified", "opaque", "verified"]
     assert trace.calls[2].reason == "it could not be explained (KeyError: 'of ours')"

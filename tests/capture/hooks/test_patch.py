@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.hooks import patch
 from fxdebug.capture.hooks.compiled_modules import compiled_code_of, compiled_in
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, Setting, SharedPatch
@@ -292,14 +292,18 @@ class Observer:
     def __init__(self, told: list[str], name: str) -> None:
         self.told, self.name = told, name
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         self.told.append(self.name)
         return run(*args, **kwargs)
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         return run(*args, **kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
+    def wants(self, module: nn.Module) -> bool:
         return False
 
 
@@ -436,7 +440,7 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
             original(self)
 
         monkeypatch.setattr(kind, "put", noting)
-    forget_patterns()
+    forget_templates()
     assert fxdebug.fx_debug(model, torch.ones(1, 2)).calls[0].status
     rare = {  # a job of several processes, threads at work while a body is run again, dynamo imported meanwhile
         "functions of torch.distributed that communicate", "sys.setswitchinterval", "sys.meta_path",
@@ -455,7 +459,7 @@ _SETTERS = re.compile(
 )
 _ASSIGNERS = {"setattr", "delattr", "object.__setattr__", "object.__delattr__", "type.__setattr__", "type.__delattr__"}
 _OTHERS = {"nn.Module", "types.ModuleType", "ModuleType", "type", "type[Any]", "types.FunctionType"}
-_NEW = {"self", "made", "twin"}  # what the code has made itself bears these names
+_NEW = {"self", "made", "twin", "changed_copy"}  # names of objects that the code has made itself
 
 # Where that is done all the same, and why. A file of the list that does none of it fails the test.
 JUSTIFIED = {

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.replay.paused import gc_paused, is_only_thread, threads_paused
 
 written: list[int] = []
@@ -51,7 +51,7 @@ def test_writes_of_another_thread_stay_while_bodies_are_re_executed() -> None:
     worker.start()
     try:
         for _ in range(5):
-            forget_patterns()
+            forget_templates()
             trace = fx_debug(Noting(8), torch.ones(2))
             assert trace.call_graphs is not None
     finally:
@@ -137,7 +137,7 @@ def test_finalizers_of_the_program_run_once_and_their_effects_stay(asks: bool, t
         file.unlink()
 
     freed.clear()
-    forget_patterns()
+    forget_templates()
     models = nn.Sequential(*[Lettered(asks) for _ in range(4)])
     files = [tmp_path / str(number) for number in range(12)]
     with contextlib.nullcontext() if asks else collected_within_a_body():

@@ -14,8 +14,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.capture.graphs.class_traits import traits_of
-from fxdebug.capture.rerun import check_inputs
+from fxdebug.capture.graphs.known_templates import traits_of
 
 
 class Layer(nn.Module):
@@ -363,6 +362,6 @@ def test_a_tensor_made_of_plain_numbers_is_checked_without_data(monkeypatch: pyt
             return x * torch.tensor([1.0, 2.0, 3.0])
 
     made = fx_debug(Scales(), torch.randn(2, 3)).root.fx
-    monkeypatch.setattr(check_inputs, "_Copied", None)  # what would run on copies
+    monkeypatch.setattr("fxdebug.capture.rerun.check_inputs.TensorCopies", None)  # what would run on copies
     x = torch.randn(5, 3)
     assert torch.equal(made(x), Scales()(x))

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxdebug import fx_debug
-from fxdebug.capture.graphs.known_templates import forget_patterns
+from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.tape import tape_mode
 from fxdebug.capture.tensors import value_table
 from fxdebug.capture.tensors.tensor_state import is_unmoved, state_of
@@ -316,7 +316,7 @@ def test_a_tensor_that_threads_add_at_the_same_time_is_one_value():
 
 def recorded(build) -> tuple:
     """All that a trace says of a run, but for the time it took."""
-    forget_patterns()
+    forget_templates()
     torch.manual_seed(0)
     model, inputs = build()
     try:

@@ -291,7 +291,7 @@ def test_half_attached_when_attaching_fails(tmp_path: Path, monkeypatch: pytest.
         assert outline == ["Does", "  a", "  b"]
     from fxdebug.capture.hooks import module_call
 
-    made, original = [], module_call.Wrapped
+    made, original = [], module_call.ForwardWrapper
 
     def interrupted(module: nn.Module, *rest: Any) -> Any:
         made.append(module)
@@ -301,7 +301,7 @@ def test_half_attached_when_attaching_fails(tmp_path: Path, monkeypatch: pytest.
 
     for run in (lambda: fx_debug(model, ones()), lambda: drop_in(model, tmp_path / "x").__enter__()):
         made.clear()
-        monkeypatch.setattr(module_call, "Wrapped", interrupted)
+        monkeypatch.setattr(module_call, "ForwardWrapper", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run()
         monkeypatch.undo()

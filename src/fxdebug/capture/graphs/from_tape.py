@@ -1,4 +1,4 @@
-"""The fallback: a tape as a pattern, with the constants of this one run. It can be shown, never run elsewhere."""
+"""The fallback: a tape as a template, with the constants of this one run. It can be shown, never run elsewhere."""
 
 from __future__ import annotations
 
@@ -6,70 +6,53 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.graphs.template import (
-    Attribute,
-    GraphTemplate,
-    Node,
-    OpaqueSlot,
-    Slot,
-    argument_names,
-    attribute_names,
-    relative_paths,
-)
-from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.encoding import OpaqueArg, rebuilt, uids_in
+from fxdebug.capture.graphs.names import argument_names, attribute_names, relative_paths
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.encoding import OpaqueArg, map_leaves, tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 
 
-def pattern_of_tape(body: CallTape, values: ValueTable) -> tuple[GraphTemplate, list[TensorId | None]]:
-    """The pattern of what ran, and the tensor in each of its slots."""
-    return _Reader(body, values).pattern()
+def template_of_tape(tape: CallTape, values: ValueTable) -> tuple[GraphTemplate, list[TensorId | None]]:
+    """Return the template of what ran, and the tensor in each of its slots."""
+    return _Reader(tape, values).template()
 
 
 class _Reader:
-    def __init__(self, body: CallTape, values: ValueTable) -> None:
-        self._body = body
+    def __init__(self, tape: CallTape, values: ValueTable) -> None:
+        self._tape = tape
         self._values = values
         self._slots: dict[TensorId, int] = {}
-        self._held: list[Any] = []
-        names = attribute_names(body.module)
-        self._names = {entry.tensor_id: names[id(tensor)] for tensor, entry in _alive(body.module, values)}
+        self._objects: list[Any] = []  # those compared by identity, by number
+        names = attribute_names(tape.module)
+        self._names = {entry.tensor_id: names[id(tensor)] for tensor, entry in _weights_on_tape(tape.module, values)}
 
-    def pattern(self) -> tuple[GraphTemplate, list[TensorId | None]]:
-        body = self._body
-        paths = relative_paths(body.module)
-        made = GraphTemplate(args=(), kwargs={}, context=body.context, reusable=False)
-        made.args, made.kwargs = self._bound(body.args), self._bound(body.kwargs)
-        made.inputs = len(self._slots)
-        made.names = argument_names(body.forward, body, made.inputs)
-        for entry in body.entries:
-            module = isinstance(entry.what, nn.Module)
-            args, kwargs = self._used(entry.args), self._used(entry.kwargs)
-            made.nodes.append(
-                Node(
-                    None if module else entry.what,
-                    paths.get(id(entry.what), entry.what) if module else None,
-                    args,
-                    kwargs,
-                    self._bound(entry.out),
-                    entry.context,
-                    entry.line,
-                )
-            )
-        made.out = self._used(body.out)
-        made.slots, made.held = len(self._slots), len(self._held)
-        return made, list(self._slots)
+    def template(self) -> tuple[GraphTemplate, list[TensorId | None]]:
+        tape = self._tape
+        paths = relative_paths(tape.module)
+        template = GraphTemplate(args=(), kwargs={}, context=tape.context, for_class=False)
+        template.args, template.kwargs = self._with_new_slots(tape.args), self._with_new_slots(tape.kwargs)
+        template.inputs = len(self._slots)
+        template.input_names = argument_names(tape.forward, tape, template.inputs)
+        for entry in tape.entries:
+            what = paths.get(id(entry.what), entry.what) if isinstance(entry.what, nn.Module) else entry.what
+            args, kwargs = self._with_slots(entry.args), self._with_slots(entry.kwargs)
+            out = self._with_new_slots(entry.out)
+            template.entries.append(TapeEntry(what, args, kwargs, out, entry.context, entry.line))
+        template.out = self._with_slots(tape.out)
+        template.slots, template.opaque_slots = len(self._slots), len(self._objects)
+        return template, list(self._slots)
 
-    def _bound(self, code: Any) -> Any:
-        """Every tensor in the code gets a slot."""
-        for uid in uids_in(code):
-            if uid not in self._slots:
-                self._slots[uid] = len(self._slots)
-        return self._used(code)
+    def _with_new_slots(self, code: Any) -> Any:
+        """Return the template of a code in which every tensor gets a slot."""
+        for tensor_id in tensor_ids_in(code):
+            if tensor_id not in self._slots:
+                self._slots[tensor_id] = len(self._slots)
+        return self._with_slots(code)
 
-    def _used(self, code: Any) -> Any:
-        return rebuilt(code, self._leaf)
+    def _with_slots(self, code: Any) -> Any:
+        return map_leaves(code, self._leaf)
 
     def _leaf(self, code: Any) -> Any:
         kind = type(code)
@@ -78,15 +61,15 @@ class _Reader:
                 return Slot(self._slots[code])
             return Attribute(self._names.get(code), self._values.first_values[code])
         if kind is OpaqueArg:
-            for number, thing in enumerate(self._held):
-                if thing is code.thing:
-                    return OpaqueSlot(number, type(thing))
-            self._held.append(code.thing)
-            return OpaqueSlot(len(self._held) - 1, type(code.thing))
+            for number, known in enumerate(self._objects):
+                if known is code.object:
+                    return OpaqueSlot(number, type(known))
+            self._objects.append(code.object)
+            return OpaqueSlot(len(self._objects) - 1, type(code.object))
         return code
 
 
-def _alive(module: nn.Module, values: ValueTable) -> list[tuple[Any, Any]]:
-    """The module's parameters and buffers that the run met, with their entries."""
+def _weights_on_tape(module: nn.Module, values: ValueTable) -> list[tuple[Any, Any]]:
+    """Return the module's parameters and buffers that the run used, with their entries."""
     tensors = [*module.parameters(), *module.buffers()]
     return [(tensor, entry) for tensor in tensors if (entry := values.lookup(tensor)) is not None]

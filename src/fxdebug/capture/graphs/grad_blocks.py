@@ -1,7 +1,7 @@
 """Grad, inference and autocast blocks of a body, as calls in its graph: each operation runs in the state it ran in.
 
-They are entered and left by functions, so that generated code has them too. What is left open when an operation in
-the middle raises is closed by :func:`closed`.
+Functions enter and leave them, so that generated code has them too. Where an operation inside raises, :func:`closed`
+leaves the blocks that are still open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Switch = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Blocks:
-    """The calls that lead from one state to the next, beginning in the state a body begins in."""
+    """The calls that lead from one state to the next, from the state in which a body begins."""
 
     def __init__(self, base: Context) -> None:
         self._base = base
@@ -28,26 +28,26 @@ class Blocks:
         self._open = 0
 
     def switches(self, wanted: Context) -> list[Switch]:
-        """The calls before an operation that ran in this state."""
+        """Return the calls before an operation that ran in this state."""
         gradients, *blocks = self._now
-        found: list[Switch] = []
+        calls: list[Switch] = []
         if tuple(blocks) != wanted[1:]:  # in Python blocks are nested, but which is inside which is on no tape
-            found += [(leave_block, ())] * self._open
+            calls += [(leave_block, ())] * self._open
             entered = _entering(self._base, wanted)
             self._open = len(entered)
-            found += entered
+            calls += entered
         if gradients != wanted[0] or self._now[1] != wanted[1]:  # inference mode brings its own
-            found.append((internals.set_grad_enabled, (wanted[0],)))
+            calls.append((internals.set_grad_enabled, (wanted[0],)))
         self._now = wanted
-        return found
+        return calls
 
 
 def _entering(base: Context, wanted: Context) -> list[Switch]:
     before, after = dict(base[2] or ()), dict(wanted[2] or ())
-    found: list[Switch] = [] if base[1] == wanted[1] else [(enter_inference_mode, (wanted[1],))]
-    found += [(disable_autocast, (device,)) for device in before if device not in after]
-    found += [(enter_autocast, (device, dtype)) for device, dtype in after.items() if before.get(device) != dtype]
-    return found
+    calls: list[Switch] = [] if base[1] == wanted[1] else [(enter_inference_mode, (wanted[1],))]
+    calls += [(disable_autocast, (device,)) for device in before if device not in after]
+    calls += [(enter_autocast, (device, dtype)) for device, dtype in after.items() if before.get(device) != dtype]
+    return calls
 
 
 class _Open(threading.local):
@@ -87,7 +87,7 @@ def leave_block() -> None:
 
 @contextlib.contextmanager
 def closed() -> Iterator[None]:
-    """A block after which no block is open that was not open before, whatever was raised."""
+    """Leave all blocks that were entered inside, whatever is raised."""
     before = len(_open.blocks)
     try:
         yield

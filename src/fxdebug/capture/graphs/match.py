@@ -1,7 +1,7 @@
-"""Is this tape an instance of that pattern? A match is proof that the pattern is the graph of the call.
+"""Is this tape an instance of that template? A match is proof that the template is the graph of the call.
 
-No Python of the model runs: the nodes are walked against the entries, slots are bound to tensors as
-they appear, sizes are computed from the bound tensors, names are looked up in this module.
+No Python of the model runs. The entries of the template are walked beside those of the tape: slots are bound to
+tensors as they appear, sizes are computed from the bound tensors, names are looked up in this module.
 """
 
 from __future__ import annotations
@@ -11,93 +11,99 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxdebug.capture.graphs.names import is_same_kind_of, member
 from fxdebug.capture.graphs.symbolic_size import Size, evaluate
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Node, OpaqueSlot, Slot, is_another_of, member
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 
 
-def match(pattern: GraphTemplate, body: CallTape, values: ValueTable) -> Match | None:
-    """The bindings under which ``pattern`` is what ``body`` did, or ``None`` if it is not."""
-    attempt = Match(pattern, body, values)
+def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> Match | None:
+    """Return the bindings under which the template is what the tape has, or ``None`` if it is not."""
+    attempt = Match(template, tape, values)
     return attempt if attempt.holds() else None
 
 
 class Match:
-    """A pattern bound to one call: ``uids`` by slot, ``objects`` by number of the opaque object."""
+    """A template bound to one call: ``tensor_ids`` by slot, ``objects`` by number of the opaque object.
 
-    def __init__(self, pattern: GraphTemplate, body: CallTape, values: ValueTable) -> None:
-        self.pattern = pattern
-        self.body = body
-        self.uids: list[TensorId | None] = [None] * pattern.slots
+    ``failed_at`` is the entry of the template at which it failed, if it failed at one.
+    """
+
+    def __init__(self, template: GraphTemplate, tape: CallTape, values: ValueTable) -> None:
+        self.template = template
+        self.tape = tape
+        self.tensor_ids: list[TensorId | None] = [None] * template.slots
         self.objects: dict[int, Any] = {}
-        self.failed_at: int | None = None  # the node at which it failed
+        self.failed_at: int | None = None
         self._answers: dict[int, Any] = {}
         self._values = values
-        self._shapes: dict[TensorId, tuple[int, ...]] = {uid: facts[0] for uid, facts in body.before.items()}
+        self._shapes: dict[TensorId, tuple[int, ...]] = {
+            tensor_id: facts[0] for tensor_id, facts in tape.input_layouts.items()
+        }
 
     def holds(self) -> bool:
-        """Walk the tape; afterwards ``uids`` and ``objects`` are complete if it is true."""
+        """Walk the tape; if it is true, ``tensor_ids`` and ``objects`` are complete afterwards."""
         try:
             return self._holds()
         except (IndexError, ArithmeticError):  # there is no such size: of tensors with fewer dimensions, or by zero
             return False
 
     def _holds(self) -> bool:
-        pattern, body = self.pattern, self.body
-        if body.suspended or body.hazard or body.context != pattern.context:
+        template, tape = self.template, self.tape
+        if tape.unobserved or tape.untraceable or tape.context != template.context:
             return False
-        if not self._bind(pattern.args, body.args) or not self._bind(pattern.kwargs, body.kwargs):
+        if not self._bind(template.args, tape.args) or not self._bind(template.kwargs, tape.kwargs):
             return False
-        for index, node in enumerate(pattern.nodes):
-            if index >= len(body.entries) or not self._same(index, node, body.entries[index]):
+        for index, expected in enumerate(template.entries):
+            if index >= len(tape.entries) or not self._same(index, expected, tape.entries[index]):
                 self.failed_at = index
                 return False
-        if len(body.entries) != len(pattern.nodes):
-            self.failed_at = len(pattern.nodes)
+        if len(tape.entries) != len(template.entries):
+            self.failed_at = len(template.entries)
             return False
-        return self._equal(pattern.out, body.out)
+        return self._equal(template.out, tape.out)
 
-    def _same(self, index: int, node: Node, entry: TapeEntry) -> bool:
-        if node.context != entry.context:
+    def _same(self, index: int, expected: TapeEntry, entry: TapeEntry) -> bool:
+        if expected.context != entry.context:
             return False
-        if node.function is not None:
-            if type(entry.what) is not type(node.function) or entry.what != node.function:
+        if is_call(expected):
+            if not self._is_child(expected.what, entry.what):
                 return False
-        elif not self._is_child(node.module, entry.what):
+        elif type(entry.what) is not type(expected.what) or entry.what != expected.what:
             return False
-        if not self._equal(node.args, entry.args):
+        if not self._equal(expected.args, entry.args):
             return False
-        if (node.kwargs or entry.kwargs) and not self._equal(node.kwargs, entry.kwargs):
+        if (expected.kwargs or entry.kwargs) and not self._equal(expected.kwargs, entry.kwargs):
             return False
         if entry.changed is not None:
             self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
-        if type(node.out) is int:
+        if type(expected.out) is int:
             self._answers[index] = entry.out
             return type(entry.out) is int  # an answer that stays symbolic (item): checked where it is used
-        return self._bind(node.out, entry.out)
+        return self._bind(expected.out, entry.out)
 
-    def _is_child(self, wanted: str | nn.Module | None, module: Any) -> bool:
+    def _is_child(self, expected: str | nn.Module, module: Any) -> bool:
         if not isinstance(module, nn.Module):
             return False
-        if not isinstance(wanted, str):
-            return module is wanted or is_another_of(module, wanted)
+        if not isinstance(expected, str):
+            return module is expected or is_same_kind_of(module, expected)
         try:
-            return member(self.body.module, wanted) is module
+            return member(self.tape.module, expected) is module
         except AttributeError:
             return False
 
     def shape(self, slot: int) -> tuple[int, ...]:
-        """The shape of the tensor bound to a slot."""
-        uid = self.uids[slot]
-        assert uid is not None
-        known = self._shapes.get(uid)
-        return self._values.first_values[uid].shape if known is None else known
+        """Return the shape of the tensor bound to a slot."""
+        tensor_id = self.tensor_ids[slot]
+        assert tensor_id is not None
+        known = self._shapes.get(tensor_id)
+        return self._values.first_values[tensor_id].shape if known is None else known
 
     def value_of(self, size: Size) -> int:
-        """A size expression under these bindings."""
+        """Return the value of a size expression under these bindings."""
         return evaluate(size.expression, self._size, lambda index: int(self._answers[index]))
 
     def _size(self, slot: int, dim: int) -> int:
@@ -107,7 +113,7 @@ class Match:
     def _equal(self, template: Any, code: Any) -> bool:
         kind = type(template)
         if kind is Slot:
-            return type(code) is TensorId and self.uids[template.number] == code
+            return type(code) is TensorId and self.tensor_ids[template.number] == code
         if kind in ATOMS:
             return type(code) is kind and (template is code or is_same(template, code))
         if kind is tuple:  # the arguments of an operation: most of them are tensors
@@ -115,27 +121,27 @@ class Match:
                 return False
             for x, y in zip(template, code):
                 if type(x) is Slot:
-                    if type(y) is not TensorId or self.uids[x.number] != y:
+                    if type(y) is not TensorId or self.tensor_ids[x.number] != y:
                         return False
                 elif x is not y and not self._equal(x, y):
                     return False
             return True
         if kind is Attribute:
             if type(code) is OpaqueArg:
-                return self._held_by(template) is code.thing
+                return self._attribute(template) is code.object
             return type(code) is TensorId and self._uid_of(template) == code
         if kind is Size:
             return type(code) is int and self.value_of(template) == code
         return self._parts(template, code, self._equal)
 
     def _bind(self, template: Any, code: Any) -> bool:
-        """Like equal, where a slot that is still free takes what stands there."""
+        """Compare as ``_equal`` does, but bind a slot that is still free to the tensor that stands there."""
         if type(template) is Slot:
             if type(code) is not TensorId:
                 return False
-            bound = self.uids[template.number]
+            bound = self.tensor_ids[template.number]
             if bound is None:
-                self.uids[template.number] = code
+                self.tensor_ids[template.number] = code
                 return True
             return bound == code
         if type(template) in (tuple, list, dict, Struct, slice):
@@ -164,18 +170,18 @@ class Match:
                 return False
             return len(code.items) == len(template.items) and all(map(same, template.items, code.items))
         if kind is OpaqueSlot:
-            if type(code) is not OpaqueArg or type(code.thing) is not template.type:
+            if type(code) is not OpaqueArg or type(code.object) is not template.type:
                 return False
-            return self.objects.setdefault(template.number, code.thing) is code.thing
+            return self.objects.setdefault(template.number, code.object) is code.object
         return bool(type(code) is kind and code == template)
 
-    def _held_by(self, attribute: Attribute) -> Any:
+    def _attribute(self, attribute: Attribute) -> Any:
         try:
-            return attribute.tensor if attribute.name is None else member(self.body.module, attribute.name)
+            return attribute.tensor if attribute.name is None else member(self.tape.module, attribute.name)
         except AttributeError:
             return None
 
     def _uid_of(self, attribute: Attribute) -> TensorId | None:
-        tensor = self._held_by(attribute)
+        tensor = self._attribute(attribute)
         entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
         return None if entry is None else entry.tensor_id

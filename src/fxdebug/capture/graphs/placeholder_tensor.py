@@ -1,4 +1,7 @@
-"""The modes that are on while a body is traced: torch functions are handed to the tracer, and nothing is written."""
+"""Tensors without memory that stand for those of the run, and the modes that are on while a body is traced.
+
+One mode passes every torch function to the tracer; the other sees to it that nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.torch_state import internals
 
 
-class Guide(TorchFunctionMode):
-    """Hands every torch function to ``operation`` instead of running it."""
+class TracingMode(TorchFunctionMode):
+    """Calls ``operation`` for every torch function instead of running it."""
 
     def __init__(self, operation: Callable[..., Any]) -> None:
         super().__init__()
@@ -31,13 +34,16 @@ class Guide(TorchFunctionMode):
         return self._operation(func, args, kwargs or {})
 
 
-class NothingWritten(internals.TorchDispatchMode):
-    """What is written past the guide (by scripted code, with torch functions off) must not be written twice."""
+class NoWritesMode(internals.TorchDispatchMode):
+    """Raises at any write that bypasses :class:`TracingMode`: scripted code, or code with torch functions off.
+
+    The run has written it already.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
             raise CannotTrace(reasons.BELOW_PYTHON(operation=func))
-        with internals.DisableTorchFunction():  # the guide is still on
+        with internals.DisableTorchFunction():  # the tracing mode is still on
             return func(*args, **(kwargs or {}))
 
 
@@ -45,16 +51,16 @@ _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class PlaceholderTensor(Tensor):
-    """Stands for the tensor object ``uid``; ``slot`` is its place in the pattern being traced."""
+    """Stands for the tensor object ``tensor_id``; ``slot`` is its number in the template being traced."""
 
-    uid: TensorId
+    tensor_id: TensorId
     slot: int
     gradient: bool
 
     @staticmethod
     def __new__(
         cls: type[PlaceholderTensor],
-        uid: TensorId,
+        tensor_id: TensorId,
         slot: int,
         shape: tuple[int, ...],
         stride: tuple[int, ...] | None,
@@ -62,12 +68,12 @@ class PlaceholderTensor(Tensor):
         device: torch.device,
         gradient: bool,
     ) -> PlaceholderTensor:
-        made: PlaceholderTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        tensor: PlaceholderTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, shape, strides=stride, dtype=dtype, device=device, requires_grad=False
         )
-        made.uid, made.slot, made.gradient = uid, slot, gradient
-        _alive.add(made)
-        return made
+        tensor.tensor_id, tensor.slot, tensor.gradient = tensor_id, slot, gradient
+        _alive.add(tensor)
+        return tensor
 
     def __init__(self, *args: Any) -> None:
         pass
@@ -80,42 +86,47 @@ class PlaceholderTensor(Tensor):
         raise CannotTrace(reasons.BELOW_PYTHON(operation=func))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"<stand-in {int(self.uid)}>"
+        return f"<stand-in {int(self.tensor_id)}>"
 
 
 def count_alive() -> int:
-    """How many stand-ins exist: none, once nothing is being traced."""
+    """Return how many placeholders exist: none, once nothing is being traced."""
     return len(_alive)
 
 
-def taken_back(made: list[weakref.ref[PlaceholderTensor]], real: Callable[[TensorId], Tensor | None]) -> bool:
-    """Does somebody keep one of these stand-ins? Where it stands, the tensor it stood for is put, or nothing."""
+def replace_leaked(
+    placeholders: list[weakref.ref[PlaceholderTensor]], real: Callable[[TensorId], Tensor | None]
+) -> bool:
+    """Does the program still hold one of these placeholders? If so, replace it by its tensor, or take it out.
+
+    ``real`` returns the tensor that a placeholder stood for, or ``None``.
+    """
     for generation in range(4):
-        if not any(reference() is not None for reference in made):
+        if not any(reference() is not None for reference in placeholders):
             return False
         if generation < 3:  # what is only in a cycle of references goes away
             gc.collect(generation)
-    for reference in made:
-        standin = reference()
-        if standin is not None:
-            tensor = real(standin.uid)
-            for holder in gc.get_referrers(standin):
-                _replace(holder, standin, tensor)
+    for reference in placeholders:
+        placeholder = reference()
+        if placeholder is not None:
+            tensor = real(placeholder.tensor_id)
+            for holder in gc.get_referrers(placeholder):
+                _replace(holder, placeholder, tensor)
     return True
 
 
-def _replace(holder: Any, standin: PlaceholderTensor, tensor: Tensor | None) -> None:
+def _replace(holder: Any, placeholder: PlaceholderTensor, tensor: Tensor | None) -> None:
     if isinstance(holder, dict):
-        for key in [key for key, held in holder.items() if held is standin]:
+        for key in [key for key, item in holder.items() if item is placeholder]:
             if tensor is None:
                 del holder[key]
             else:
                 holder[key] = tensor
     elif isinstance(holder, (list, deque)):
-        for position in reversed([i for i, held in enumerate(holder) if held is standin]):
+        for position in reversed([i for i, item in enumerate(holder) if item is placeholder]):
             del holder[position]  # the run itself put the tensor there already
     elif isinstance(holder, set):
-        holder.discard(standin)
+        holder.discard(placeholder)
     elif isinstance(holder, functools._lru_cache_wrapper):
         holder.cache_clear()
     elif isinstance(holder, tuple):  # nothing can be taken out of it: a cache must forget all it remembers

@@ -18,19 +18,19 @@ import torch
 # An expression: ("size", slot, dim), ("numel", slot), ("node", index) or (operator function, operand, operand).
 Expression = tuple[Any, ...]
 
-_noted: Callable[[str, Any], None] | None = None  # set by the tracer that runs: takes (what was asked, answer)
+_listener: Callable[[str, Any], None] | None = None  # of the tracer that runs: takes (what was asked, answer)
 
 
-def listen(take: Callable[[str, Any], None] | None) -> Callable[[str, Any], None] | None:
-    """Direct questions about sizes to ``take``; returns who took them before."""
-    global _noted
-    before, _noted = _noted, take
+def set_listener(take: Callable[[str, Any], None] | None) -> Callable[[str, Any], None] | None:
+    """Pass questions about sizes to ``take`` from now on; return the listener that took them before."""
+    global _listener
+    before, _listener = _listener, take
     return before
 
 
 def _ask(what: str, answer: Any) -> None:
-    if _noted is not None:
-        _noted(what, answer)
+    if _listener is not None:
+        _listener(what, answer)
 
 
 class Size(int):
@@ -39,9 +39,9 @@ class Size(int):
     expression: Expression
 
     def __new__(cls, value: int, expression: Expression) -> Size:
-        made = int.__new__(cls, value)
-        made.expression = expression
-        return made
+        size = int.__new__(cls, value)
+        size.expression = expression
+        return size
 
     def __hash__(self) -> int:
         return int.__hash__(self)
@@ -87,7 +87,7 @@ class Size(int):
 
 
 def plain(size: int) -> int:
-    """The integer without its expression."""
+    """Return the integer without its expression."""
     return int.__add__(size, 0)
 
 
@@ -123,7 +123,7 @@ for _name, _sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt
 
 
 class Shape(tuple[Any, ...]):
-    """What ``x.shape`` gives while tracing: sizes, with what ``torch.Size`` can do."""
+    """The ``x.shape`` of a placeholder: a tuple of sizes with the methods of ``torch.Size``."""
 
     def numel(self) -> int:
         """The product of the sizes."""
@@ -161,9 +161,10 @@ def evaluate(
     node: Callable[[int], int],
     known: dict[int, int] | None = None,
 ) -> int:
-    """The value of an expression, given the sizes of slots and the results of nodes.
+    """Return the value of an expression: ``size_of(slot, dim)`` has the sizes, ``node(index)`` the recorded answers.
 
-    ``known``: what was computed on the way, by ``id``; a size may be in an expression a million times.
+    A ``dim`` of -1 asks for the number of elements. ``known`` are the sizes computed on the way, by ``id``: one size
+    may stand in an expression a million times.
     """
     head = expression[0]
     if head == "size":

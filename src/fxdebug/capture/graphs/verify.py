@@ -1,38 +1,34 @@
 """From tapes to graphs: each call of a run ends ``verified``, ``recorded`` or ``opaque``.
 
-A pattern that was proven for another call of the class is tried first: matching is proof enough and
-runs no Python of the model. Otherwise the body is traced symbolically along its tape. Where neither
-comes out as what ran, the tape itself is the graph, with the reason in words.
+A template that was proven for another call of the class is tried first: a match is proof enough and runs no Python
+of the model. Otherwise the body is traced symbolically along its tape, and the trace need not be trusted: only a
+match makes it ``verified``. Where neither is what ran, the tape itself is the graph, with the reason in words.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.class_traits import traits_of
-from fxdebug.capture.graphs.from_tape import pattern_of_tape
-from fxdebug.capture.graphs.known_templates import remember, templates_of
-from fxdebug.capture.graphs.match import match
-from fxdebug.capture.graphs.placeholder_tensor import taken_back
+from fxdebug.capture.graphs.from_tape import template_of_tape
+from fxdebug.capture.graphs.known_templates import remember, templates_of, traits_of
+from fxdebug.capture.graphs.leaf_calls import LeafCalls
+from fxdebug.capture.graphs.match import match_tape
+from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
 from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
 from fxdebug.capture.graphs.template import GraphTemplate
-from fxdebug.capture.hooks import module_call
-from fxdebug.capture.hooks.compiled_modules import Way, compiled_code_of, stand_in_front, step_aside
 from fxdebug.capture.reasons import NO_REASON, CannotTrace, Words, assumptions
-from fxdebug.capture.replay import side_effects
 from fxdebug.capture.replay.functions import home_of, patches_in
 from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
 from fxdebug.capture.replay.snapshot import Snapshot
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.encoding import opaque_in
-from fxdebug.capture.tape.source_line import at, raised_at
+from fxdebug.capture.tape.encoding import opaque_objects_in
+from fxdebug.capture.tape.source_line import raised_at, with_line
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -43,20 +39,24 @@ from fxdebug.errors import first_line
 
 @dataclass(eq=False)
 class VerifiedCall:
-    """What became of one call: its pattern, the tensors in the pattern's slots, and how far it is trusted."""
+    """The graph of one call: its template, the tensors in the template's slots, and how far it is trusted.
 
-    body: CallTape
+    ``reused`` says that the template was proven for another call.
+    """
+
+    tape: CallTape
     status: Status
     reason: Words
-    pattern: GraphTemplate | None = None
-    uids: list[TensorId | None] | None = None
+    template: GraphTemplate | None = None
+    tensor_ids: list[TensorId | None] | None = None
     reused: bool = False
 
 
 class GraphVerifier:
-    """Explains the bodies of one run.
+    """Finds the graphs of one run's calls.
 
-    ``kept`` are tensors that somebody's Python holds on to: a body that made one is not run again.
+    ``kept`` are tensors that the program holds on to in places of its own: a body that made one is not run again,
+    as a placeholder would end up there.
     """
 
     def __init__(
@@ -67,19 +67,24 @@ class GraphVerifier:
         self._values = values
         self._kept = kept
         self._sandbox: Sandbox | None = None
-        self._tracing: _Tracing | None = None
+        self._leaf_calls: LeafCalls | None = None
 
     @closes_untracked
-    def explain(self, bodies: list[CallTape]) -> list[VerifiedCall]:
-        """One :class:`Explained` per body, in their order."""
-        objects = [x for body in bodies if body.opaque for x in (*opaque_in(body.args), *opaque_in(body.kwargs))]
+    def verify(self, tapes: list[CallTape]) -> list[VerifiedCall]:
+        """Return one :class:`VerifiedCall` per tape, in their order."""
+        argument_objects = [  # compared by identity: callbacks, caches
+            each
+            for tape in tapes
+            if tape.has_opaque_args
+            for each in (*opaque_objects_in(tape.args), *opaque_objects_in(tape.kwargs))
+        ]
         modes_off = (
             internals.disable_current_modes() if internals.len_torch_dispatch_stack() else contextlib.nullcontext()
         )
-        with modes_off, sandboxed(self._model, objects) as sandbox:
+        with modes_off, sandboxed(self._model, argument_objects) as sandbox:
             self._sandbox = sandbox
             try:
-                return [self._safely(body) for body in bodies]
+                return [self._safely(tape) for tape in tapes]
             finally:
                 try:
                     self._end()
@@ -90,86 +95,86 @@ class GraphVerifier:
         if self._sandbox is not None:
             self._sandbox.restore()  # with the wrappers on, as they were when the snapshot was taken
             self._sandbox = None
-        if self._tracing is not None:
-            self._tracing.end()
-            self._tracing = None
+        if self._leaf_calls is not None:
+            self._leaf_calls.end()
+            self._leaf_calls = None
 
-    def _safely(self, body: CallTape) -> VerifiedCall:
-        """What fails in here leaves one graph unexplained, not all of them."""
+    def _safely(self, tape: CallTape) -> VerifiedCall:
+        """Verify one call; a failure of the debugger costs this call its graph, and no other."""
         try:
-            return self._explained(body)
+            return self._verify(tape)
         except Exception as error:
             return VerifiedCall(
-                body, OPAQUE, reasons.NOT_EXPLAINED(error=f"{type(error).__name__}: {first_line(error)}")
+                tape, OPAQUE, reasons.NOT_EXPLAINED(error=f"{type(error).__name__}: {first_line(error)}")
             )
 
-    def _explained(self, body: CallTape) -> VerifiedCall:
-        if body.suspended is not None:
-            return VerifiedCall(body, OPAQUE, body.suspended)
-        if body.hazard is None:
-            patterns = templates_of(body)
-            for pattern in patterns:
-                found = match(pattern, body, self._values)
-                if found is not None:
-                    if len(patterns) > 1:
-                        pattern.fits(body.module)
-                    return VerifiedCall(body, VERIFIED, _why(pattern), pattern, found.uids, reused=True)
-        traced, reason = self._attempt(body)
+    def _verify(self, tape: CallTape) -> VerifiedCall:
+        if tape.unobserved is not None:
+            return VerifiedCall(tape, OPAQUE, tape.unobserved)
+        if tape.untraceable is None:
+            templates = templates_of(tape)
+            for template in templates:
+                match = match_tape(template, tape, self._values)
+                if match is not None:
+                    if len(templates) > 1:
+                        template.note_match(tape.module)
+                    return VerifiedCall(tape, VERIFIED, _guards(template), template, match.tensor_ids, reused=True)
+        traced, reason = self._attempt(tape)
         if traced is not None:
-            found = match(traced, body, self._values)
-            if found is not None:
-                traced.traits = traits_of(body.module)
-                remember(body, traced)
-                return VerifiedCall(body, VERIFIED, _why(traced), traced, found.uids)
+            match = match_tape(traced, tape, self._values)
+            if match is not None:
+                traced.traits = traits_of(tape.module)
+                remember(tape, traced)
+                return VerifiedCall(tape, VERIFIED, _guards(traced), traced, match.tensor_ids)
             reason = reasons.GRAPH_DIFFERS()
-        recorded, uids = pattern_of_tape(body, self._values)
-        return VerifiedCall(body, RECORDED, reason, recorded, uids)
+        recorded, tensor_ids = template_of_tape(tape, self._values)
+        return VerifiedCall(tape, RECORDED, reason, recorded, tensor_ids)
 
-    def _attempt(self, body: CallTape) -> tuple[GraphTemplate | None, Words]:
-        """The pattern of a body that is run again symbolically; without one, the reason."""
-        if body.hazard is not None:
-            return None, body.hazard
+    def _attempt(self, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
+        """Return the template of a body that is traced symbolically; without one, the reason."""
+        if tape.untraceable is not None:
+            return None, tape.untraceable
         lost = internals.missing_for("verification")
         if lost is not None:
             return None, reasons.VERSION_LACKS(missing=lost)
-        if self._kept and not self._kept.isdisjoint(body.met()) and not _is_torch(body.forward):
+        if self._kept and not self._kept.isdisjoint(tape.tensor_ids()) and not _is_torch(tape.forward):
             return None, reasons.KEPT_ELSEWHERE()
-        tracer = ModuleTracer(body, self._values, self._is_changed_for)
-        pattern, reason = self._traced(tracer, body)
+        tracer = ModuleTracer(tape, self._values, self._is_changed_for)
+        template, reason = self._traced(tracer, tape)
         tracer.forget()
-        if taken_back(tracer.made, self._values.tensor_with):
+        if replace_leaked(tracer.placeholders, self._values.tensor_with):
             return None, reasons.KEPT_ELSEWHERE()
-        return pattern, reason
+        return template, reason
 
     def _is_changed_for(self, module: nn.Module) -> bool:
         return self._sandbox is not None and self._sandbox.is_changed_for(module)
 
-    def _traced(self, tracer: ModuleTracer, body: CallTape) -> tuple[GraphTemplate | None, Words]:
-        if self._tracing is None:
-            self._tracing = _Tracing()
-            self._tracing.begin(self._modules)
+    def _traced(self, tracer: ModuleTracer, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
+        if self._leaf_calls is None:
+            self._leaf_calls = LeafCalls()
+            self._leaf_calls.begin(self._modules)
         assert self._sandbox is not None
         # the snapshot is taken with the wrappers on, so that restoring keeps them
-        snapshot = None if _only_computes(body) else self._sandbox.snapshot()
-        if snapshot is not None and snapshot.cannot_restore and not _is_torch(body.forward):
+        snapshot = None if _only_computes(tape) else self._sandbox.snapshot()
+        if snapshot is not None and snapshot.cannot_restore and not _is_torch(tape.forward):
             return None, snapshot.cannot_restore
         try:
-            with self._tracing.of(tracer):
-                pattern = self._sandbox.run(tracer.pattern_of, body.forward, restoring=snapshot is not None)
+            with self._leaf_calls.of(tracer):
+                template = self._sandbox.run(tracer.template_of, tape.forward, restoring=snapshot is not None)
             if snapshot is not None:
-                pattern.only_here = _only_here(snapshot, tracer)
-            return pattern, NO_REASON
+                template.not_reusable = _not_reusable(snapshot, tracer)
+            return template, NO_REASON
         except CannotTrace as error:
-            return None, at(error.reason, raised_at(error) or tracer.line())
+            return None, with_line(error.reason, raised_at(error) or tracer.line())
         except RecursionError:
             return None, reasons.NESTS_TOO_DEEP()
-        except Exception as error:  # whatever the body's Python does with stand-ins
+        except Exception as error:  # the body's Python may do anything with placeholders
             what = f"{type(error).__name__}: {first_line(error)}"
-            return None, at(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
+            return None, with_line(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
 
 
-def _only_here(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
-    """Why the graph of a body does not do all that its Python does."""
+def _not_reusable(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
+    """Return the reason why the graph does not do all that the body's Python does; ``None`` if it does."""
     if snapshot.has_changes:
         return reasons.CHANGES_WHAT_LASTS()
     if tracer.ambient.change_around_call:
@@ -188,15 +193,15 @@ _COMPUTING = frozenset(
 )  # fmt: skip
 
 
-def _only_computes(body: CallTape) -> bool:
+def _only_computes(tape: CallTape) -> bool:
     """Is it one of torch's own leaves, as torch has it? Their Python writes to nothing that lasts."""
-    kind: Any = type(body.module)
-    forward = getattr(body.forward, "__func__", None)
+    kind: Any = type(tape.module)
+    forward = getattr(tape.forward, "__func__", None)
     return (
         kind.__module__ in _COMPUTING
         and forward is kind.forward
         and home_of(forward) in _COMPUTING
-        and not body.module._modules
+        and not tape.module._modules
         and not patches_in(forward)
     )
 
@@ -206,80 +211,6 @@ def _is_torch(forward: Callable[..., Any]) -> bool:
     return str(getattr(forward, "__module__", "")).startswith("torch.nn.")
 
 
-def _why(pattern: GraphTemplate) -> Words:
-    """The first assumptions of a verified graph."""
-    return assumptions(list(map(str, pattern.guards)))
-
-
-# Modules as leaves -------------------------------------------------------------------------------
-
-# Hooks of these libraries are part of how a model computes; a user's hooks must not see stand-ins.
-_TRUSTED_HOOKS = ("torch.", "transformers.")
-
-
-class _Tracing:
-    """Stands in front of every module while bodies are traced: a call is a leaf of the one that is traced."""
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-        self._tracer: ModuleTracer | None = None
-        self._compiled: list[tuple[nn.Module, Way]] = []
-
-    def begin(self, modules: list[nn.Module]) -> None:
-        module_call.begin(self)
-        side_effects.begin(self)
-        module_call.watch(self, modules)
-        # what module.compile() made goes past forward: it is not to be compiled for stand-ins
-        way = self._past_compiled_code
-        self._compiled = [(module, way) for module in modules if compiled_code_of(module) is not None]
-        for module, _ in self._compiled:
-            stand_in_front(module, way)
-
-    def _past_compiled_code(self, module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
-        return run if self._mine() is None else module._call_impl
-
-    def end(self) -> None:
-        for module, way in self._compiled:
-            step_aside(module, way)
-        self._compiled = []  # a way holds us, too
-        side_effects.end(self)
-        module_call.end(self)
-
-    @contextlib.contextmanager
-    def of(self, tracer: ModuleTracer) -> Iterator[None]:
-        self._tracer = tracer
-        try:
-            yield
-        finally:
-            self._tracer = None
-
-    def _mine(self) -> ModuleTracer | None:
-        return self._tracer if threading.get_ident() == self._thread else None
-
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tracer = self._mine()
-        return run(*args, **kwargs) if tracer is None else tracer.child(module, args, kwargs)
-
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._mine() is None or all(_is_trusted(hook) for hook in _hooks(module)):
-            return run(*args, **kwargs)
-        return module.forward(*args, **kwargs)
-
-    def meets(self, module: nn.Module) -> bool:
-        tracer = self._mine()
-        return tracer is not None and tracer.knows(module)
-
-
-def _hooks(module: nn.Module) -> list[Any]:
-    from torch.nn.modules import module as torch_module
-
-    tables = (
-        module._forward_hooks, module._forward_pre_hooks, torch_module._global_forward_hooks,
-        torch_module._global_forward_pre_hooks,
-    )  # fmt: skip
-    return [hook for table in tables for hook in table.values()]
-
-
-def _is_trusted(hook: Any) -> bool:
-    home = getattr(hook, "__module__", None) or type(hook).__module__
-    return str(home).startswith(_TRUSTED_HOOKS)
+def _guards(template: GraphTemplate) -> Words:
+    """Return the first assumptions of a verified graph, as its reason."""
+    return assumptions(list(map(str, template.guards)))

@@ -1,1 +1,1 @@
-"""Everything that stands in front of a function while a run is on, and its restore."""
+"""Wrappers and patches that are in place while a run is on, and their restoration."""

@@ -1,9 +1,8 @@
-"""Modules that ``torch.compile`` runs: what of them can be watched without changing what runs.
+"""Modules that ``torch.compile`` compiled: observe them without changing the kernels that run.
 
-Wrappers inside a compiled region would break its graph and recompile it, and the fused kernels that
-come out may differ in the last bit. So such a region stays closed: it is one call. The backend
-``eager`` compiles nothing; its regions are run as plain Python for the length of the run, which is
-the same arithmetic, and everything inside is seen.
+Wrappers inside a compiled region would break its graph and recompile it, and the fused kernels of the new one may
+differ in the last bit. So such a region stays closed: it is one call. The backend ``eager`` compiles nothing; its
+regions run as plain Python for the length of the run, which is the same arithmetic, and everything inside is recorded.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.torch_state import internals
 
 Run = Callable[..., Any]
-Way = Callable[[nn.Module, Run], Run]  # what a call of a module's compiled code runs in the place of that code
+Way = Callable[[nn.Module, Run], Run]  # makes, from a module and its compiled code, the function to call instead
 
 
 # In front of compiled code -----------------------------------------------------------------------
 
 
 class _Front(SharedPatch):
-    """What stands in front of a module's compiled code. Its users are :data:`Way` functions, the first innermost."""
+    """The wrapper of a module's compiled code. Its users are :data:`Way` functions, the first innermost."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(lock=_lock)
@@ -36,7 +35,7 @@ class _Front(SharedPatch):
         self.compiled = module.__dict__["forward" if _is_optimized(module) else "_compiled_call_impl"]
 
     def places(self) -> tuple[Patch, ...]:
-        """Return what is to be patched now."""
+        """Return the places to patch now."""
         own = self.module.__dict__
         if _is_optimized(self.module):
             return (OwnAttribute("<OptimizedModule>.forward", own, "forward", self.module._orig_mod),)
@@ -49,16 +48,16 @@ class _Front(SharedPatch):
                 run = way(self.module, run)
             return run(*args, **kwargs)
 
-        instead.__dict__.update(__fxdebug__=True, __wrapped__=self.compiled)  # what it closes over is not the program's
+        instead.__dict__.update(__fxdebug__=True, __wrapped__=self.compiled)  # marked: its closure is not the program's
         return instead
 
 
 _lock = threading.RLock()
-_fronts: dict[int, _Front] = {}  # id(module) → what stands there; it keeps its module alive
+_fronts: dict[int, _Front] = {}  # id(module) → wrapper; it keeps its module alive
 
 
 def stand_in_front(module: nn.Module, way: Way) -> None:
-    """Let calls of compiled code go this way, until :func:`step_aside`."""
+    """Run ``way`` around a module's compiled code, until :func:`step_aside`."""
     with _lock:
         front = _fronts.get(id(module))
         if front is None:
@@ -67,7 +66,7 @@ def stand_in_front(module: nn.Module, way: Way) -> None:
 
 
 def step_aside(module: nn.Module, way: Way) -> None:
-    """Let them go this way no longer; the last one leaves the code that was there. Twice is no harm."""
+    """Run it no longer; the last one restores the compiled code. Calling it twice does no harm."""
     with _lock:
         front = _fronts.get(id(module))
         if front is not None and front.module is module:
@@ -77,7 +76,7 @@ def step_aside(module: nn.Module, way: Way) -> None:
 
 
 def compiled_code_of(module: nn.Module) -> Any:
-    """The code that ``module.compile()`` made, whatever stands in front of it; ``None`` where there is none."""
+    """Return the code that ``module.compile()`` made, without our wrapper; ``None`` where there is none."""
     code = module.__dict__.get("_compiled_call_impl")
     return code.__wrapped__ if "__fxdebug__" in getattr(code, "__dict__", ()) else code
 
@@ -94,14 +93,14 @@ class Compiled:
     _changed: list[tuple[nn.Module, Way]] = field(default_factory=list)
 
     def hidden(self) -> set[int]:
-        """Ids of the modules whose ``forward`` runs inside a closed region."""
+        """Return the ids of the modules whose ``forward`` runs inside a closed region."""
         inside = {id(inner) for outer in self.closed for inner in outer.modules() if inner is not outer}
         return inside | {id(outer) for outer in self.closed if not _is_optimized(outer)}
 
     def begin(self, observer: Observer) -> None:
-        """Let the open ones run uncompiled and tell ``observer`` of the closed ones, until :meth:`end`.
+        """Run the open ones uncompiled and show calls of the closed ones to ``observer``, until :meth:`end`.
 
-        ``module.compile()`` goes past ``forward``: its compiled code gets a wrapper of its own.
+        ``module.compile()`` bypasses ``forward``: its compiled code gets a wrapper of its own.
         """
         self._open(self.open)
         for module in self.closed:
@@ -109,15 +108,15 @@ class Compiled:
                 self._change(module, _recorded(observer))
 
     def open_all(self) -> None:
-        """Let all of them run uncompiled, until :meth:`end`."""
+        """Run all of them uncompiled, until :meth:`end`."""
         self._open([*self.open, *self.closed])
 
     def _open(self, modules: list[nn.Module]) -> None:
         for module in modules:
-            self._change(module, _as_written())
+            self._change(module, _uncompiled())
 
     def end(self) -> None:
-        """Compiled again, with the code that was there."""
+        """Restore the compiled code of all."""
         while self._changed:
             step_aside(*self._changed[-1])
             self._changed.pop()
@@ -127,25 +126,25 @@ class Compiled:
         stand_in_front(module, way)
 
 
-def _as_written() -> Way:
+def _uncompiled() -> Way:
     return lambda module, run: module._call_impl
 
 
 def _recorded(observer: Observer) -> Way:
-    return lambda module, run: lambda *args, **kwargs: observer.call(module, run, args, kwargs)
+    return lambda module, run: lambda *args, **kwargs: observer.around_forward(module, run, args, kwargs)
 
 
 def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
-    """Find those that run compiled among the modules of a model, outermost first."""
-    found = Compiled()
+    """Return the compiled modules among the modules of a model, outermost first."""
+    compiled = Compiled()
     if internals.OPTIMIZED not in sys.modules:
-        return found
-    suspects = [m for m in modules if "_compiled_call_impl" in m.__dict__ or _is_optimized(m)]
-    for module in suspects:
+        return compiled
+    candidates = [m for m in modules if "_compiled_call_impl" in m.__dict__ or _is_optimized(m)]
+    for module in candidates:
         callback = _callback(module)
         if callback is not None:
-            (found.open if _is_eager(callback) else found.closed).append(module)
-    return found
+            (compiled.open if _is_eager(callback) else compiled.closed).append(module)
+    return compiled
 
 
 def _is_optimized(module: nn.Module) -> bool:
@@ -153,7 +152,7 @@ def _is_optimized(module: nn.Module) -> bool:
 
 
 def _callback(module: nn.Module) -> Any:
-    """Dynamo's callback for a compiled module, ``None`` for one that runs as it is written."""
+    """Return dynamo's callback for a compiled module; ``None`` for a module that is not compiled."""
     if _is_optimized(module):
         return module.dynamo_ctx.callback
     implementation = compiled_code_of(module)
@@ -161,7 +160,7 @@ def _callback(module: nn.Module) -> Any:
 
 
 def _closed_over(function: Any, name: str) -> Any:
-    """A variable that a function closes over; the function itself where it has no such variable."""
+    """Return a variable of a function's closure; the function itself where it has no such variable."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
     for free, cell in zip(code.co_freevars if code else (), cells):
         if free == name:

@@ -1,4 +1,10 @@
-"""The wrapper that stands in front of a module's `forward`, and copies of modules made meanwhile."""
+"""The wrapper in front of a module's ``forward``: the place where every call of it enters and leaves a recording.
+
+Reading order: after ``runs/attach``, which puts the wrappers on; then ``recorder/recorder``, which a call enters.
+
+Each module instance gets an instance attribute ``forward`` (:class:`ForwardWrapper`) that passes the call to the
+observers. Copies of modules that are made meanwhile, by ``copy`` or ``pickle``, are made without it.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +15,29 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.hooks.nested_observers import nested
-from fxdebug.capture.hooks.observers import Observer, visible_in_thread, visible_to
+from fxdebug.capture.hooks.observers import Observer, nested, visible_in_thread, visible_to
 from fxdebug.capture.hooks.patch import OwnAttribute, SharedPatch
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 
 
-class Wrapped(SharedPatch):
-    """The wrapper on one module: what stood there before, and who is watching (``users``)."""
+class ForwardWrapper(SharedPatch):
+    """The wrapper on one module: the forward that was there before, and its observers (``users``)."""
 
     bypassed = False  # has the program put another forward in our place?
-    visitors: tuple[Observer, ...] = ()  # those of them that watch while a call is on, no longer
-    visits = 0  # such calls that are on
+    temporary: tuple[Observer, ...] = ()  # observers that stay only while a call of the module is on
+    temporary_calls = 0  # such calls that are on
 
     def __init__(self, module: nn.Module, functions: Functions) -> None:
         if "forward" in module.__dict__:
-            clean(module)
+            remove_copied_wrapper(module)
         self.module = module
-        self.had_own = "forward" in module.__dict__
-        self.found = None if self.had_own else getattr(type(module), "forward", None)
+        self.had_instance_forward = "forward" in module.__dict__
+        self.of_class = None if self.had_instance_forward else getattr(type(module), "forward", None)
         self.original = original = module.forward
-        if type(original) is types.MethodType and original.__func__ is self.found:
-            function = functions.get(self.found)
+        if type(original) is types.MethodType and original.__func__ is self.of_class:
+            function = functions.get(self.of_class)
             if function is None:
-                function = functions[self.found] = _function_for(self.found, of_class=True)
+                function = functions[self.of_class] = _function_for(self.of_class, is_of_class=True)
         else:
             function = _function_for(original)
         self.method = types.MethodType(function, module)
@@ -40,30 +45,30 @@ class Wrapped(SharedPatch):
 
 
 lock = threading.RLock()
-table: dict[int, Wrapped] = {}  # id(module) → wrapper; the wrapper keeps its module alive
+wrappers: dict[int, ForwardWrapper] = {}  # id(module) → wrapper; the wrapper keeps its module alive
 
 Functions = dict[Any, Callable[..., Any]]  # a class's forward → the function that stands in for it
 
 
-def _function_for(original: Callable[..., Any], of_class: bool = False) -> Callable[..., Any]:
-    """The function that stands in as ``module.forward``, bound to its module as a method is.
+def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Callable[..., Any]:
+    """Return the function that replaces ``module.forward``, bound to its module as a method is.
 
-    One for all modules with a forward ``of_class``, or one for a module that has its own.
+    One for all modules whose forward is that of their class, or one for a module that has its own.
     """
-    function = original if of_class else getattr(original, "__func__", None)  # not bound: it keeps no module alive
+    function = original if is_of_class else getattr(original, "__func__", None)  # not bound: it keeps no module alive
 
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        wrapped = table.get(id(self))
-        if wrapped is None or wrapped.method.__func__ is not forward:  # a deep copy made meanwhile: it runs its own
+        wrapper = wrappers.get(id(self))
+        if wrapper is None or wrapper.method.__func__ is not forward:  # a deep copy made meanwhile: it runs its own
             return original(*args, **kwargs) if function is None else function(self, *args, **kwargs)
-        run, found = wrapped.original, wrapped.found
-        if found is not None and getattr(type(self), "forward", None) is not found:
-            run = _of_class(self)  # the class was patched meanwhile
-        if is_traced_by_torch() or (wrapped.bypassed and _whole.modules[-1:] == (self,)):
+        run, of_class = wrapper.original, wrapper.of_class
+        if of_class is not None and getattr(type(self), "forward", None) is not of_class:
+            run = _class_forward(self)  # the class was patched meanwhile
+        if is_traced_by_torch() or (wrapper.bypassed and _whole_calls.modules[-1:] == (self,)):
             return run(*args, **kwargs)  # traced by torch itself, or recorded already: be as if not there
-        observers = visible_to(wrapped.users) if visible_in_thread else wrapped.users
+        observers = visible_to(wrapper.users) if visible_in_thread else wrapper.users
         if len(observers) == 1:
-            return observers[0].call(self, run, args, kwargs)
+            return observers[0].around_forward(self, run, args, kwargs)
         return nested(observers, self, run)(*args, **kwargs)
 
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
@@ -77,8 +82,8 @@ def _function_for(original: Callable[..., Any], of_class: bool = False) -> Calla
     return forward
 
 
-def _of_class(module: nn.Module) -> Callable[..., Any]:
-    """The forward that a module has from its class, bound."""
+def _class_forward(module: nn.Module) -> Callable[..., Any]:
+    """Return the forward that a module has from its class, bound."""
     for base in type(module).__mro__:
         if "forward" in base.__dict__:
             found = base.__dict__["forward"]
@@ -88,7 +93,7 @@ def _of_class(module: nn.Module) -> Callable[..., Any]:
 
 
 def _signature(function: Callable[..., Any]) -> Any:
-    """The signature of a function that takes no ``self``, with one in front for ``MethodType`` to remove."""
+    """Return the signature of a function without ``self``, with a first parameter for ``MethodType`` to remove."""
     import inspect
 
     try:
@@ -102,62 +107,65 @@ def _signature(function: Callable[..., Any]) -> Any:
 # Copies made meanwhile ---------------------------------------------------------------------------
 
 
-def _stands_in(method: Any) -> bool:
-    """Is this one of our methods?"""
+def _is_ours(method: Any) -> bool:
+    """Is this method one of our wrappers?"""
     return type(method) is types.MethodType and hasattr(method.__func__, "__fxdebug__")
 
 
-def _as_it_was(state: Any) -> Any:
-    """The state of a module without our wrapper in it: what ``copy`` and ``pickle`` are to see."""
+def _without_wrapper(state: Any) -> Any:
+    """Return the state of a module without our wrapper, for ``copy`` and ``pickle``."""
     if isinstance(state, tuple):  # of a class with slots: (attributes, slots)
-        return tuple([_as_it_was(part) for part in state])
+        return tuple([_without_wrapper(part) for part in state])
     method: Any = state.get("forward") if isinstance(state, dict) else None
-    if not _stands_in(method):
+    if not _is_ours(method):
         return state
-    wrapped = table.get(id(method.__self__))
-    own = {"forward": wrapped.original} if wrapped is not None and wrapped.had_own else {}
+    wrapper = wrappers.get(id(method.__self__))
+    own = {"forward": wrapper.original} if wrapper is not None and wrapper.had_instance_forward else {}
     return {name: content for name, content in state.items() if name != "forward"} | own
 
 
 def reduce_ex(self: nn.Module, protocol: Any) -> Any:
+    """Reduce a module as it would be without a wrapper: the replacement of ``nn.Module.__reduce_ex__``."""
     reduced = _original_reduce_ex(self, protocol)
     if isinstance(reduced, tuple) and len(reduced) > 2:
-        return (*reduced[:2], _as_it_was(reduced[2]), *reduced[3:])
+        return (*reduced[:2], _without_wrapper(reduced[2]), *reduced[3:])
     return reduced
 
 
-def clean(module: nn.Module) -> None:
-    """Take another module's wrapper out of a copy of its ``__dict__`` (``DataParallel`` makes such replicas)."""
+def remove_copied_wrapper(module: nn.Module) -> None:
+    """Remove another module's wrapper from a module that got a copy of its ``__dict__``, as replicas do."""
     method = module.__dict__.get("forward")
-    if method is not None and _stands_in(method) and method.__self__ is not module:
+    if method is not None and _is_ours(method) and method.__self__ is not module:
         module.__dict__.pop("forward")
-        wrapped = table.get(id(method.__self__))
-        if wrapped is not None and wrapped.had_own:
-            module.__dict__["forward"] = wrapped.original
+        wrapper = wrappers.get(id(method.__self__))
+        if wrapper is not None and wrapper.had_instance_forward:
+            module.__dict__["forward"] = wrapper.original
 
 
 _original_reduce_ex = nn.Module.__reduce_ex__
 
 
-# Modules whose forward we are not in front of: the whole call is recorded in its stead -------------
+# Modules whose forward cannot be wrapped: the whole call is recorded instead ------------------------
 
 
-class _Whole(threading.local):
-    """The modules that this thread is calling in this way, outermost first."""
+class _WholeCalls(threading.local):
+    """Modules whose whole call this thread records, outermost first."""
 
     modules: tuple[nn.Module, ...] = ()
 
 
-_whole = _Whole()
+_whole_calls = _WholeCalls()
 
 
-def as_a_whole(module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
+def recorded_whole(module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``run``, the whole call of a module, with its own wrapper (bypassed by the program) silent within."""
+
     def whole(*args: Any, **kwargs: Any) -> Any:
-        before = _whole.modules
-        _whole.modules = (*before, module)
+        before = _whole_calls.modules
+        _whole_calls.modules = (*before, module)
         try:
             return run(*args, **kwargs)
         finally:
-            _whole.modules = before
+            _whole_calls.modules = before
 
     return whole

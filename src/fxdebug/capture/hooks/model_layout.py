@@ -1,7 +1,7 @@
-"""What is registered in a model, walked once a run: its modules, their names, their parameters and buffers.
+"""The layout of a model, walked once a run: its modules, their names, their parameters and buffers.
 
-A model has the same layout in most runs. The walk ends in a signature, made of the ids of all modules and
-classes and of all names; what follows from these alone is remembered for as long as the signature is the same.
+A model has the same layout in most runs. The walk makes a signature of the ids of all modules and classes and of all
+names; everything derived from these alone is remembered for as long as the signature is the same.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from torch import Tensor, nn
 
 MOST = 64  # models whose layout is remembered
 
-Found = tuple[int, str, bool, Tensor, bool]  # position of its module, name, is it a buffer, tensor, persistent
+RegisteredTensor = tuple[int, str, bool, Tensor, bool]  # module's position, name, is a buffer, tensor, is persistent
 
 
 class Layout:
-    """The modules of a model and the names they have. It keeps neither alive: ``memo`` must not, either."""
+    """The names of a model's modules, and anything derived from them. It keeps no module alive; nor must ``memo``."""
 
     def __init__(self, signature: list[Any], paths: list[tuple[str, ...]]) -> None:
         self.signature = signature
         self.paths = paths  # the names of each module, the first one first, in the order of ``modules``
-        self.memo: dict[str, Any] = {}  # what was derived from it
-        self.forwards: dict[Any, Any] = {}  # what stands in for the forwards of its classes
+        self.memo: dict[str, Any] = {}  # derived from the layout
+        self.forwards: dict[Any, Any] = {}  # forward of a class → its replacement
 
 
 _remembered: dict[int, tuple[weakref.ref[nn.Module], Layout]] = {}
 
 
 def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
-    """The layout and the registered modules, in the order of ``named_modules``."""
+    """Return the layout and the registered modules, in the order of ``named_modules``."""
     if type(model).named_modules is not nn.Module.named_modules or "named_modules" in model.__dict__:
         modules = list({id(module): module for _, module in model.named_modules()}.values())  # it names them itself
     else:
@@ -50,36 +50,36 @@ def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
     return layout, modules
 
 
-def tensors_of(modules: list[nn.Module]) -> list[Found]:
-    """All parameters and buffers, in the order of their modules."""
-    found: list[Found] = []
+def tensors_of(modules: list[nn.Module]) -> list[RegisteredTensor]:
+    """Return all parameters and buffers, in the order of their modules."""
+    tensors: list[RegisteredTensor] = []
     for position, module in enumerate(modules):
         attributes = module.__dict__
         parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")  # a scripted one may lack them
         for name, parameter in parameters.items() if parameters else ():
             if parameter is not None:
-                found.append((position, name, False, parameter, True))
+                tensors.append((position, name, False, parameter, True))
         if buffers:
-            fleeting = module._non_persistent_buffers_set
+            non_persistent = module._non_persistent_buffers_set
             for name, buffer in buffers.items():
                 if issubclass(type(buffer), Tensor):
-                    found.append((position, name, True, buffer, name not in fleeting))
-    return found
+                    tensors.append((position, name, True, buffer, name not in non_persistent))
+    return tensors
 
 
 def _walked(model: nn.Module) -> list[nn.Module]:
-    found: list[nn.Module] = []
-    seen: set[int] = set()
+    modules: list[nn.Module] = []
+    visited: set[int] = set()
     pending = [model]
     while pending:
         module = pending.pop()
-        if id(module) not in seen:
-            seen.add(id(module))
-            found.append(module)
+        if id(module) not in visited:
+            visited.add(id(module))
+            modules.append(module)
             children = module._modules
             if children:
                 pending += [child for child in reversed([*children.values()]) if child is not None]
-    return found
+    return modules
 
 
 def _remember(model: nn.Module, layout: Layout) -> None:
@@ -105,7 +105,7 @@ def _names(model: nn.Module, modules: list[nn.Module]) -> list[tuple[str, ...]]:
 
 
 def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """``named_modules`` with every alias; the first name of each module comes first.
+    """Yield ``named_modules`` with every alias; the first name of each module comes first.
 
     A module that registers one of its own parents has infinitely many names: only the first is given.
     """
@@ -122,7 +122,7 @@ def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _aliased(module: nn.Module, path: str, first: dict[int, str], depth: int) -> Iterator[tuple[str, nn.Module]]:
-    """An alias of a module and of everything below it."""
+    """Yield an alias of a module and of everything below it."""
     yield path, module
     if depth < 32:
         for name, child in module._modules.items():
@@ -136,5 +136,5 @@ def _is_above(module: nn.Module, path: str, first: dict[int, str]) -> bool:
 
 
 def join(path: str, name: str) -> str:
-    """The name of something in the module at ``path``."""
+    """Return the path of ``name`` in the module at ``path``."""
     return f"{path}.{name}" if path else name

@@ -1,12 +1,12 @@
-"""Standing in front of ``forward`` while a run is on, and leaving no trace of it.
+"""Put observers on modules for the length of a run, and see every ``module(...)`` through ``nn.Module._call_impl``.
 
 Each module instance of a model gets an instance attribute ``forward`` for the length of the run (a
 hook would cost eight times as much and switch off fast paths). One wrapper per instance serves all
-recordings that are on, in whatever order they begin and end; the last one to end takes it away.
+recordings that are on, in whatever order they begin and end; the last one to end removes it.
 
-``nn.Module._call_impl`` gets other code meanwhile: that is where modules show up that no parent has
-registered, and where one sees what hooks made of inputs and outputs. The function stays the same
-object, with the same file name: ``torch.compile`` takes a replaced one for a reason to trace it.
+``nn.Module._call_impl`` gets other code meanwhile. There modules show up that no parent has registered, and the
+changes that hooks make to inputs and outputs. The function stays the same object, with the same file name:
+``torch.compile`` takes a replaced function for a reason to trace it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,16 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from fxdebug.capture.hooks.forward_wrapper import Functions, Wrapped, as_a_whole, clean, lock, reduce_ex, table
-from fxdebug.capture.hooks.nested_observers import around, nested
-from fxdebug.capture.hooks.observers import Observer, visible_again, visible_to
+from fxdebug.capture.hooks.forward_wrapper import (
+    ForwardWrapper,
+    Functions,
+    lock,
+    recorded_whole,
+    reduce_ex,
+    remove_copied_wrapper,
+    wrappers,
+)
+from fxdebug.capture.hooks.observers import Observer, inside, nested, visible_again, visible_to
 from fxdebug.capture.hooks.patch import Attribute, Setting, SharedPatch
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
@@ -30,20 +37,24 @@ _compiling = torch.compiler.is_dynamo_compiling
 
 
 def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code runs with torch's globals
-    from fxdebug.capture.hooks.module_call import _compiling, _original_call_impl, _seen
+    from fxdebug.capture.hooks.module_call import (
+        _compiling,
+        _on_call,  # names there could be gone in the middle
+        _original_call_impl,
+    )
 
     if _compiling():
         return _original_call_impl(self, *args, **kwargs)
-    return _seen(self, args, kwargs)
+    return _on_call(self, args, kwargs)
 
 
-def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Every ``module(...)`` passes here while a recording is on."""
-    wrapped = table.get(id(self))
+def _on_call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run one ``module(...)``; every one passes here while a recording is on."""
+    wrapper = wrappers.get(id(self))
     if (
-        wrapped is not None
-        and self.__dict__.get("forward") is wrapped.method
-        and len(wrapped.users) - len(wrapped.visitors) == len(_calls.users)
+        wrapper is not None
+        and self.__dict__.get("forward") is wrapper.method
+        and len(wrapper.users) - len(wrapper.temporary) == len(_calls.users)
         and not (
             self._forward_hooks
             or self._forward_pre_hooks
@@ -60,40 +71,40 @@ def _seen(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         internals.eval_frame_callback() is not None or is_traced_by_torch()
     ):  # no Python of ours may run in what torch compiles
         return _original_call_impl(self, *args, **kwargs)
-    return _watched(self, args, kwargs)
+    return _observed(self, args, kwargs)
 
 
-def _watched(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    new, visited = _visit(self)
+def _observed(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    new, temporary = _add_temporary(self)
     run: Callable[..., Any] = types.MethodType(_original_call_impl, self)
-    unmet = _unmet(self, new)
-    if unmet:
-        run = nested(unmet, self, as_a_whole(self, run))
+    uncovered = _uncovered(self, new)
+    if uncovered:
+        run = nested(uncovered, self, recorded_whole(self, run))
     for observer in reversed(visible_to(_calls.users)):
-        run = around(observer.outer, self, run)
+        run = inside(observer.around_call, self, run)
     try:
         return run(*args, **kwargs)
     finally:
-        if visited is not None:
-            _end_visit(visited)
+        if temporary is not None:
+            _remove_temporary(temporary)
 
 
-def _unmet(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, ...]:
-    """Who would not hear of a call: it carries no wrapper, or the program has put another forward there."""
-    wrapped = table.get(id(module))
-    if wrapped is None:
+def _uncovered(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, ...]:
+    """Return the observers that no wrapper shows this call to: there is none, or the program replaced it."""
+    wrapper = wrappers.get(id(module))
+    if wrapper is None:
         return new
-    if module.__dict__.get("forward") is wrapped.method:
+    if module.__dict__.get("forward") is wrapper.method:
         return ()
-    wrapped.bypassed = True
-    return visible_to(wrapped.users)
+    wrapper.bypassed = True
+    return visible_to(wrapper.users)
 
 
 _class_call_impl = nn.Module._call_impl
 _torch_code = _class_call_impl.__code__
 _our_code = _call_impl.__code__.replace(co_filename=_torch_code.co_filename)
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
-internals.keep_dynamo_off(_seen.__code__)  # dynamo looks at each frame in a compiled region: not at this one
+internals.keep_dynamo_off(_on_call.__code__)  # dynamo looks at each frame in a compiled region: not at this one
 
 
 def _put_code(code: types.CodeType) -> None:
@@ -102,107 +113,107 @@ def _put_code(code: types.CodeType) -> None:
 
 _calls = SharedPatch(  # its users are all observers, in the order in which they began
     Setting(
-        "torch.nn.Module._call_impl.__code__", lambda: _class_call_impl.__code__, _put_code, lambda found: _our_code
+        "torch.nn.Module._call_impl.__code__", lambda: _class_call_impl.__code__, _put_code, lambda original: _our_code
     ),
-    Attribute("torch.nn.Module.__reduce_ex__", nn.Module, "__reduce_ex__", lambda found: reduce_ex),
+    Attribute("torch.nn.Module.__reduce_ex__", nn.Module, "__reduce_ex__", lambda original: reduce_ex),
     lock=lock,
 )
 
 
-def stands_in(code: types.CodeType) -> bool:
-    """Is this the code that ``_call_impl`` has meanwhile? It bears the name of torch's file, with our lines."""
+def is_our_code(code: types.CodeType) -> bool:
+    """Is this the code that ``_call_impl`` has meanwhile? It has the name of torch's file, with our lines."""
     return code is _our_code
 
 
-def _visit(module: nn.Module) -> tuple[tuple[Observer, ...], Wrapped | None]:
-    """Put those on a module that want to watch it though nobody registered it with them.
+def _add_temporary(module: nn.Module) -> tuple[tuple[Observer, ...], ForwardWrapper | None]:
+    """Put observers on a module that they did not know of and want to observe.
 
-    They stay while a call of it is on, no longer: a wrapper keeps its module alive. Returns who they
-    are, and what to give to :func:`_end_visit`.
+    They stay only while a call of it is on: a wrapper keeps its module alive. Returns these observers, and the
+    wrapper to pass to :func:`_remove_temporary`, if any.
     """
-    wrapped = table.get(id(module))
-    if wrapped is None:
-        clean(module)
-    watching = () if wrapped is None else wrapped.users
+    wrapper = wrappers.get(id(module))
+    if wrapper is None:
+        remove_copied_wrapper(module)
+    attached = () if wrapper is None else wrapper.users
     new = tuple(
-        [observer for observer in visible_to(_calls.users) if observer not in watching and observer.meets(module)]
+        [observer for observer in visible_to(_calls.users) if observer not in attached and observer.wants(module)]
     )
     with lock:
         for observer in new:
-            watch(observer, (module,))
-        wrapped = table.get(id(module))
-        if wrapped is None or not (new or wrapped.visitors):
+            attach(observer, (module,))
+        wrapper = wrappers.get(id(module))
+        if wrapper is None or not (new or wrapper.temporary):
             return new, None
-        wrapped.visits += 1
-        wrapped.visitors = (*wrapped.visitors, *[observer for observer in new if observer not in wrapped.visitors])
-    return new, wrapped
+        wrapper.temporary_calls += 1
+        wrapper.temporary = (*wrapper.temporary, *[observer for observer in new if observer not in wrapper.temporary])
+    return new, wrapper
 
 
-def _end_visit(wrapped: Wrapped) -> None:
+def _remove_temporary(wrapper: ForwardWrapper) -> None:
     with lock:
-        wrapped.visits -= 1
-        if not wrapped.visits:
-            visitors, wrapped.visitors = wrapped.visitors, ()
-            for observer in visitors:
-                if table.get(id(wrapped.module)) is wrapped:
-                    _leave(observer, (id(wrapped.module),))
+        wrapper.temporary_calls -= 1
+        if not wrapper.temporary_calls:
+            temporary, wrapper.temporary = wrapper.temporary, ()
+            for observer in temporary:
+                if wrappers.get(id(wrapper.module)) is wrapper:
+                    _detach(observer, (id(wrapper.module),))
 
 
-def watch(observer: Observer, modules: Iterable[nn.Module], functions: Functions | None = None) -> None:
+def attach(observer: Observer, modules: Iterable[nn.Module], functions: Functions | None = None) -> None:
     """Put ``observer`` on each of the modules; modules that cannot carry a wrapper are left alone.
 
-    ``functions``: what stood in for the forwards of these modules' classes the last time, to be used again.
+    ``functions``: the replacements of these classes' forwards from the last run, to be used again.
     """
     functions = {} if functions is None else functions
     computed: dict[type, bool] = {}
     with lock:
         for module in modules:
-            wrapped = table.get(id(module))
-            if wrapped is None:
+            wrapper = wrappers.get(id(module))
+            if wrapper is None:
                 kind = type(module)
                 if kind not in computed:
                     computed[kind] = _is_computed(kind)
                 if computed[kind]:
                     continue
                 try:
-                    wrapped = table[id(module)] = Wrapped(module, functions)
+                    wrapper = wrappers[id(module)] = ForwardWrapper(module, functions)
                 except Exception:  # no forward at all, or one that cannot be looked at
                     continue
-                wrapped.begin(observer)
-            elif observer not in wrapped.users:
-                wrapped.begin(observer)
-                together = wrapped.users
-                wrapped.users = tuple([other for other in _calls.users if other in together])
+                wrapper.begin(observer)
+            elif observer not in wrapper.users:
+                wrapper.begin(observer)
+                together = wrapper.users
+                wrapper.users = tuple([other for other in _calls.users if other in together])
 
 
 def _is_computed(kind: type) -> bool:
-    """Is ``forward`` a property of this class? It wins over an instance attribute: no wrapper would be met."""
+    """Is ``forward`` a property of this class? Then an instance attribute, our wrapper, would not be called."""
     for base in kind.__mro__:
         if "forward" in base.__dict__:
             return hasattr(base.__dict__["forward"], "__set__")
     return False
 
 
-def _leave(observer: Observer, keys: Iterable[int]) -> None:
-    """Take ``observer`` off some modules; what nobody watches any more is as it was before."""
+def _detach(observer: Observer, keys: Iterable[int]) -> None:
+    """Take ``observer`` off some modules; those without any observer are as they were before."""
     with lock:
         for key in keys:
-            wrapped = table.get(key)
-            if wrapped is None:
+            wrapper = wrappers.get(key)
+            if wrapper is None:
                 continue
-            wrapped.end(observer)
-            if not wrapped.users:
-                del table[key]
+            wrapper.end(observer)
+            if not wrapper.users:
+                del wrappers[key]
 
 
 def begin(observer: Observer) -> None:
-    """Tell ``observer`` of modules and hooks met from now on; the first one changes ``_call_impl``'s code."""
+    """Show ``observer`` every ``module(...)`` from now on; the first one changes ``_call_impl``'s code."""
     visible_again(observer)
     _calls.begin(observer)
 
 
 def end(observer: Observer) -> None:
-    """Take ``observer`` off every module; what nobody watches any more is as it was before."""
+    """Take ``observer`` off every module; those without any observer are as they were before."""
     with lock:
-        _leave(observer, list(table))
+        _detach(observer, list(wrappers))
         _calls.end(observer)

@@ -1,20 +1,61 @@
-"""Threads in which bodies are run again, to explain or to check them: no recording hears of that but who does it."""
+"""Observers: what a recording offers to the wrappers, which of them sees a thread's calls, and how several nest.
+
+While a forward is run again, to explain or to check it, its calls are hidden from all other recordings that are on
+(:func:`hidden_from_recordings`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import nn
 
-visible_in_thread: dict[int, tuple[Any, ...]] = {}  # by thread: the only ones that hear of what it runs
+from fxdebug.capture.reasons import Words
+
+CallT = TypeVar("CallT")
+
+
+class Observer(Protocol):
+    """A recording that is on. The wrappers pass it every call of the modules it covers, in every thread."""
+
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the forward, ``run(*args, **kwargs)``, and return what it returns."""
+
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the whole ``module(...)`` with its hooks, for modules that have hooks."""
+
+    def wants(self, module: nn.Module) -> bool:
+        """Is a module without a wrapper, which is about to run, to get one for this recording?"""
+
+
+class CallRecorder(Protocol[CallT]):
+    """A recorder, as far as functions that are patched during a run need it (threads, swapped tensors)."""
+
+    def innermost(self) -> CallT | None:
+        """Return the innermost call open in this thread."""
+
+    def mark_not_replayable(self, call: CallT, reason: Words) -> None:
+        """Note that the forward of this call must not be run a second time."""
+
+    def before_swap(self, tensors: tuple[Any, ...]) -> None:
+        """Forget tensors that are about to exchange their contents."""
+
+
+# Which recordings see a thread's calls -----------------------------------------------------------
+
+visible_in_thread: dict[int, tuple[Any, ...]] = {}  # thread → the only observers that see its calls
 
 
 @contextlib.contextmanager
 def hidden_from_recordings() -> Iterator[None]:
-    """A block in which of what this thread runs only those hear that it begins in there."""
+    """Show this thread's module calls, inside this block, only to observers that begin within it."""
     thread = get_ident()
     before = visible_in_thread.get(thread)
     visible_in_thread[thread] = ()
@@ -28,26 +69,39 @@ def hidden_from_recordings() -> Iterator[None]:
 
 
 def visible_again(observer: Any) -> None:
-    """This one begins in this thread."""
+    """Show this thread's calls to an observer that begins here, also inside :func:`hidden_from_recordings`."""
     thread = get_ident()
     if thread in visible_in_thread:
         visible_in_thread[thread] = (*visible_in_thread[thread], observer)
 
 
 def visible_to(observers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Those of them that hear of what this thread runs."""
+    """Return those observers that see this thread's calls."""
     only = visible_in_thread.get(get_ident())
     return observers if only is None else tuple([observer for observer in observers if observer in only])
 
 
-class Observer(Protocol):
-    """A recording that is on: it is told of every call of the modules it covers, in every thread."""
+# Several recordings around one call --------------------------------------------------------------
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run ``run(*args, **kwargs)`` and return what it returns."""
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The same around the whole ``module(...)``, hooks included, for modules that have hooks."""
+def nested(observers: tuple[Observer, ...], module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``run`` inside all observers, the first outermost: it sees a recording begun within as part of the run."""
+    for observer in reversed(observers):
+        run = inside(observer.around_forward, module, run)
+    return run
 
-    def meets(self, module: nn.Module) -> bool:
-        """A module without a wrapper is about to run: does this recording want one on it?"""
+
+def inside(around: Callable[..., Any], module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``run`` inside ``around``, a method of an observer."""
+
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        return around(module, run, args, kwargs)
+
+    observed.within = innermost(run)  # type: ignore[attr-defined]
+    return observed
+
+
+def innermost(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that runs in the end, without the recordings around it."""
+    within: Callable[..., Any] = getattr(run, "within", run)
+    return within

@@ -1,9 +1,9 @@
-"""The one primitive that puts something in the place of another thing for a while, and restores what was there.
+"""The one primitive that replaces an attribute or a setting for a while, and restores the original.
 
-A :class:`Patch` is one place: an attribute or a setting of Python's, torch's or the model's. It bears the name under
-which ``docs/how-it-works.md`` lists it ("Everything that is ever patched"); a test holds the two against each other.
-A :class:`SharedPatch` is one or more places that several blocks want changed at once, in any threads and ending in any
-order. No other file assigns to what is not its own.
+A :class:`Patch` is one place: an attribute or a setting of Python, torch or the model. Its name is that of its row
+in ``docs/how-it-works.md`` ("Everything that is ever patched"); a test compares the two. A :class:`SharedPatch` is one
+or more places that several blocks want patched at once, in any threads and ending in any order. No other file assigns
+to objects that are not its own.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _UNKNOWN: Any = object()  # ours is about to be written, or was just written
 
 
 class Patch(ABC):
-    """One place that can be patched: what was found there, and what is ours.
+    """One place that can be patched: its original content, and ours.
 
-    It is safe against an interrupt (Ctrl-C) at any moment: :meth:`restore` does what is left to do, and does no harm
-    when called again. What the program puts there meanwhile stays.
+    It is safe against an interrupt (Ctrl-C) at any moment: :meth:`restore` does the rest, and does no harm when called
+    again. Content that the program puts there meanwhile stays.
     """
 
     is_put = False
-    _found: Any = None
+    _original: Any = None
     _ours: Any = None  # as it reads after the change: some settings are rounded
 
     def __init__(self, name: str) -> None:
@@ -37,72 +37,72 @@ class Patch(ABC):
 
     @abstractmethod
     def read(self) -> Any:
-        """Return what is there now, or ``INHERITED``, or ``ABSENT``."""
+        """Return the present content, or ``INHERITED``, or ``ABSENT``."""
 
     @abstractmethod
     def write(self, content: Any) -> None:
-        """Put this there; ``INHERITED`` removes what is there."""
+        """Set the content; ``INHERITED`` removes it."""
 
     @abstractmethod
-    def replacement(self, found: Any) -> Any:
-        """Return what stands in for ``found``."""
+    def replacement(self, original: Any) -> Any:
+        """Return our content in place of ``original``."""
 
     def put(self) -> None:
-        """Put ours there, unless it is. A place that does not exist in this version is left alone."""
+        """Set our content, unless it is there. A place that does not exist in this version is left alone."""
         if self._is_done():
             return
-        found = self.read()
-        if found is ABSENT:
+        original = self.read()
+        if original is ABSENT:
             return
-        ours = self.replacement(found)
-        self._found, self._ours = found, _UNKNOWN
+        ours = self.replacement(original)
+        self._original, self._ours = original, _UNKNOWN
         self.is_put = True
         self.write(ours)
         self._ours = self.read()
 
     def _is_done(self) -> bool:
-        """Is ours there already? What an interrupt left half done is undone."""
+        """Is our content there already? If an interrupt left that half done, it is undone."""
         if self.is_put and self._ours is _UNKNOWN:
             self.restore()
         return self.is_put
 
     def restore(self) -> None:
-        """Put back what was found, unless the program has put something of its own there."""
+        """Restore the original, unless the program has set something of its own."""
         if self.is_put:
             now = self.read()
-            if self.is_ours(now) if self._ours is not _UNKNOWN else now is not self._found:
-                self.write(self._found)
+            if self.is_ours(now) if self._ours is not _UNKNOWN else now is not self._original:
+                self.write(self._original)
             self.is_put = False
-            self._found = self._ours = None  # keep nothing of the program's alive
+            self._original = self._ours = None  # keep nothing of the program's alive
 
     def is_ours(self, content: Any) -> bool:
-        """Is this what we have put there?"""
+        """Is this our content?"""
         return content is self._ours
 
 
 class Attribute(Patch):
-    """An attribute of a class or of a Python module; ``make`` returns what stands in for the original."""
+    """An attribute of a class or of a Python module; ``make`` returns our content for the original."""
 
     def __init__(self, name: str, owner: Any, attribute: str, make: Callable[[Any], Any]) -> None:
         super().__init__(name)
         self._owner, self._attribute, self._make = owner, attribute, make
 
     def read(self) -> Any:
-        """Return what is there now."""
+        """Return the present content."""
         own = vars(self._owner)
         if self._attribute in own:
             return own[self._attribute]  # not by getattr: methods in C give another object each time
         return INHERITED if hasattr(self._owner, self._attribute) else ABSENT
 
     def write(self, content: Any) -> None:
-        """Put this there."""
+        """Set the content."""
         if content is not INHERITED:
             setattr(self._owner, self._attribute, content)
         elif self._attribute in vars(self._owner):
             delattr(self._owner, self._attribute)
 
-    def replacement(self, found: Any) -> Any:
-        """Return what stands in for it."""
+    def replacement(self, original: Any) -> Any:
+        """Return our content."""
         return self._make(getattr(self._owner, self._attribute))
 
 
@@ -114,33 +114,33 @@ class OwnAttribute(Patch):
         self._own, self._attribute, self._content = own, attribute, content
 
     def put(self) -> None:  # in one piece: it is done for every module of a model
-        """Put ours there, unless it is."""
+        """Set our content, unless it is there."""
         if self.is_put and self._is_done():
             return
         own, attribute = self._own, self._attribute
-        self._found, self._ours = own.get(attribute, INHERITED), _UNKNOWN
+        self._original, self._ours = own.get(attribute, INHERITED), _UNKNOWN
         self.is_put = True
         own[attribute] = self._content
         self._ours = self._content
 
     def read(self) -> Any:
-        """Return what is there now."""
+        """Return the present content."""
         return self._own.get(self._attribute, INHERITED)
 
     def write(self, content: Any) -> None:
-        """Put this there."""
+        """Set the content."""
         if content is INHERITED:
             self._own.pop(self._attribute, None)
         else:
             self._own[self._attribute] = content
 
-    def replacement(self, found: Any) -> Any:
-        """Return what stands in for it."""
+    def replacement(self, original: Any) -> Any:
+        """Return our content."""
         return self._content
 
 
 class Setting(Patch):
-    """Something that is read and set by functions; ``make`` returns our setting for the one that was found."""
+    """A setting that is read and set by functions; ``make`` returns our setting for the original."""
 
     def __init__(
         self, name: str, get: Callable[[], Any], set: Callable[[Any], Any], make: Callable[[Any], Any]
@@ -149,16 +149,16 @@ class Setting(Patch):
         self._get, self._set, self._make = get, set, make
 
     def read(self) -> Any:
-        """Return what is there now."""
+        """Return the present content."""
         return self._get()
 
     def write(self, content: Any) -> None:
-        """Put this there."""
+        """Set the content."""
         self._set(content)
 
-    def replacement(self, found: Any) -> Any:
-        """Return what stands in for it."""
-        return self._make(found)
+    def replacement(self, original: Any) -> Any:
+        """Return our content."""
+        return self._make(original)
 
     def is_ours(self, content: Any) -> bool:
         """Does it read as our setting does?"""
@@ -166,10 +166,10 @@ class Setting(Patch):
 
 
 class SharedPatch:
-    """Places that several blocks want patched at once: the first to begin patches, the last to end restores.
+    """Places that several users want patched at once: the first to begin patches, the last to end restores.
 
-    Whoever calls :meth:`begin` must call :meth:`end` whatever comes, also when ``begin`` itself was interrupted; ending
-    twice does no harm. ``users`` are those who have begun, in that order.
+    A user that calls :meth:`begin` must call :meth:`end` in any case, also when ``begin`` itself was interrupted;
+    ending twice does no harm. ``users`` are those that have begun, in that order.
     """
 
     users: tuple[Any, ...] = ()
@@ -182,13 +182,13 @@ class SharedPatch:
         self._lock = threading.RLock() if lock is None else lock
 
     def places(self) -> tuple[Patch, ...]:
-        """Return what is to be patched now: asked when the first user begins."""
+        """Return the places to patch now; called when the first user begins."""
         return self._patches
 
-    def begin(self, who: Any) -> None:
-        """Patch for this user, if nobody has yet."""
+    def begin(self, user: Any) -> None:
+        """Patch for this user, if no other has yet."""
         with self._lock:
-            self.users = (*self.users, who)
+            self.users = (*self.users, user)
             if not self._is_whole:
                 if not self._put:
                     self._put = self.places()
@@ -197,19 +197,18 @@ class SharedPatch:
                 self._is_whole = True
 
     def add(self, patch: Patch) -> None:
-        """Patch one more place while anybody is using this."""
+        """Patch one more place while there are users."""
         with self._lock:
             if self.users:
                 self._put = (*self._put, patch)
                 patch.put()
 
-    def end(self, who: Any) -> None:
-        """Restore, if this is the last user. Where one place cannot be restored the others are, then it raises."""
+    def end(self, user: Any) -> None:
+        """Restore, if this is the last user. If one place cannot be restored, the others are, and then it raises."""
         with self._lock:
             users = self.users
-            self.users = (
-                () if len(users) == 1 and users[0] is who else tuple([user for user in users if user is not who])
-            )
+            is_only = len(users) == 1 and users[0] is user
+            self.users = () if is_only else tuple([other for other in users if other is not user])
             if self.users or not self._put:
                 return
             self._is_whole = False
@@ -226,12 +225,12 @@ class SharedPatch:
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
         """Patch for the length of a block."""
-        who = object()
+        user = object()
         try:
-            self.begin(who)
+            self.begin(user)
             yield
         finally:
             try:
-                self.end(who)
+                self.end(user)
             finally:  # once more, where an interrupt came at that very moment
-                self.end(who)
+                self.end(user)

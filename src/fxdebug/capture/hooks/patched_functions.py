@@ -1,6 +1,6 @@
-"""The recordings that are on, and functions of Python's and torch's that others stand in front of meanwhile.
+"""Functions of Python and torch that are patched while recordings are on, and the recorders that they report to.
 
-Each is told of what a recording must know of at that moment: threads that are started, tensors that are swapped.
+A recorder must know, at that moment, of threads that are started and of tensors that are swapped.
 """
 
 from __future__ import annotations
@@ -10,54 +10,59 @@ import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxdebug.capture.hooks import thread_origin
+from fxdebug.capture.hooks.observers import CallRecorder
 from fxdebug.capture.hooks.patch import Attribute, SharedPatch
 
-if TYPE_CHECKING:
-    from fxdebug.capture.recorder.recorder import Recorder
 
-
-def noting_swap(swap: Callable[..., Any], recorders: Callable[[], tuple[Recorder, ...]]) -> Callable[..., Any]:
-    """What stands in front of ``swap_tensors``."""
+def reporting_swap(
+    swap: Callable[..., Any], recorders: Callable[[], tuple[CallRecorder[Any], ...]]
+) -> Callable[..., Any]:
+    """Return the replacement of ``swap_tensors``."""
 
     @functools.wraps(swap)
-    def noted(t1: Any, t2: Any) -> Any:
+    def reported(t1: Any, t2: Any) -> Any:
         for recorder in recorders():
             with contextlib.suppress(Exception):  # then torch says why it cannot be done
-                recorder.swapped((t1, t2))
+                recorder.before_swap((t1, t2))
         return swap(t1, t2)
 
-    return noted
+    return reported
 
 
-def recorders() -> tuple[Recorder, ...]:
-    """Those that are on, in any thread."""
-    return _told.users
+def recorders() -> tuple[CallRecorder[Any], ...]:
+    """Return the recorders that are on, in any thread."""
+    return _patches.users
 
 
-def begin(recorder: Recorder) -> None:
-    """From now on it is told."""
-    _told.begin(recorder)
+def begin(recorder: CallRecorder[Any]) -> None:
+    """Report to this recorder from now on; the first one patches the functions."""
+    _patches.begin(recorder)
 
 
-def end(recorder: Recorder) -> None:
-    """No longer; the last one puts the functions back."""
-    _told.end(recorder)
+def end(recorder: CallRecorder[Any]) -> None:
+    """Report to it no longer; the last one restores the functions."""
+    _patches.end(recorder)
 
 
-_told = SharedPatch(
+_patches = SharedPatch(
     Attribute(
-        "threading.Thread.start", threading.Thread, "start", lambda found: thread_origin.noting_start(found, recorders)
+        "threading.Thread.start",
+        threading.Thread,
+        "start",
+        lambda original: thread_origin.noting_start(original, recorders),
     ),
     Attribute(
-        "concurrent.futures.ThreadPoolExecutor.submit", ThreadPoolExecutor, "submit",
-        lambda found: thread_origin.noting_submit(found, recorders),
+        "concurrent.futures.ThreadPoolExecutor.submit",
+        ThreadPoolExecutor,
+        "submit",
+        lambda original: thread_origin.noting_submit(original, recorders),
     ),
     Attribute(
-        "torch.utils.swap_tensors", torch.utils, "swap_tensors", lambda found: noting_swap(found, recorders)
+        "torch.utils.swap_tensors", torch.utils, "swap_tensors", lambda original: reporting_swap(original, recorders)
     ),
-)  # fmt: skip
+)

@@ -1,8 +1,7 @@
-"""In which call a thread was started: what it calls belongs there, whichever thread it is.
+"""The call in which a thread was started: calls of that thread belong there.
 
-For the length of the recordings that are on (``ongoing``), ``threading.Thread.start`` and
-``ThreadPoolExecutor.submit`` note the call that is open where they are called. Nothing else about
-them changes.
+While recordings are on, ``threading.Thread.start`` and ``ThreadPoolExecutor.submit`` note the call that is open where
+they are called (``patched_functions``). Nothing else about them changes.
 """
 
 from __future__ import annotations
@@ -14,26 +13,23 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from fxdebug.capture import reasons
+from fxdebug.capture.hooks.observers import CallRecorder, CallT
 
-if TYPE_CHECKING:
-    from fxdebug.capture.recorder.frame import Frame
-    from fxdebug.capture.recorder.recorder import Recorder
-
-_Origins = dict["Recorder", "Frame"]
-_On = Callable[[], tuple["Recorder", ...]]
+_Origins = dict[CallRecorder[Any], Any]  # recorder → the call that was open
+_Recorders = Callable[[], tuple[CallRecorder[Any], ...]]
 
 _of_thread: weakref.WeakKeyDictionary[threading.Thread, _Origins] = weakref.WeakKeyDictionary()
-_task = threading.local()  # ``origins`` while a task of a pool runs
+_of_task = threading.local()  # ``origins`` while a task of a pool runs
 
 
-def origin(recorder: Recorder) -> Frame | None:
-    """The call in which this thread, or the pool's task it is at, was started; ``None`` if in none."""
-    origins: _Origins | None = getattr(_task, "origins", None)
+def origin(recorder: CallRecorder[CallT]) -> CallT | None:
+    """Return the call in which this thread, or the pool's task that it runs, was started; ``None`` if in none."""
+    origins: _Origins | None = getattr(_of_task, "origins", None)
     if origins is None:
         origins = _of_thread.get(threading.current_thread())
     return None if origins is None else origins.get(recorder)
@@ -43,31 +39,32 @@ def is_calling(module: nn.Module) -> bool:
     """Is this thread inside a call of the module, whether that was recorded or not?"""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is _called and frame.f_locals.get("self") is module:
+        if frame.f_code is _CALL and frame.f_locals.get("self") is module:
             return True
         frame = frame.f_back
     return False
 
 
-_called = nn.Module.__call__.__code__
+_CALL = nn.Module.__call__.__code__
 
 
-def _here(recorders: _On) -> _Origins:
-    origins = {}
+def _open_calls(recorders: _Recorders) -> _Origins:
+    """Return the call open in this thread for each recorder; none of them can be run again, as it starts a thread."""
+    origins: _Origins = {}
     for recorder in recorders():
-        frame = recorder.innermost()
-        if frame is not None:
-            origins[recorder] = frame
-            recorder.not_again(frame, reasons.STARTS_THREADS())
+        call = recorder.innermost()
+        if call is not None:
+            origins[recorder] = call
+            recorder.mark_not_replayable(call, reasons.STARTS_THREADS())
     return origins
 
 
-def noting_start(start: Callable[..., None], recorders: _On) -> Callable[..., None]:
-    """What stands in front of ``Thread.start``."""
+def noting_start(start: Callable[..., None], recorders: _Recorders) -> Callable[..., None]:
+    """Return the replacement of ``Thread.start``."""
 
     @functools.wraps(start)
     def noted(self: threading.Thread, *args: Any, **kwargs: Any) -> None:
-        origins = _here(recorders)
+        origins = _open_calls(recorders)
         if origins:
             _of_thread[self] = origins
         return start(self, *args, **kwargs)
@@ -75,19 +72,19 @@ def noting_start(start: Callable[..., None], recorders: _On) -> Callable[..., No
     return noted
 
 
-def noting_submit(submit: Callable[..., Any], recorders: _On) -> Callable[..., Any]:
-    """What stands in front of ``ThreadPoolExecutor.submit``."""
+def noting_submit(submit: Callable[..., Any], recorders: _Recorders) -> Callable[..., Any]:
+    """Return the replacement of ``ThreadPoolExecutor.submit``."""
 
     @functools.wraps(submit)
     def noted(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        origins = _here(recorders)
+        origins = _open_calls(recorders)
         return submit(self, _Task(fn, origins) if origins else fn, *args, **kwargs)
 
     return noted
 
 
 class _Task:
-    """A function on its way to a pool's thread, and where it comes from."""
+    """A function on its way to a pool's thread, with the calls in which it was submitted."""
 
     __slots__ = ("function", "origins")
 
@@ -96,9 +93,9 @@ class _Task:
         self.origins = origins
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        before = getattr(_task, "origins", None)
-        _task.origins = self.origins
+        before = getattr(_of_task, "origins", None)
+        _of_task.origins = self.origins
         try:
             return self.function(*args, **kwargs)
         finally:
-            _task.origins = before
+            _of_task.origins = before

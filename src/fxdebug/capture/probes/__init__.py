@@ -1,1 +1,1 @@
-"""Whatever else looks on while a model runs: one question, one file."""
+"""Probes that look at each operation while a model runs: one question, one file."""

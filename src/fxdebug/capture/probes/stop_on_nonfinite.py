@@ -1,4 +1,4 @@
-"""Stopping a run where the first NaN or infinity is made that nobody meant."""
+"""A probe that stops a run at the operation that makes the first unintended NaN or infinity."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _ADVICE = (
 )
 
 
-# Of these one may first take the result, and then choose with ``where`` where it counts.
+# The result of these may be computed first, and ``where`` choose afterwards whether it counts.
 _SCALES = frozenset("mul rmul add radd sub rsub div truediv neg multiply".split())
 
 
-def _put_right(pending: _Culprit, op: str, made: list[Value]) -> bool:
-    """Did an operation put something else where the NaN or infinity was, or only ask about it?
+def _is_replaced(pending: _Culprit, op: str, results: list[Value]) -> bool:
+    """Did an operation replace the NaN or infinity by something else, or only ask about it?
 
     T5 takes the logarithm of distances, rounds it, and chooses with ``where`` whether to use it.
     """
-    if any(map(has_nonfinite, made)):
+    if any(map(has_nonfinite, results)):
         return False
     asked = op not in TO_PYTHON_NUMBERS and all(
-        not value.dtype.startswith(("float", "bfloat", "complex")) for value in made
+        not value.dtype.startswith(("float", "bfloat", "complex")) for value in results
     )
     return op in REPLACES_NONFINITE or asked or uses_only_shape(op) or pending.kind == UNINITIALISED
 
@@ -60,7 +60,7 @@ def _only_low(value: Value) -> bool:
 
 
 class _Culprit(NamedTuple):
-    """What may have to be told: it is no fault yet (memory that may be filled, a row that may be put right)."""
+    """A possible cause. It is no fault yet: memory may still be filled, a row be replaced."""
 
     kind: str
     what: str
@@ -68,101 +68,101 @@ class _Culprit(NamedTuple):
     call: str
     op: str
     source: str | None
-    given: tuple[Value, ...]
-    made: Value
+    operands: tuple[Value, ...]
+    result: Value
 
 
 class StopOnNonFinite:
-    """A watcher that raises :class:`~fxdebug.errors.NonFinite` where the first unmeant NaN or infinity is made.
+    """A probe that raises :class:`~fxdebug.errors.NonFinite` where the first unintended NaN or infinity is made.
 
-    What an operation only passes on is no reason: where its operands have one, that was meant (or would have been
-    stopped at). Divisions, logarithms, roots, powers and exponentials, a fully masked softmax, a NaN that is written
-    there as a number, and memory that was never written to are told of when the next operation does not put something
-    else there.
+    An operation that only passes one on is not stopped: where an operand has one, it was intended (or the run would
+    have stopped there). Divisions, logarithms, roots, powers and exponentials, a fully masked softmax, a NaN that is
+    written as a number, and memory that was never written to stop the run when the next operation does not replace the
+    NaN or infinity.
     """
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self._frames: list[Frame] = []
-        self._meant: set[int] = set()  # numbers of values whose NaNs and infinities are no fault
-        self._memory: dict[int, _Culprit | None] = {}  # storage → the same of what is in it
-        self._pending: dict[int, _Culprit] = {}  # number of a value → what will be told if it is used
+        self._intended: set[int] = set()  # numbers of values whose NaNs and infinities are no fault
+        self._memory: dict[int, _Culprit | None] = {}  # storage → the possible cause of its content
+        self._pending: dict[int, _Culprit] = {}  # number of a value → a cause, if the value is used
         self._unfilled: set[int] = set()
         self._probabilities: set[int] = set()
 
-    def begins(self, frames: list[Frame]) -> None:
-        """A recording begins."""
+    def begin(self, frames: list[Frame]) -> None:
+        """Begin with a recording."""
         self._frames = frames
 
     # Operations ----------------------------------------------------------------------------------
 
-    def ran(self, body: CallTape, entry: TapeEntry, given: list[Value], result: Any) -> None:
+    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
         """Judge one operation; raises ``NonFinite`` if it is to blame."""
         op = _name(entry.what)
         if op in OVERWRITES and str(getattr(entry.what, "__name__", "")).endswith("_"):
-            given = given[1:]  # of what was there nothing is left
+            operands = operands[1:]  # of what was there nothing is left
         if op.startswith(("empty", "new_empty", "resize")):
             self._unfilled.update(value.storage for value in entry.values if value.storage is not None)
-        if is_probability(op, given, self._probabilities):
+        if is_probability(op, operands, self._probabilities):
             self._probabilities.update(value.number for value in entry.values)
-        made = [*entry.values, *(value for _, value in entry.writes)]
-        bad = [value for value in made if has_nonfinite(value)]
-        pending = next((found for value in given if (found := self._held(value)) is not None), None)
-        if pending is not None and not _put_right(pending, op, made):
-            if not bad or not (op in VIEWS or op in WRITES or (op in _SCALES and len(given) == 1)):
+        results = [*entry.values, *(value for _, value in entry.writes)]
+        bad = [value for value in results if has_nonfinite(value)]
+        pending = next((culprit for value in operands if (culprit := self._culprit_of(value)) is not None), None)
+        if pending is not None and not _is_replaced(pending, op, results):
+            if not bad or not (op in VIEWS or op in WRITES or (op in _SCALES and len(operands) == 1)):
                 self._stop(pending)
-            return self._keep(bad, pending)
+            return self._mark(bad, pending)
         if not bad:
             return None
-        outside = [value for value in given if has_nonfinite(value) and not self._is_meant(value)]
+        outside = [value for value in operands if has_nonfinite(value) and not self._is_intended(value)]
         if not all(map(_only_low, outside)):
             if op not in VIEWS:
-                self._stop(self._arrived(body, entry, op, outside[0]))
+                self._stop(self._from_outside(body, entry, op, outside[0]))
             return None
         literals = _literals(entry)
-        verdict = find_cause(op, literals, given, bad, self._probabilities)
+        verdict = find_cause(op, literals, operands, bad, self._probabilities)
         if verdict is None or verdict.kind == INTENDED:
-            return self._keep(bad, None)
-        culprit = self._culprit(body, entry, op, verdict, given, bad[0])
+            return self._mark(bad, None)
+        culprit = self._new_culprit(body, entry, op, verdict, operands, bad[0])
         if verdict.kind == UNINITIALISED or (
-            bad[0].storage in self._unfilled and leaves_memory_unwritten(op, literals, given)
+            bad[0].storage in self._unfilled and leaves_memory_unwritten(op, literals, operands)
         ):
-            return self._keep(bad, culprit._replace(kind=UNINITIALISED))
+            return self._mark(bad, culprit._replace(kind=UNINITIALISED))
         written = verdict.kind == NAN and any(map(math.isnan, literals))
-        if op in PARTLY_UNDEFINED or written or (op in SOFTMAXES and any(map(has_nonfinite, given))):
-            return self._keep(bad, culprit)
+        if op in PARTLY_UNDEFINED or written or (op in SOFTMAXES and any(map(has_nonfinite, operands))):
+            return self._mark(bad, culprit)
         return self._stop(culprit)
 
-    def _keep(self, values: list[Value], culprit: _Culprit | None) -> None:
+    def _mark(self, values: list[Value], culprit: _Culprit | None) -> None:
         for value in values:
             if culprit is None:
-                self._meant.add(value.number)
+                self._intended.add(value.number)
             else:
                 self._pending[value.number] = culprit
             if value.storage is not None:
                 self._memory[value.storage] = culprit
 
-    def _held(self, value: Value) -> _Culprit | None:
+    def _culprit_of(self, value: Value) -> _Culprit | None:
         if not has_nonfinite(value):
             return None
         if value.number in self._pending:
             return self._pending[value.number]
-        return None if value.storage is None or value.number in self._meant else self._memory.get(value.storage)
+        return None if value.storage is None or value.number in self._intended else self._memory.get(value.storage)
 
-    def _is_meant(self, value: Value) -> bool:
-        return value.number in self._meant or (value.storage is not None and value.storage in self._memory)
+    def _is_intended(self, value: Value) -> bool:
+        return value.number in self._intended or (value.storage is not None and value.storage in self._memory)
 
-    def _culprit(
-        self, body: CallTape, entry: TapeEntry, op: str, verdict: NonFiniteCause, given: list[Value], made: Value
+    def _new_culprit(
+        self, body: CallTape, entry: TapeEntry, op: str, verdict: NonFiniteCause, operands: list[Value], result: Value
     ) -> _Culprit:
         frame = self._frames[body.index]
         source = None if entry.line is None else entry.line.text()
         call = f"{frame.site.path or frame.site.type}#{frame.number}"
-        what = f"{verdict.why}: {nonfinite_counts(made.stats)} elements"
-        return _Culprit(verdict.kind, what, frame.site.path, call, op, source, tuple(given), made)
+        what = f"{verdict.why}: {nonfinite_counts(result.stats)} elements"
+        return _Culprit(verdict.kind, what, frame.site.path, call, op, source, tuple(operands), result)
 
-    def _arrived(self, body: CallTape, entry: TapeEntry, op: str, value: Value) -> _Culprit:
-        """An operand that was not finite before any operation was seen."""
+    def _from_outside(self, body: CallTape, entry: TapeEntry, op: str, value: Value) -> _Culprit:
+        """Return the cause that is an operand from outside the recorded operations."""
         root = self._frames[0]
         if value.name is not None:
             verdict = NonFiniteCause("weight", f"the weight {value.name} is not finite")
@@ -173,24 +173,24 @@ class StopOnNonFinite:
             verdict = NonFiniteCause(
                 "input", "it was given a tensor from outside the recorded operations that is not finite"
             )
-        return self._culprit(body, entry, op, verdict, [value], value)
+        return self._new_culprit(body, entry, op, verdict, [value], value)
 
     # Calls ---------------------------------------------------------------------------------------
 
-    def left(self, frame: Frame, output: Any) -> None:
-        """Judge a call whose operations were not seen; raises ``NonFinite`` if it is to blame."""
+    def after_call(self, frame: Frame, output: Any) -> None:
+        """Judge a call whose operations were not recorded; raises ``NonFinite`` if it is to blame."""
         bad = [value for value in frame.outputs or () if has_nonfinite(value)]
         if not bad:
             return
-        held = next((found for value in bad if (found := self._held(value)) is not None), None)
-        if held is not None and (frame.parent is None or held.op in PARTLY_UNDEFINED):
-            self._stop(held)
-        unknown = [value for value in bad if not self._is_meant(value) and self._held(value) is None]
+        pending = next((culprit for value in bad if (culprit := self._culprit_of(value)) is not None), None)
+        if pending is not None and (frame.parent is None or pending.op in PARTLY_UNDEFINED):
+            self._stop(pending)
+        unknown = [value for value in bad if not self._is_intended(value) and self._culprit_of(value) is None]
         if not unknown:
             return
-        given = [value for value in frame.inputs if has_nonfinite(value) and not self._is_meant(value)]
+        given = [value for value in frame.inputs if has_nonfinite(value) and not self._is_intended(value)]
         if all(map(is_mask, unknown)):
-            return self._keep(unknown, None)
+            return self._mark(unknown, None)
         site, source = frame.site, None if frame.line is None else frame.line.text()
         call = f"{site.path or site.type}#{frame.number}"
         kind = "nan" if any(value.stats.nan for value in unknown if value.stats) else "inf"
@@ -207,15 +207,15 @@ class StopOnNonFinite:
             what = f"it was given finite numbers and returned {nonfinite_counts(unknown[0].stats)}{why}"
         self._stop(_Culprit(kind, what, site.path, call, site.type, source, tuple(frame.inputs), unknown[0]))
 
-    # Telling -------------------------------------------------------------------------------------
+    # Stopping ------------------------------------------------------------------------------------
 
-    def _stop(self, found: _Culprit) -> None:
-        where = f" ({found.source})" if found.source else ""
-        lines = [f"{found.op} in {found.call}{where}: {found.what}"]
-        lines += [f"  given {summary_of(value)}" for value in found.given[:4]]
-        lines += [f"  made {summary_of(found.made)}", _ADVICE]
+    def _stop(self, culprit: _Culprit) -> None:
+        where = f" ({culprit.source})" if culprit.source else ""
+        lines = [f"{culprit.op} in {culprit.call}{where}: {culprit.what}"]
+        lines += [f"  given {summary_of(value)}" for value in culprit.operands[:4]]
+        lines += [f"  made {summary_of(culprit.result)}", _ADVICE]
         error = NonFinite("\n".join(lines))
-        error.kind, error.path, error.call, error.op, error.source = found[0], *found[2:6]
+        error.kind, error.path, error.call, error.op, error.source = culprit[0], *culprit[2:6]
         self.error = error
         raise error
 
@@ -225,7 +225,7 @@ def _called(frame: Frame) -> str:
 
 
 def _name(what: Any) -> str:
-    """An operation's name, as the graphs have it."""
+    """Return an operation's name, as in the graphs."""
     name = str(getattr(what, "__name__", type(what).__name__))
     if name in ("__get__", "__set__"):
         return str(getattr(getattr(what, "__self__", None), "__name__", name))
@@ -233,14 +233,14 @@ def _name(what: Any) -> str:
 
 
 def _literals(entry: TapeEntry) -> list[float]:
-    found: list[float] = []
+    literals: list[float] = []
     pending: list[Any] = [*entry.args, *entry.kwargs.values()]
     while pending:
-        thing = pending.pop()
-        if type(thing) in (list, tuple):
-            pending.extend(thing[:1000])
-        elif type(thing) is dict:
-            pending.extend(thing.values())
-        elif type(thing) is float or (type(thing) is int and thing.bit_length() < 1000):
-            found.append(thing)
-    return found
+        content = pending.pop()
+        if type(content) in (list, tuple):
+            pending.extend(content[:1000])
+        elif type(content) is dict:
+            pending.extend(content.values())
+        elif type(content) is float or (type(content) is int and content.bit_length() < 1000):
+            literals.append(content)
+    return literals

@@ -1,1 +1,1 @@
-"""Calls come in, in any thread; finished records go out."""
+"""The recorder: calls enter and leave, in any thread; their records make the trace."""

@@ -1,4 +1,4 @@
-"""One call of one module while it runs, and what its record is made of when it is over."""
+"""One call of one module while it runs, the stack of open calls, and the record of a finished one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.tape.source_line import Line, raised_at, without_our_frames
+from fxdebug.capture.tape.source_line import Line, raised_at
+from fxdebug.capture.tape.tracebacks import without_our_frames
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.data.calls import Call, Failure, Origin
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, fast_constructor
@@ -20,7 +21,7 @@ NOWHERE = -1  # the index of the call that was running where none was (a generat
 
 @dataclass(slots=True)
 class Site:
-    """Where a module is in the model: what is known of its calls before they happen."""
+    """A module's place in the model: the facts about its calls that are known before they happen."""
 
     path: str
     type: str
@@ -31,23 +32,23 @@ class Site:
 class Frame:
     """One call, open or finished."""
 
-    # What most calls have is said once, here: there is a frame for every call.
-    raised: int | None = None  # id of the exception that left it
+    # Defaults of the class, not of each object: there is a frame for every call.
+    exception_id: int | None = None  # id of the exception that left it
     invoked_in: int | None = None
-    gave: list[tuple[Any, Item]] | None = None  # what its generator yielded, by number, and its result
+    yielded: list[tuple[Any, Item]] | None = None  # items of its generator, by number, and the generator's result
     inputs = NO_INPUTS
     outputs: Outputs | None = None
-    given: Inputs | None = None
-    returned: Outputs | None = None
+    inputs_before_hooks: Inputs | None = None  # where hooks changed them
+    outputs_after_hooks: Outputs | None = None  # where hooks changed them
     error: Failure | None = None
-    began = 0.0
+    started_at = 0.0
     duration = 0.0
-    finished: int | None = None
+    finish_order: int | None = None  # its place among the finished calls
     line: Line | None = None
     method = "forward"
     training = False
-    grad = True
-    thread: str | None = None
+    grad_enabled = True
+    thread_name: str | None = None
     called_as: str | None = None
     has_submodules = False
 
@@ -60,16 +61,27 @@ class Frame:
         self.depth: int = 0 if parent is None else parent.depth + 1
 
 
+class CallStack(list[Frame]):
+    """The calls open in one thread, outermost first, and what differs between threads besides."""
+
+    __slots__ = ("current", "overhead")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current: Frame | None = None  # the call that is being recorded, while it is: notes refer to it
+        self.overhead = 0.0  # seconds spent recording, taken out of durations
+
+
 def to_call(frame: Frame) -> Call:
-    """The finished record of a frame."""
+    """Return the finished record of a frame."""
     site, parent, line = frame.site, frame.parent, frame.line
-    return _quick_call(  # by place, in half the time: there is one for every call
+    return _quick_call(  # by position, in half the time: there is one for every call
         frame.index,
         site.path,
         site.type,
         frame.number,
         frame.inputs,
-        frame.outputs if frame.gave is None else _with_what_it_gave(frame.outputs, frame.gave),
+        frame.outputs if frame.yielded is None else _with_yielded(frame.outputs, frame.yielded),
         frame.error,
         None if parent is None else parent.index,
         frame.depth,
@@ -79,14 +91,14 @@ def to_call(frame: Frame) -> Call:
         site.origin,
         site.aliases,
         frame.called_as,
-        frame.given,
-        frame.returned,
+        frame.inputs_before_hooks,
+        frame.outputs_after_hooks,
         frame.invoked_in,
-        frame.finished,
+        frame.finish_order,
         frame.has_submodules,
         frame.training,
-        frame.grad,
-        frame.thread,
+        frame.grad_enabled,
+        frame.thread_name,
     )
 
 
@@ -94,7 +106,10 @@ _quick_call = fast_constructor(Call)
 
 
 def failure(error: BaseException, here: bool) -> Failure:
-    """An exception as data; its text and traceback are taken with care, since ``str`` may raise."""
+    """Return an exception as data. Its text is taken with care, since ``str`` may raise.
+
+    ``here``: did it begin in this call? Then its traceback and source line are kept.
+    """
     try:
         message = str(error)
     except Exception:
@@ -110,17 +125,17 @@ def failure(error: BaseException, here: bool) -> Failure:
     return Failure(type_name(type(error)), message, here, text, source)
 
 
-def _with_what_it_gave(outputs: Outputs | None, gave: list[tuple[Any, Item]]) -> Outputs | None:
-    """What a call returned that is a generator or coroutine: all that came out of it."""
+def _with_yielded(outputs: Outputs | None, yielded: list[tuple[Any, Item]]) -> Outputs | None:
+    """Return the outputs of a call that returned a generator or coroutine, with everything that came out of it."""
     item = None if outputs is None else outputs.item
     if not isinstance(item, Thing):
         return outputs
-    keys, items = zip(*gave)
+    keys, items = zip(*yielded)
     return Outputs(Group("object", item.type, items, keys, item.text, item.number))
 
 
 def called_as(frames: list[Frame], frame: Frame) -> str | None:
-    """By which of its names a module with several was called, as far as that can be told.
+    """Return the name by which a module with several names was called, as far as that can be known.
 
     The names whose parent is the calling module come first; among several the name written at the
     call decides (``self.second(x)``), and then the order of registration (a loop over children).
@@ -128,21 +143,21 @@ def called_as(frames: list[Frame], frame: Frame) -> str | None:
     parent = frame.parent
     if parent is None:
         return None
-    homes = (parent.called_as,) if parent.called_as is not None else parent.site.aliases or (parent.site.path,)
-    here = [alias for alias in frame.site.aliases if alias.rpartition(".")[0] in homes]
-    if len(here) < 2:
-        return here[0] if here else None
+    parent_names = (parent.called_as,) if parent.called_as is not None else parent.site.aliases or (parent.site.path,)
+    candidates = [alias for alias in frame.site.aliases if alias.rpartition(".")[0] in parent_names]
+    if len(candidates) < 2:
+        return candidates[0] if candidates else None
     written = frame.line.attribute() if frame.line is not None else None
-    matching = [alias for alias in here if alias.rpartition(".")[2] == written]
+    matching = [alias for alias in candidates if alias.rpartition(".")[2] == written]
     if len(matching) == 1:
         return matching[0]
     earlier = sum(1 for other in frames[parent.index + 1 :] if other.parent is parent and other.site is frame.site)
-    return here[(earlier - 1) % len(here)]
+    return candidates[(earlier - 1) % len(candidates)]
 
 
 def has_submodules(module: nn.Module) -> bool:
-    """As the reference asks it: is there a named child, of whatever kind, that is not ``None``?"""
-    for child in module._modules.values():  # plainly: it is asked at every call
+    """Is there a named child, of any kind, that is not ``None``? The reference asks it in this way."""
+    for child in module._modules.values():  # a plain loop: it runs at every call
         if child is not None:
             return True
     return False

@@ -1,7 +1,7 @@
 """Forwards that return before they are done: generators, coroutines and asynchronous generators.
 
-What such a forward returns is handed on inside another one of the same kind, which steps it: so what it
-calls, yields and returns is recorded with its call, however and wherever it is consumed.
+The generator that such a forward returns is replaced by another one of the same kind, which steps it. So its calls,
+its items and its result are recorded with its call, however and wherever it is consumed.
 """
 
 from __future__ import annotations
@@ -22,137 +22,137 @@ if TYPE_CHECKING:
 KINDS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
-class Watcher(Protocol):
-    """Is told how the steps of one such forward go."""
+class StepListener(Protocol):
+    """Follows the steps of one such forward."""
 
     def step(self) -> AbstractContextManager[Any]:
-        """A block in which it runs on."""
+        """Return a block around one step."""
 
-    def yielded(self, thing: Any) -> None:
-        """It gave this to its consumer."""
+    def yielded(self, item: Any) -> None:
+        """Take notice of an item that its consumer gets."""
 
-    def returned(self, thing: Any) -> None:
-        """It is done, and this is its result."""
+    def returned(self, result: Any) -> None:
+        """Take notice of its end and its result."""
 
     def closed(self) -> None:
-        """It will not run any more, done or not."""
+        """Take notice that it will not run any more, done or not."""
 
 
-def relayed(inner: Any, watcher: Watcher) -> Any:
-    """A generator, coroutine or asynchronous generator that does what ``inner`` does, watched."""
+def relay(inner: Any, listener: StepListener) -> Any:
+    """Return a generator or coroutine, as ``inner`` is, that steps it and shows each step to ``listener``."""
     outer: Any
     if isinstance(inner, types.GeneratorType):
-        outer = _generator(inner, watcher, watcher.yielded)
+        outer = _generator(inner, listener, listener.yielded)
     elif isinstance(inner, types.CoroutineType):
-        outer = _coroutine(inner, watcher)
+        outer = _coroutine(inner, listener)
         # Thrown away before it began, it must be the only one to say that it was never awaited.
         weakref.finalize(outer, inner.close).atexit = False
     else:
-        outer = _asynchronous(inner, watcher)
+        outer = _asynchronous(inner, listener)
     outer.__name__, outer.__qualname__ = inner.__name__, inner.__qualname__
     return outer
 
 
-def _generator(inner: Any, watcher: Watcher, yielded: Callable[[Any], None] | None) -> Generator[Any, Any, Any]:
+def _generator(inner: Any, listener: StepListener, yielded: Callable[[Any], None] | None) -> Generator[Any, Any, Any]:
     """Step anything with ``send``, ``throw`` and ``close`` as ``yield from`` does (PEP 380)."""
     resume, argument = inner.send, None
     try:
         while True:
             try:
-                with watcher.step():
-                    given = [resume(argument)]
+                with listener.step():
+                    items = [resume(argument)]
             except StopIteration as stop:
                 if yielded is not None:
-                    watcher.returned(stop.value)
+                    listener.returned(stop.value)
                 return stop.value
             if yielded is not None:
-                yielded(given[0])
+                yielded(items[0])
             resume = argument = None
             try:
-                argument = yield given.pop()  # popped: while it waits, this keeps nothing alive
+                argument = yield items.pop()  # popped: while it waits, nothing is kept alive
                 resume = inner.send
             except GeneratorExit:
-                with watcher.step():
+                with listener.step():
                     inner.close()
                 raise
             except BaseException as error:
                 resume, argument = inner.throw, error
     finally:
         if yielded is not None:
-            watcher.closed()
+            listener.closed()
 
 
-STEPPED = _generator.__code__
+STEP_CODE = _generator.__code__
 
 
-class _Steps(Awaitable[Any]):
-    """Awaits something step by step; what goes up to the event loop is not a value of the forward."""
+class _SteppedAwaitable(Awaitable[Any]):
+    """Awaits something step by step. Objects passed up to the event loop are no values of the forward."""
 
-    def __init__(self, inner: Any, watcher: Watcher) -> None:
+    def __init__(self, inner: Any, listener: StepListener) -> None:
         self._inner = inner
-        self._watcher = watcher
+        self._listener = listener
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return _generator(self._inner, self._watcher, None)
+        return _generator(self._inner, self._listener, None)
 
 
-async def _coroutine(inner: Any, watcher: Watcher) -> Any:
+async def _coroutine(inner: Any, listener: StepListener) -> Any:
     try:
-        result = await _Steps(inner, watcher)
-        watcher.returned(result)
+        result = await _SteppedAwaitable(inner, listener)
+        listener.returned(result)
         return result
     finally:
-        watcher.closed()
+        listener.closed()
 
 
-async def _asynchronous(inner: Any, watcher: Watcher) -> AsyncGenerator[Any, Any]:
+async def _asynchronous(inner: Any, listener: StepListener) -> AsyncGenerator[Any, Any]:
     resume, argument = inner.asend, None
     try:
         while True:
             try:
-                given = [await _Steps(resume(argument), watcher)]
+                items = [await _SteppedAwaitable(resume(argument), listener)]
             except StopAsyncIteration:
                 return
-            watcher.yielded(given[0])
+            listener.yielded(items[0])
             resume = argument = None
             try:
-                argument = yield given.pop()
+                argument = yield items.pop()
                 resume = inner.asend
             except GeneratorExit:
-                await _Steps(inner.aclose(), watcher)
+                await _SteppedAwaitable(inner.aclose(), listener)
                 raise
             except BaseException as error:
                 resume, argument = inner.athrow, error
     finally:
-        watcher.closed()
+        listener.closed()
 
 
-class Steps:
-    """One forward that is a generator, as it is run step by step: its call is open during each step."""
+class RecordedSteps:
+    """The steps of one forward that is a generator: its call is open during each of them."""
 
     def __init__(self, recorder: Recorder, frame: Frame, module: nn.Module) -> None:
         self._recorder = recorder
         self._frame = frame
         self._module = module
 
-    def step(self) -> Steps:
-        """The block in which one step runs."""
+    def step(self) -> RecordedSteps:
+        """Return the block around one step."""
         return self
 
     def __enter__(self) -> None:
-        self._recorder.resume(self._frame, self._module)
+        self._recorder.resume_call(self._frame, self._module)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._recorder.suspend(self._frame, error)
+        self._recorder.suspend_call(self._frame, error)
 
-    def yielded(self, thing: Any) -> None:
-        """A step gave this."""
-        self._recorder.gave(self._frame, len(self._frame.gave or ()), thing)
+    def yielded(self, item: Any) -> None:
+        """Record an item."""
+        self._recorder.note_yielded(self._frame, len(self._frame.yielded or ()), item)
 
-    def returned(self, thing: Any) -> None:
-        """The last step returned this."""
-        if thing is not None:
-            self._recorder.gave(self._frame, "returned", thing)
+    def returned(self, result: Any) -> None:
+        """Record the result of the last step."""
+        if result is not None:
+            self._recorder.note_yielded(self._frame, "returned", result)
 
     def closed(self) -> None:
-        """Nothing is to be done at the end."""
+        """Do nothing at the end."""

@@ -1,4 +1,4 @@
-"""Which modules of a model a recording covers, and what it calls each of them."""
+"""Names of the modules of a model: registered ones from the start, others as they turn up."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fxdebug.data.calls import Origin
 
 
 class Sites:
-    """The sites of one model: registered modules from the start, others as they turn up."""
+    """The sites of one model's modules: registered ones from the start, others as they turn up."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._met: dict[int, tuple[weakref.ref[nn.Module], Site]] = {}  # by id: a module may not be hashable
+        self._discovered: dict[int, tuple[weakref.ref[nn.Module], Site]] = {}  # by id: a module may not be hashable
         layout, self._registered = layout_of(model)
         if "sites" not in layout.memo:
             sites = _sites(layout, self._registered)
@@ -31,31 +31,34 @@ class Sites:
         self.layout = layout
 
     def registered(self) -> list[nn.Module]:
-        """The modules that were in the model when the recording began."""
+        """Return the modules that were in the model when the recording began."""
         return self._registered
 
     def of(self, module: nn.Module) -> Site | None:
-        """The site of a module that is known already."""
+        """Return the site of a module, if it is known already."""
         site = self._by_id.get(id(module))
         if site is None:
-            reference, site = self._met.get(id(module), (None, None))
+            reference, site = self._discovered.get(id(module), (None, None))
             if reference is not None and reference() is not module:
                 return None  # another one had this id
         return site
 
     def root(self) -> Site:
-        """The model itself."""
+        """Return the site of the model itself."""
         site = self.of(self.model)
         assert site is not None
         return site
 
     def discover(self, module: nn.Module, stack: list[Frame]) -> Site:
-        """Name a module that was not in the model when the recording began."""
+        """Return a site for a module that was not in the model when the recording began.
+
+        ``stack``: the open calls, innermost last. It is named after the parent that registered it or keeps it.
+        """
         site = self.of(module)
         if site is None:
             path, origin = self._name(module, stack)
             site = Site(path, type_name(type(module)), (path,), origin)
-            self._met[id(module)] = (weakref.ref(module), site)
+            self._discovered[id(module)] = (weakref.ref(module), site)
         return site
 
     def _name(self, module: nn.Module, stack: list[Frame]) -> tuple[str, Origin]:
@@ -69,29 +72,29 @@ class Sites:
         for path, other in self.model.named_modules():
             if other is module:
                 return path, "late"
-        below = stack[-1] if stack else None
-        parent = None if below is None else below.module
-        kept = None if parent is None else next((n for n, m in _kept_by(parent) if m is module), None)
-        return join(below.site.path if below else "", kept or f"<{type_name(type(module))}>"), "unregistered"
+        caller = stack[-1] if stack else None
+        parent = None if caller is None else caller.module
+        attribute = None if parent is None else next((n for n, m in _unregistered_in(parent) if m is module), None)
+        return join(caller.site.path if caller else "", attribute or f"<{type_name(type(module))}>"), "unregistered"
 
 
 def _sites(layout: Layout, modules: list[nn.Module]) -> list[Site]:
-    found = []
+    sites = []
     for position, (names, module) in enumerate(zip(layout.paths, modules)):
         unnamed = names[0] == "" and position > 0  # registered under an empty name: the reference cannot see it
         origin: Origin = "unnamed" if unnamed else "registered"
-        found.append(Site("''" if unnamed else names[0], type_name(type(module)), names, origin))
-    return found
+        sites.append(Site("''" if unnamed else names[0], type_name(type(module)), names, origin))
+    return sites
 
 
-def _kept_by(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules in a module's plain attributes and in the lists, tuples and dicts among them."""
-    for name, held in vars(module).items():
+def _unregistered_in(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules in a module's plain attributes, and in lists, tuples and dicts there, each with its name."""
+    for name, content in vars(module).items():
         if name == "_modules":
             continue
-        if isinstance(held, nn.Module):
-            yield name, held
-        elif isinstance(held, (list, tuple)):
-            yield from ((f"{name}[{i}]", m) for i, m in enumerate(held) if isinstance(m, nn.Module))
-        elif isinstance(held, dict):
-            yield from ((f"{name}[{k!r}]", m) for k, m in held.items() if isinstance(m, nn.Module))
+        if isinstance(content, nn.Module):
+            yield name, content
+        elif isinstance(content, (list, tuple)):
+            yield from ((f"{name}[{i}]", m) for i, m in enumerate(content) if isinstance(m, nn.Module))
+        elif isinstance(content, dict):
+            yield from ((f"{name}[{k!r}]", m) for k, m in content.items() if isinstance(m, nn.Module))

@@ -24,8 +24,8 @@ class ProgressLine:
         self._next = time.monotonic() + patience
         self._shown = False
 
-    def began(self, frame: Frame) -> None:
-        """One call more; the line is rewritten where the last time is long enough ago."""
+    def enter_call(self, frame: Frame) -> None:
+        """Count one call more, and rewrite the line if the last time is long enough ago."""
         self._calls += 1
         now = time.monotonic()
         if now >= self._next:
@@ -34,19 +34,18 @@ class ProgressLine:
             self._write(f"\r{self.text(frame.site.path)[: width - 1]}\x1b[K")
             self._shown = True
 
-    def ended(self, frame: Frame) -> None:
-        """Nothing changes on the line when a call ends."""
+    def leave_call(self, frame: Frame) -> None:
+        """Do nothing: the line does not change when a call ends."""
 
     def text(self, path: str) -> str:
-        """What the line says.
+        """Return the text of the line.
 
         >>> ProgressLine("GPT2", sys.stderr).text("h.3.attn")
         'tracing GPT2 · 0 calls · h.3.attn'
         """
-        place = "".join(
-            [letter if letter.isprintable() else "?" for letter in path or self._model]
-        )  # one line it stays
-        return f"tracing {self._model} · {self._calls} calls · {place}"
+        # without line breaks, whatever the names are
+        printable = "".join([letter if letter.isprintable() else "?" for letter in path or self._model])
+        return f"tracing {self._model} · {self._calls} calls · {printable}"
 
     def close(self) -> None:
         """Clear the line."""
@@ -62,7 +61,10 @@ class ProgressLine:
 
 
 def line(wanted: bool | None, model: str) -> tuple[ProgressLine, ...]:
-    """The progress line of a run, if there is to be one: ``None`` means if somebody is looking."""
+    """Return the progress line of a run, if it is wanted.
+
+    ``None`` means: where standard error is a terminal, and not in continuous integration.
+    """
     stream = sys.stderr
     if wanted is None:
         wanted = stream is not None and stream.isatty() and not os.environ.get("CI")

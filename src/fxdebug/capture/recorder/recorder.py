@@ -1,7 +1,10 @@
-"""The one place that every way of capturing reports to: calls come in here, a trace goes out.
+"""The recorder: every way of running a model enters and leaves its calls here.
 
-A :class:`~fxdebug.capture.recorder.frame.Frame` is one call of one module. Frames stand on a stack per
-thread. Nothing raised in here reaches the model: what fails becomes a note.
+Reading order: after ``hooks/forward_wrapper``, through which each call comes; then ``tape/run_taped``, which runs the
+forward where operations are recorded, too.
+
+A :class:`~fxdebug.capture.recorder.frame.Frame` is one call of one module; each thread has a stack of open ones. No
+failure of the recorder reaches the model: it becomes a note.
 """
 
 from __future__ import annotations
@@ -20,12 +23,23 @@ from fxdebug.capture import reasons
 from fxdebug.capture.hooks import thread_origin
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.recorder import generators
-from fxdebug.capture.recorder.frame import NO_INPUTS, NOWHERE, Frame, Site, called_as, failure, has_submodules
-from fxdebug.capture.recorder.generators import Steps
-from fxdebug.capture.recorder.open_calls import Listener, Open
-from fxdebug.capture.tape.observed_tape import Watcher, told_of_call
-from fxdebug.capture.tape.run_taped import Bodies
-from fxdebug.capture.tape.source_line import Line, caller_line, came_through
+from fxdebug.capture.recorder.frame import (
+    NO_INPUTS,
+    NOWHERE,
+    CallStack,
+    Frame,
+    Site,
+    called_as,
+    failure,
+    has_submodules,
+)
+from fxdebug.capture.recorder.generators import RecordedSteps
+from fxdebug.capture.recorder.listeners import Listener, Probe, probe_call
+from fxdebug.capture.tape.observed_tape import ObservedTape
+from fxdebug.capture.tape.run_taped import references_by_tape, run_taped
+from fxdebug.capture.tape.source_line import Line, caller_line
+from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tape.tracebacks import came_through
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
@@ -40,9 +54,9 @@ _quick_inputs, _quick_outputs = fast_constructor(Inputs), fast_constructor(Outpu
 class Recorder:
     """Collects the calls and values of one trace.
 
-    ``names`` are the names of parameters and buffers by ``id``. ``keeper`` takes each new value's
-    data; with ``keep_all`` false only values that the standard tree shows are given to it.
-    ``shown`` is the ``repr`` to show objects with. ``no_grad`` runs every forward without gradients.
+    ``names`` are the names of parameters and buffers by ``id``. ``keeper`` gets each new value's data; with
+    ``keep_all`` false, only values that the standard tree shows. ``shown`` is the ``repr`` of objects. ``no_grad`` runs
+    every forward without gradients. ``graph`` records operations, too: then there is a ``tape``.
     """
 
     def __init__(
@@ -57,228 +71,239 @@ class Recorder:
         measuring: bool = True,
         graph: bool = False,
         unchanged: Callable[[Any, Any], Any] | None = None,
-        watcher: Watcher | None = None,
+        probe: Probe | None = None,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = ValueTable(names, keeper, self.say, measuring, unchanged)
-        self.structure = ItemBuilder(self.values, self.say, shown)
-        self._lines: dict[tuple[int, int], Line] = {}  # the lines of the users' code that were met: notes share them
-        self.bodies = Bodies(self.values, self._lines, self.say, watcher) if graph else None
+        self.values = ValueTable(names, keeper, self.note, measuring, unchanged)
+        self.structure = ItemBuilder(self.values, self.note, shown)
+        self._lines: dict[tuple[int, int], Line] = {}  # lines of the users' code, shared by notes
+        self.tape: Tape | None = None
+        if graph and probe is None:
+            self.tape = Tape(self.values, self._lines)
+        elif graph and probe is not None:
+            self.tape = ObservedTape(self.values, self._lines, self.note, probe)
         self._keep_all = keep_all
         self._listeners = listeners
-        self._watcher = watcher
-        if watcher is not None:
-            watcher.begins(self.frames)
+        self._probe = probe
+        if probe is not None:
+            probe.begin(self.frames)
         self._no_grad = no_grad
         self._owner = get_ident()
-        self._stacks: dict[int, Open] = {self._owner: Open()}
+        self._stacks: dict[int, CallStack] = {self._owner: CallStack()}
         self._counts: dict[str, int] = {}
-        self._said: set[tuple[int | None, str]] = set()
-        self._finished = itertools.count()
+        self._noted: set[tuple[int | None, str]] = set()
+        self._finish_order = itertools.count()
         self._lock = threading.RLock()  # calls begin and end in any thread; no code of the user's runs inside
 
-    def listen(self, listeners: tuple[Listener, ...]) -> None:
+    def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
         self._listeners = (*self._listeners, *listeners)
 
-    # What happens to a call ----------------------------------------------------------------------
+    # Enter and leave a call ----------------------------------------------------------------------
 
-    def run(
+    def run_call(
         self, site: Site, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run a forward, recorded: its result is returned and its exception passes through."""
+        """Run a forward, recorded; return its result, and let its exception pass."""
         stack = self.stack()
-        frame = self._enter(stack, site, module, run, args, kwargs)
+        frame = self.enter_call(stack, site, module, run, args, kwargs)
+        tape = self.tape
         try:
-            if self.bodies is not None:
-                output = self.bodies.run(frame.index, args, kwargs, frame.line)
+            if tape is not None:
+                output = run_taped(tape, tape.call_tapes[frame.index], args, kwargs, frame.line)
             elif self._no_grad:
                 with no_gradients():
                     output = run(*args, **kwargs)
             else:
                 output = run(*args, **kwargs)
         except BaseException as error:
-            self._fail(stack, frame, error)
+            self.fail_call(stack, frame, error)
             raise
-        self._leave(stack, frame, output)
-        if self._watcher is not None:
-            told_of_call(self._watcher, frame, output, self.say)
+        self.leave_call(stack, frame, output)
+        if self._probe is not None:
+            probe_call(self._probe, frame, output, self.note)
         if type(output) in generators.KINDS and (frame.parent is not None or site.path):
-            noted = 0 if self.bodies is None else self.bodies.holds(frame.index, output)
-            if sys.getrefcount(output) <= 2 + noted:  # the forward's own: one that somebody keeps stays itself
-                return generators.relayed(output, Steps(self, frame, module))
+            ours = 0 if tape is None else references_by_tape(tape, frame.index, output)
+            if sys.getrefcount(output) <= 2 + ours:  # the forward's own: one that the program keeps stays itself
+                return generators.relay(output, RecordedSteps(self, frame, module))
         return output
 
-    def stack(self) -> Open:
-        """The calls open in this thread, outermost first."""
+    def stack(self) -> CallStack:
+        """Return the calls open in this thread, outermost first."""
         thread = get_ident()
         stack = self._stacks.get(thread)
         if stack is None:
-            stack = self._stacks[thread] = Open()
+            stack = self._stacks[thread] = CallStack()
         return stack
 
-    def idle(self, *, everywhere: bool = False) -> bool:
+    def is_idle(self, *, everywhere: bool = False) -> bool:
         """Is no call open in this thread, or in any?"""
         return not (any(list(self._stacks.values())) if everywhere else self._stacks.get(get_ident()))
 
     def innermost(self) -> Frame | None:
-        """The innermost call open in this thread; where none is, the one in which the thread was started."""
+        """Return the innermost call open in this thread; where none is, the call in which the thread was started."""
         stack = self._stacks.get(get_ident())
         return stack[-1] if stack else thread_origin.origin(self)
 
-    def not_again(self, frame: Frame, why: Words) -> None:
-        """The body of this call must not be run once more to explain it."""
-        body = None if self.bodies is None else self.bodies.by_index.get(frame.index)
-        if body is not None:
-            body.hazard = body.hazard or why
+    def mark_not_replayable(self, call: Frame, reason: Words) -> None:
+        """Note that the forward of this call must not be run a second time, to explain it."""
+        call_tape = None if self.tape is None else self.tape.call_tapes.get(call.index)
+        if call_tape is not None:
+            call_tape.untraceable = call_tape.untraceable or reason
 
-    def swapped(self, tensors: tuple[Tensor, ...]) -> None:
-        """Two tensors are about to exchange what they are; nothing may refer to them."""
+    def before_swap(self, tensors: tuple[Tensor, ...]) -> None:
+        """Forget tensors that are about to exchange their contents: torch refuses while they are referred to weakly."""
         for tensor in tensors:
             self.values.forget(tensor)
         for frame in self._stacks.get(get_ident()) or ():
-            self.not_again(frame, reasons.SWAPS_TENSORS())
+            self.mark_not_replayable(frame, reasons.SWAPS_TENSORS())
 
-    def _enter(
+    def enter_call(
         self,
-        stack: Open,
+        stack: CallStack,
         site: Site,
         module: nn.Module,
         run: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Frame:
+        """Open a call: make its frame, note its arguments, and put it on the thread's stack."""
         arrived = perf_counter()
-        below = stack[-1] if stack else None
-        parent = below if below is not None else self._elsewhere(site)
+        caller = stack[-1] if stack else None
+        parent = caller if caller is not None else self._caller_elsewhere(site)
         with self._lock:
             number = self._counts.get(site.path, 0)
             self._counts[site.path] = number + 1
             frame = Frame(site, module, len(self.frames), number, parent)
             self.frames.append(frame)
-        previous, stack.subject = stack.subject, frame
+        previous, stack.current = stack.current, frame
         context = context_now()
         try:
-            if below is not None and below.finished is not None:  # a generator's: its consumer's is below it
-                running = [other.index for other in stack if other.finished is None]
+            if caller is not None and caller.finish_order is not None:  # a generator: its consumer is below it
+                running = [other.index for other in stack if other.finish_order is None]
                 frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
-            frame.grad = context[0] and not self._no_grad
+            frame.grad_enabled = context[0] and not self._no_grad
             frame.line = caller_line(self._lines)
             if get_ident() != self._owner:
-                frame.thread = threading.current_thread().name
+                frame.thread_name = threading.current_thread().name
             if len(site.aliases) > 1:
                 frame.called_as = called_as(self.frames, frame)
         except Exception as error:
-            self._unrecorded(error)
+            self._note_inputs_failed(error)
         try:
             frame.inputs = self._inputs(args, kwargs)
         except Exception as error:
-            self._unrecorded(error)
-        if self.bodies is not None:
-            self.bodies.begin(frame.index, module, run, args, kwargs, context)
+            self._note_inputs_failed(error)
+        if self.tape is not None:
+            self.tape.enter_call(frame.index, module, run, args, kwargs, context)
         if self._listeners:
             try:
                 with self._lock:
                     for listener in self._listeners:
-                        listener.began(frame)
+                        listener.enter_call(frame)
             except Exception as error:
-                self._unrecorded(error)
-        stack.subject = previous
+                self._note_inputs_failed(error)
+        stack.current = previous
         stack.append(frame)
         now = perf_counter()
-        stack.lost += now - arrived
-        frame.began = now - stack.lost
+        stack.overhead += now - arrived
+        frame.started_at = now - stack.overhead
         return frame
 
-    def _unrecorded(self, error: Exception) -> None:
-        self.say(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
+    def _note_inputs_failed(self, error: Exception) -> None:
+        self.note(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
 
-    def _leave(self, stack: Open, frame: Frame, output: Any) -> None:
+    def leave_call(self, stack: CallStack, frame: Frame, output: Any) -> None:
+        """Close a call that returned, and note its outputs."""
         arrived = perf_counter()
-        frame.duration = arrived - stack.lost - frame.began
+        frame.duration = arrived - stack.overhead - frame.started_at
         self._pop(stack, frame)
-        previous, stack.subject = stack.subject, frame
+        previous, stack.current = stack.current, frame
         try:
-            if frame.thread is not None:
-                self.not_again(frame, reasons.OWN_THREAD())
+            if frame.thread_name is not None:
+                self.mark_not_replayable(frame, reasons.OWN_THREAD())
             if type(output) in generators.KINDS:
-                self.not_again(frame, reasons.GOES_ON())
+                self.mark_not_replayable(frame, reasons.GOES_ON())
             frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
             if self._listeners:
                 with self._lock:
                     for listener in self._listeners:
-                        listener.ended(frame)
+                        listener.leave_call(frame)
         except Exception as error:
-            self.say(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
-        stack.subject = previous
-        stack.lost += perf_counter() - arrived
+            self.note(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
+        stack.current = previous
+        stack.overhead += perf_counter() - arrived
 
-    def _fail(self, stack: Open, frame: Frame, error: BaseException) -> None:
-        frame.duration = perf_counter() - stack.lost - frame.began
+    def fail_call(self, stack: CallStack, frame: Frame, error: BaseException) -> None:
+        """Close a call that raised."""
+        frame.duration = perf_counter() - stack.overhead - frame.started_at
         self._pop(stack, frame)
         try:
-            self._left_by(frame, error)
+            self._note_exception(frame, error)
             with self._lock:
                 for listener in self._listeners:
-                    listener.ended(frame)
+                    listener.leave_call(frame)
         except Exception as second:
-            self.say(f"how it failed was not recorded: {type(second).__name__}: {first_line(second)}")
+            self.note(f"how it failed was not recorded: {type(second).__name__}: {first_line(second)}")
 
-    def _left_by(self, frame: Frame, error: BaseException) -> None:
-        """This left a call. One that was caught may be gone, and its id the next one's: the ways they took differ."""
-        frame.raised = id(error)
-        below = any(other.raised == frame.raised for other in self.frames[frame.index + 1 :])
-        frame.error = failure(error, here=not (below and came_through(error, _WAYS_OUT)))
+    def _note_exception(self, frame: Frame, error: BaseException) -> None:
+        """Note the exception that left a call, and whether it began there.
 
-    def _pop(self, stack: Open, frame: Frame) -> None:
-        while stack:  # frames above ours were left without our hearing of it (a generator thrown away)
+        An exception that was caught may be gone and its id that of the next one; their tracebacks differ.
+        """
+        frame.exception_id = id(error)
+        below = any(other.exception_id == frame.exception_id for other in self.frames[frame.index + 1 :])
+        frame.error = failure(error, here=not (below and came_through(error, _EXITS)))
+
+    def _pop(self, stack: CallStack, frame: Frame) -> None:
+        while stack:  # calls above this one were left unnoticed (a generator was thrown away)
             if stack.pop() is frame:
                 break
         frame.has_submodules = frame.module is not None and has_submodules(frame.module)
         frame.module = None
-        frame.finished = next(self._finished)
+        frame.finish_order = next(self._finish_order)
 
     # Forwards that go on after they returned -----------------------------------------------------
 
-    def resume(self, frame: Frame, module: nn.Module) -> None:
-        """A generator runs on: its call is open again in this thread."""
+    def resume_call(self, frame: Frame, module: nn.Module) -> None:
+        """Open a generator's call again in this thread: it runs on."""
         frame.module = module
         stack = self.stack()
         stack.append(frame)
-        frame.began = perf_counter() - stack.lost
+        frame.started_at = perf_counter() - stack.overhead
 
-    def suspend(self, frame: Frame, error: BaseException | None) -> None:
-        """It stops again, for now or for good."""
+    def suspend_call(self, frame: Frame, error: BaseException | None) -> None:
+        """Close it again, for now or for good."""
         stack = self.stack()
         while stack and stack.pop() is not frame:
             pass
         frame.module = None
-        frame.duration += perf_counter() - stack.lost - frame.began
+        frame.duration += perf_counter() - stack.overhead - frame.started_at
         if error is not None and not isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
-            self._left_by(frame, error)
+            self._note_exception(frame, error)
 
-    def gave(self, frame: Frame, key: Any, thing: Any) -> None:
-        """Something came out of it."""
+    def note_yielded(self, frame: Frame, key: Any, item: Any) -> None:
+        """Note an item that came out of it."""
         stack = self.stack()
-        previous, stack.subject = stack.subject, frame
+        previous, stack.current = stack.current, frame
         try:
             with untracked():
-                if frame.gave is None:
-                    frame.gave = []
-                frame.gave.append((key, self.structure.build(thing, keep=self._keep_all)))
+                if frame.yielded is None:
+                    frame.yielded = []
+                frame.yielded.append((key, self.structure.build(item, keep=self._keep_all)))
         except Exception as error:
-            self.say(f"what it yielded was not recorded: {type(error).__name__}: {first_line(error)}")
-        stack.subject = previous
+            self.note(f"what it yielded was not recorded: {type(error).__name__}: {first_line(error)}")
+        stack.current = previous
 
     # Where a call belongs ------------------------------------------------------------------------
 
-    def _elsewhere(self, site: Site) -> Frame | None:
-        """The call that one with nothing open below it in its thread belongs to.
+    def _caller_elsewhere(self, site: Site) -> Frame | None:
+        """Return the caller of a call that is the outermost one of its thread.
 
-        It is the call in which the thread was started. Where that is not known, it is an open call of
-        the nearest module above this one, or the innermost open one of the thread the run began in.
+        It is the call in which the thread was started. Where that is not known, it is an open call of the nearest
+        module above this one, or the innermost open call of the thread in which the run began.
         """
         if get_ident() == self._owner:
             return None
@@ -294,45 +319,45 @@ class Recorder:
 
     # Hooks ---------------------------------------------------------------------------------------
 
-    def around(self, site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a whole ``module(...)`` whose hooks may replace what goes in and out, and note if they do."""
+    def run_with_hooks(self, site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a whole ``module(...)`` whose hooks may replace its inputs and outputs, and note if they do."""
         first = len(self.frames)
         output = run(*args, **kwargs)
         try:
             frame = next((f for f in self.frames[first:] if f.site is site), None)
             if frame is not None:
-                self._hooked(frame, args, kwargs, output)
+                self._note_hook_changes(frame, args, kwargs, output)
         except Exception as error:
-            self.say(f"what its hooks did was not recorded: {type(error).__name__}: {first_line(error)}")
+            self.note(f"what its hooks did was not recorded: {type(error).__name__}: {first_line(error)}")
         return output
 
-    def _hooked(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _note_hook_changes(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         stack = self.stack()
-        previous, stack.subject = stack.subject, frame
-        given = self._inputs(args, kwargs, keep=self._keep_all)
-        returned = self._outputs(output, keep=self._keep_all)
-        if given != frame.inputs:
-            frame.given = given
-        if returned != frame.outputs:
-            frame.returned = returned
-        stack.subject = previous
+        previous, stack.current = stack.current, frame
+        inputs = self._inputs(args, kwargs, keep=self._keep_all)
+        outputs = self._outputs(output, keep=self._keep_all)
+        if inputs != frame.inputs:
+            frame.inputs_before_hooks = inputs
+        if outputs != frame.outputs:
+            frame.outputs_after_hooks = outputs
+        stack.current = previous
 
     # Values --------------------------------------------------------------------------------------
 
-    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
-        """What is given to something that is no module call."""
+    def inputs_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        """Return the inputs of a method other than forward."""
         try:
             return self._inputs(args, kwargs, keep=self._keep_all)
         except Exception as error:
-            self.say(f"what the method was given was not recorded: {type(error).__name__}: {first_line(error)}")
+            self.note(f"what the method was given was not recorded: {type(error).__name__}: {first_line(error)}")
             return NO_INPUTS
 
-    def returned(self, output: Any) -> Outputs | None:
-        """What it returns."""
+    def outputs_of(self, output: Any) -> Outputs | None:
+        """Return its outputs."""
         try:
             return self._outputs(output, self._keep_all)
         except Exception as error:
-            self.say(f"what the method returned was not recorded: {type(error).__name__}: {first_line(error)}")
+            self.note(f"what the method returned was not recorded: {type(error).__name__}: {first_line(error)}")
             return None
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
@@ -348,18 +373,19 @@ class Recorder:
             return _quick_outputs(self.structure.build(output, keep=keep))
 
     def release(self) -> None:
-        """The trace is made: let go of each other, or all of this stays until Python looks for circles."""
+        """Break reference cycles when the trace is built: otherwise all of this waits for the garbage collector."""
         self.values.release_notes()
         self.structure.release_notes()
 
-    def say(self, what: str) -> None:
-        """Make a note on the call at hand, once."""
-        subject = self.stack().subject or self.innermost()
+    def note(self, text: str) -> None:
+        """Make a note on the current call, once."""
+        subject = self.stack().current or self.innermost()
         call = None if subject is None else subject.index
-        if (call, what) not in self._said:
-            self._said.add((call, what))
+        if (call, text) not in self._noted:
+            self._noted.add((call, text))
             where = "" if subject is None else subject.site.path
-            self.notes.append(Note(what, where, call))
+            self.notes.append(Note(text, where, call))
 
 
-_WAYS_OUT = (Recorder.run.__code__, generators.STEPPED)  # what leaves a call leaves one of these
+# An exception that leaves a call leaves one of these.
+_EXITS = (Recorder.run_call.__code__, generators.STEP_CODE)

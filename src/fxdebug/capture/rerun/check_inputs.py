@@ -1,7 +1,7 @@
-"""Does a body do what its graph does for inputs of other sizes? It runs once, and the tape tells.
+"""Does a body do what its graph does for other inputs? The body runs once, and its tape is matched with the graph.
 
-It runs on fake tensors, which have sizes and no data, or else on copies: parameters, buffers and whatever
-other tensors the body gets at are others in the operations, and what its Python changes is put back.
+It runs on substitutes for all tensors (fake ones, which have sizes and no data, or else copies), and all that its
+Python changes is put back.
 """
 
 from __future__ import annotations
@@ -14,27 +14,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.match import Match
-from fxdebug.capture.graphs.template import GraphTemplate
-from fxdebug.capture.graphs.to_fx import Built
+from fxdebug.capture.graphs.template import GraphTemplate, is_call
+from fxdebug.capture.graphs.to_fx import FxBuild
 from fxdebug.capture.hooks import module_call
 from fxdebug.capture.hooks.compiled_modules import compiled_in
 from fxdebug.capture.reasons import CannotTrace, Words
-from fxdebug.capture.replay.reachable import ReachableObjects
 from fxdebug.capture.replay.sandbox import sandboxed
-from fxdebug.capture.replay.side_effects import scripted_functions_on
-from fxdebug.capture.rerun.check_nested_calls import differs_inside
+from fxdebug.capture.rerun.check_nested_calls import differing_call
 from fxdebug.capture.rerun.execute import Executor
 from fxdebug.capture.rerun.hidden_inputs import hidden_input
+from fxdebug.capture.rerun.substitutes import FakeTensors, TensorCopies
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import is_same
-from fxdebug.capture.tape.op_traits import HOOKS, LAYOUT
-from fxdebug.capture.tape.run_taped import Bodies
-from fxdebug.capture.tape.source_line import begins, short
-from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.capture.tape.run_taped import run_taped
+from fxdebug.capture.tape.source_line import Line, runs_user_code, short_line
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now, in_context
@@ -42,29 +39,30 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line
 
 
-def checked(
-    built: Built, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor], on_copies: bool = False
+def mismatch_for_inputs(
+    build: FxBuild, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor], on_copies: bool = False
 ) -> Words | None:
-    """Run the body on inputs like these and match the tape: why is the graph not what it does? ``None`` if it is.
+    """Run the body on inputs like these; return the reason if the graph does something else, and ``None`` otherwise.
 
-    On fake tensors, for nothing; where these cannot tell (a branch on a value, a size that depends on values,
-    an operation that has no fake version, Python that looks whether tensors are fake), on copies of the real ones;
-    there at once where they are known not to (``on_copies``). The graph runs too, to see that the calls in it do
+    It runs on fake tensors, which cost nothing. Copies of the real ones are next where fake tensors cannot tell: a
+    branch on a value, a size that depends on values, an operation without a fake version, Python that looks whether
+    tensors are fake. With ``on_copies`` it runs on copies at once. The graph runs too, as the calls in it must do
     what they do in the body.
     """
     problem: Words | None = None
-    for instead in (_Copied,) if on_copies or _has_scripted(module) else (_Faked, _Copied):
+    template = build.template
+    for substitutes in (TensorCopies,) if on_copies or _has_scripted(module) else (FakeTensors, TensorCopies):
         try:
-            native = _tape(built.pattern, instead, module, None, (args, kwargs))
-            attempt = Match(built.pattern, *native)
-            holds = attempt.holds()
-            problem = _answer(attempt, built.pattern)
+            native = _tape_on(substitutes, template, module, None, (args, kwargs))
+            match = Match(template, *native)
+            holds = match.holds()
+            problem = _other_answer(match)
             if problem is None:
-                problem = hidden_input(native[0], native[0]) if holds else _difference(attempt, built.pattern)
-            if problem is None and any(node.module is not None for node in built.pattern.nodes):
-                graph = _Runs(built, module)
-                with_graph = _tape(built.pattern, instead, module, graph, (tuple(tensors), {}))
-                problem = differs_inside(native, with_graph)
+                problem = hidden_input(native[0], native[0]) if holds else _difference(match)
+            if problem is None and any(map(is_call, template.entries)):
+                graph = _GraphAsBody(build, module)
+                with_graph = _tape_on(substitutes, template, module, graph, (tuple(tensors), {}))
+                problem = differing_call(native, with_graph)
         except Exception as error:
             what = error.reason if type(error) is CannotTrace else f"{type(error).__name__}: {first_line(error)}"
             problem = reasons.NOT_CHECKED(error=what)
@@ -78,47 +76,51 @@ def _has_scripted(module: nn.Module) -> bool:
     return any(isinstance(inner, torch.jit.ScriptModule) for inner in module.modules())
 
 
-class _Runs:
-    """The graph in the place of a body."""
+class _GraphAsBody:
+    """A graph that runs in the place of a body."""
 
-    def __init__(self, built: Built, module: nn.Module) -> None:
-        self._built = built
+    def __init__(self, build: FxBuild, module: nn.Module) -> None:
+        self._build = build
         self._module = module
-        self.unregistered = [held for held in built.objects.values() if isinstance(held, nn.Module)]
+        self.unregistered = [each for each in build.constants.values() if isinstance(each, nn.Module)]
 
     def __call__(self, *tensors: Tensor) -> Any:
-        return Executor(self._built, self._module).run(*tensors)
+        return Executor(self._build, self._module).run(*tensors)
 
 
-_Taped = tuple[CallTape, ValueTable]  # what ran
+_Taped = tuple[CallTape, ValueTable]  # a tape, and its tensors
 
 
-def _tape(
-    pattern: GraphTemplate, instead: type[_Faked] | type[_Copied], module: nn.Module, graph: _Runs | None, passed: Any
+def _tape_on(
+    substitutes: type[FakeTensors] | type[TensorCopies],
+    template: GraphTemplate,
+    module: nn.Module,
+    graph: _GraphAsBody | None,
+    inputs: Any,
 ) -> _Taped:
-    """The tape of a body, or of a graph that runs instead; nothing is left changed."""
+    """Return the tape of a body on substitutes, or of a graph that runs instead; nothing is left changed."""
 
     def run() -> _Taped:
-        with warnings.catch_warnings(), in_context(pattern.context):
+        with warnings.catch_warnings(), in_context(template.context):
             warnings.simplefilter("ignore")
-            with instead(module) as inside:
-                args, kwargs = internals.tree_map(inside.own, passed)
+            with substitutes(module) as mode:
+                args, kwargs = internals.tree_map(mode.own, inputs)
                 return tape_of(module, args, kwargs, graph)
 
-    with sandboxed(module, passed) as sandbox:
+    with sandboxed(module, inputs) as sandbox:
         snapshot = sandbox.snapshot()  # before anything is patched
         if snapshot.cannot_restore:
             raise CannotTrace(snapshot.cannot_restore)
-        with _scripted_kept(module), _uncompiled(module):
+        with _scripted_tensors_restored(module), _uncompiled(module):
             return sandbox.run(run)
 
 
 @contextlib.contextmanager
-def _scripted_kept(module: nn.Module) -> Iterator[None]:
-    """A block after which the tensors of scripted modules are what they were: such code works on the real ones."""
+def _scripted_tensors_restored(module: nn.Module) -> Iterator[None]:
+    """Restore the tensors of scripted modules after the block: such code works on the real ones."""
     scripted = [inner for inner in module.modules() if isinstance(inner, torch.jit.ScriptModule)]
-    held = [tensor for inner in scripted for tensor in (*inner.parameters(False), *inner.buffers(False))]
-    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in held if not tensor.is_inference()]
+    tensors = [tensor for inner in scripted for tensor in (*inner.parameters(False), *inner.buffers(False))]
+    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors if not tensor.is_inference()]
     try:
         yield
     finally:
@@ -130,7 +132,7 @@ def _scripted_kept(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uncompiled(module: nn.Module) -> Iterator[None]:
-    """A block in which compiled modules run as they are written: nothing is compiled for a check."""
+    """Run compiled modules as they are written in the block: nothing is compiled for a check."""
     compiled = compiled_in(module.modules())
     try:
         compiled.open_all()
@@ -139,233 +141,83 @@ def _uncompiled(module: nn.Module) -> Iterator[None]:
         compiled.end()
 
 
-class _Instead(TorchFunctionMode):
-    """Gives every operation a tensor of its own in the place of the model's; one that it returns stays itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._given: dict[int, tuple[Tensor, Tensor]] = {}  # id of the model's → it, and ours
-        self._back: dict[int, Tensor] = {}  # id of ours → the model's
-        self._inputs: dict[int, Tensor] = {}  # id of an input → ours
-        self._originals: dict[int, Tensor] = {}  # id of ours → what it stands for
-
-    def make(self, tensor: Tensor) -> Tensor:
-        """What stands for a tensor."""
-        raise NotImplementedError
-
-    def is_foreign(self, tensor: Tensor) -> bool:
-        """Is it the model's?"""
-        raise NotImplementedError
-
-    def own(self, thing: Any) -> Any:
-        """What stands for a tensor among the inputs."""
-        if not isinstance(thing, Tensor):
-            return thing
-        if id(thing) not in self._inputs:
-            self._inputs[id(thing)] = self._made(thing)
-        return self._inputs[id(thing)]
-
-    def _made(self, tensor: Tensor) -> Tensor:
-        with internals.DisableTorchFunction():
-            made = self.make(tensor)
-        vars(made).update(vars(tensor))  # the program's own attributes
-        self._originals[id(made)] = tensor
-        return made
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in HOOKS and args:
-            return func(self._originals.get(id(args[0]), args[0]))
-        args, kwargs = internals.tree_map(self._put, (args, kwargs or {}))
-        result = func(*args, **kwargs)
-        return self._back.get(id(result), result)
-
-    def _put(self, thing: Any) -> Any:
-        if not isinstance(thing, Tensor) or not self.is_foreign(thing):
-            return thing
-        if id(thing) not in self._given:
-            ours = self._made(thing)
-            self._given[id(thing)] = thing, ours
-            self._back[id(ours)] = thing
-        return self._given[id(thing)][1]
-
-
-class _NotToldByFakes(Exception):
-    """Fake tensors do not have what the body asks for: copies are asked next. No user reads this."""
-
-
-class _Faked(_Instead):
-    """Fake tensors: they have sizes and no data."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self._kind, mode = internals.fake_tensors()
-        self._mode = mode(allow_non_fake_inputs=True)
-
-    def make(self, tensor: Tensor) -> Tensor:
-        return self._mode.from_tensor(tensor, static_shapes=True)
-
-    def is_foreign(self, tensor: Tensor) -> bool:
-        return not isinstance(tensor, self._kind) and not internals.is_functorch_wrapped_tensor(tensor)
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in LAYOUT and args and id(args[0]) not in self._originals and not self.is_foreign(args[0]):
-            raise _NotToldByFakes("how a result lies in memory")
-        if func in _READING or (func in _MAKING and _has_tensors_inside((*args, *(kwargs or {}).values()))):
-            raise _NotToldByFakes("the numbers in memory")
-        return super().__torch_function__(func, types, args, kwargs)
-
-    def __enter__(self) -> Any:
-        self._mode.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._mode.__exit__(*error)
-
-
-# C code that takes the memory of its arguments for granted: without it, the process ends.
-_READING = frozenset((Tensor.apply_, Tensor.map_, Tensor.map2_))  # type: ignore[attr-defined]
-_MAKING = frozenset((torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor))  # of tensors in lists, they do
-
-
-def _has_tensors_inside(args: Sequence[Any]) -> bool:
-    lists = [arg for arg in args if type(arg) in (list, tuple)]
-    return any(isinstance(leaf, Tensor) for leaf in internals.tree_leaves(lists))
-
-
-class _Result(torch.autograd.Function):
-    """Makes a copy what the original was: the result of an operation, to gradients."""
-
-    @staticmethod
-    def forward(context: Any, leaf: Tensor, copies: list[Tensor]) -> Tensor:
-        return copies[0]
-
-    @staticmethod
-    def backward(context: Any, *gradients: Any) -> Any:
-        return None, None
-
-
-class _Copied(_Instead):
-    """Copies of what the module holds and of its inputs."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self._held = ReachableObjects(module).tensors
-        self._memories: dict[int, tuple[Any, Any]] = {}  # by the address of torch's object: it, and its copy
-
-    def make(self, tensor: Tensor) -> Tensor:
-        if tensor.requires_grad and not tensor.is_leaf:
-            leaf = torch.empty(0, requires_grad=True)
-            with torch.enable_grad():
-                return _Result.apply(leaf, [self._copied(tensor.detach())])  # type: ignore[no-any-return]
-        made = self._copied(tensor.detach()).requires_grad_(tensor.requires_grad)
-        if tensor.grad is not None:
-            made.grad = self._copied(tensor.grad)
-        return made
-
-    def _copied(self, tensor: Tensor) -> Tensor:
-        """A copy in a copy of its memory, as its strides have it: what shares the one shares the other."""
-        is_plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
-        if type(tensor) not in PLAIN or not is_plain:
-            return tensor.clone()
-        if tensor.is_conj():  # or negated: to be carried out when it is read
-            return self._copied(tensor.conj()).conj()
-        if tensor.is_neg():
-            return internals.neg_view(self._copied(internals.neg_view(tensor)))
-        memory = tensor.untyped_storage()
-        if memory._cdata not in self._memories:
-            self._memories[memory._cdata] = memory, memory.clone()
-        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-            self._memories[memory._cdata][1], tensor.storage_offset(), tensor.shape, tensor.stride()
-        )
-
-    def is_foreign(self, tensor: Tensor) -> bool:
-        return id(tensor) in self._held
-
-    def __enter__(self) -> Any:
-        self._scripted = scripted_functions_on(self._put)
-        self._scripted.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._scripted.__exit__(*error)
-
-
-def _answer(attempt: Match, pattern: GraphTemplate) -> Words | None:
-    """The first question about a value that has another answer here."""
-    last = len(pattern.nodes) if attempt.failed_at is None else attempt.failed_at + 1
-    reached = min(len(attempt.body.entries), last)
-    for guard in pattern.guards:
-        if guard.node is None or guard.node >= reached:
+def _other_answer(match: Match) -> Words | None:
+    """Return the reason if a question about a value has another answer here; otherwise ``None``."""
+    expected, entries = match.template.entries, match.tape.entries
+    last = len(expected) if match.failed_at is None else match.failed_at + 1
+    reached = min(len(entries), last)
+    for guard in match.template.guards:
+        if guard.entry is None or guard.entry >= reached:
             continue
-        answer, expected = attempt.body.entries[guard.node].out, pattern.nodes[guard.node].out
-        if type(answer) is not type(expected) or not is_same(answer, expected):
+        answer, before = entries[guard.entry].out, expected[guard.entry].out
+        if type(answer) is not type(before) or not is_same(answer, before):
             return reasons.OTHER_ANSWER(assumption=guard, answer=repr(answer))
     return None
 
 
-def _difference(attempt: Match, pattern: GraphTemplate) -> Words:
-    """Where the tape leaves the graph."""
-    index = attempt.failed_at
-    entries = attempt.body.entries
+def _difference(match: Match) -> Words:
+    """Return the place at which the tape leaves the graph, as a reason."""
+    index, expected, entries = match.failed_at, match.template.entries, match.tape.entries
     if index is None:
         return reasons.ARRANGED_OTHERWISE()
-    if index >= len(pattern.nodes) or index >= len(entries):
+    if index >= len(expected) or index >= len(entries):
         entry = entries[index] if index < len(entries) else None
         runs = reasons.RUNS_MORE if entry is not None else reasons.RUNS_FEWER
-        line = entry.line if entry is not None else pattern.nodes[index].line
-        return runs(place=_at(line))
+        return runs(place=_at(expected[index].line if entry is None else entry.line))
     return reasons.RUNS_OTHER(place=_at(entries[index].line))
 
 
-def _at(line: Any) -> str:
-    return "" if line is None else f" at {short(line)}"
+def _at(line: Line | None) -> str:
+    return "" if line is None else f" at {short_line(line)}"
 
 
 # The tape of one forward -------------------------------------------------------------------------
 
 
-@begins
+@runs_user_code
 def tape_of(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], instead: _Runs | None = None
-) -> tuple[CallTape, ValueTable]:
-    """Run one forward for real (on fake tensors, say), or its graph ``instead`` of it, and return the tape."""
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], graph: _GraphAsBody | None = None
+) -> _Taped:
+    """Run one forward (on fake tensors, say), or its graph in its place, and return the tape."""
     values = ValueTable({}, None, lambda what: None, measuring=False)
-    bodies = Bodies(values, {}, lambda what: None)
-    watcher = _Watcher(bodies)
-    module_call.begin(watcher)
+    tape = Tape(values, {})
+    observer = _TapeObserver(tape)
+    module_call.begin(observer)
     try:
-        more = () if instead is None else instead.unregistered
-        module_call.watch(watcher, [inner for each in (module, *more) for inner in each.modules()])
-        if instead is None:
+        more = () if graph is None else graph.unregistered
+        module_call.attach(observer, [inner for each in (module, *more) for inner in each.modules()])
+        if graph is None:
             module.forward(*args, **kwargs)
         else:
-            watcher.call(module, instead, args, kwargs)
+            observer.around_forward(module, graph, args, kwargs)
     finally:
-        module_call.end(watcher)
-    return bodies.by_index[0], values
+        module_call.end(observer)
+    return tape.call_tapes[0], values
 
 
-class _Watcher:
-    """Puts every call of a module's forward on a tape."""
+class _TapeObserver:
+    """Observer that puts every call of a module's forward on a tape."""
 
-    def __init__(self, bodies: Any) -> None:
-        self._bodies = bodies
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
         self._thread = threading.get_ident()
         self._count = 0
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if threading.get_ident() != self._thread:
             return run(*args, **kwargs)
         self._count += 1
         index, context = self._count - 1, context_now()
         with untracked():
-            self._bodies.begin(index, module, run, args, kwargs, context)
-        return self._bodies.run(index, args, kwargs)
+            call_tape = self._tape.enter_call(index, module, run, args, kwargs, context)
+        return run_taped(self._tape, call_tape, args, kwargs)
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         return run(*args, **kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
-        return self._count > 0 and threading.get_ident() == self._thread  # one that is made in the body
+    def wants(self, module: nn.Module) -> bool:
+        return self._count > 0 and threading.get_ident() == self._thread  # a module that is made in the body

@@ -1,8 +1,8 @@
 """Do the calls inside a body do the same where its graph makes them?
 
-A body's Python may change what its calls find: a function of a library that is patched meanwhile, a context variable,
-whatever a library keeps and nobody thought of. It is not on the body's own tape and not in its graph, but on the
-tapes of those calls. So the body and its graph run on the same inputs, and the tapes of all calls in them are compared.
+A body's Python may change what its calls find: it may patch a function of a library, or set a context variable. That
+is neither on the body's own tape nor in its graph, but on the tapes of those calls. So the body and its graph run on
+the same inputs, and the tapes of all calls in them are compared.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.template import is_another_of
+from fxdebug.capture.graphs.names import is_same_kind_of
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
-from fxdebug.capture.tape.source_line import short
+from fxdebug.capture.tape.source_line import short_line
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 
 
-def differs_inside(native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable]) -> Words | None:
-    """Which call does something else where the graph makes it. ``None``: none does."""
-    (body, values), (other, others) = native, graph
-    return _Comparison(_names(body.module, values), _names(other.module, others)).of_calls(body, other)
+def differing_call(native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable]) -> Words | None:
+    """Return the reason if a call does something else where the graph makes it; otherwise ``None``."""
+    (tape, values), (other, others) = native, graph
+    return _Comparison(_weights(tape.module, values), _weights(other.module, others)).of_calls(tape, other)
 
 
-def _names(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
-    """What the module holds, by the number it has on a tape."""
-    held = [*module.parameters(), *module.buffers()]
-    return {entry.tensor_id: id(tensor) for tensor in held if (entry := values.lookup(tensor)) is not None}
+def _weights(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
+    """Return the ``id`` of each parameter and buffer, by its tensor id on the tape."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return {entry.tensor_id: id(tensor) for tensor in tensors if (entry := values.lookup(tensor)) is not None}
 
 
 class _Comparison:
-    """The numbers of tensors are others in each run: which is which is found out on the way."""
+    """A comparison of tapes of two runs. A tensor has another id in each run; pairs are found on the way."""
 
-    def __init__(self, held: dict[TensorId, int], others: dict[TensorId, int]) -> None:
-        self._held = held
-        self._others = others
+    def __init__(self, weights: dict[TensorId, int], other_weights: dict[TensorId, int]) -> None:
+        self._weights = weights
+        self._other_weights = other_weights
         self._pairs: dict[TensorId, TensorId] = {}
 
-    def of_calls(self, body: CallTape, other: CallTape) -> Words | None:
-        calls, others = list(_calls(body)), list(_calls(other))
+    def of_calls(self, tape: CallTape, other: CallTape) -> Words | None:
+        calls, others = list(_calls(tape)), list(_calls(other))
         if len(calls) != len(others):
             return reasons.OTHER_CALLS()
         for call, its in zip(calls, others):
@@ -55,7 +55,7 @@ class _Comparison:
 
     def _of(self, call: CallTape, other: CallTape) -> Words | None:
         name = type_name(type(call.module))
-        if call.module is not other.module and not is_another_of(call.module, other.module):
+        if call.module is not other.module and not is_same_kind_of(call.module, other.module):
             return reasons.OTHER_MODULE(module=name, other=type_name(type(other.module)))
         self._pairs = {}
         if not self._same((call.args, call.kwargs), (other.args, other.kwargs)):
@@ -69,7 +69,7 @@ class _Comparison:
 
     def _is_same_step(self, entry: TapeEntry, other: TapeEntry) -> bool:
         if isinstance(entry.what, nn.Module):
-            same = entry.what is other.what or is_another_of(other.what, entry.what)
+            same = entry.what is other.what or is_same_kind_of(other.what, entry.what)
         else:
             same = type(entry.what) is type(other.what) and entry.what == other.what
         if not same or entry.context != other.context:
@@ -94,19 +94,19 @@ class _Comparison:
             same = code.type is other.type and code.keys == other.keys and len(code.items) == len(other.items)
             return same and all(map(self._same, code.items, other.items))
         if kind is OpaqueArg:  # the objects that each run made for itself
-            return type(code.thing) is type(other.thing)
+            return type(code.object) is type(other.object)
         return bool(code == other)
 
-    def _is_same_tensor(self, uid: TensorId, other: TensorId) -> bool:
-        held, its = self._held.get(uid), self._others.get(other)
-        if held is not None or its is not None:
-            return held == its
-        return self._pairs.setdefault(uid, other) == other
+    def _is_same_tensor(self, tensor_id: TensorId, other: TensorId) -> bool:
+        weight, other_weight = self._weights.get(tensor_id), self._other_weights.get(other)
+        if weight is not None or other_weight is not None:
+            return weight == other_weight
+        return self._pairs.setdefault(tensor_id, other) == other
 
 
-def _calls(body: CallTape) -> Iterator[CallTape]:
-    return (entry.body for entry in body.entries if entry.body is not None)
+def _calls(tape: CallTape) -> Iterator[CallTape]:
+    return (entry.tape for entry in tape.entries if entry.tape is not None)
 
 
 def _at(entry: TapeEntry) -> str:
-    return "" if entry.line is None else f" at {short(entry.line)}"
+    return "" if entry.line is None else f" at {short_line(entry.line)}"

@@ -1,4 +1,7 @@
-"""Execute a verified graph: children from the records or for real, guards checked on the way."""
+"""Execute a verified graph and check its guards on the way.
+
+Children are called for real, or answered by the caller (from the records of a run, say).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.grad_blocks import closed
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot, member
-from fxdebug.capture.graphs.to_fx import Built
+from fxdebug.capture.graphs.names import member
+from fxdebug.capture.graphs.template import Attribute, OpaqueSlot, Slot
+from fxdebug.capture.graphs.to_fx import FxBuild
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.encoding import Struct, have_same_keys, is_same, members_of
 
 
 class GuardFailed(Exception):
-    """A graph is not run: ``reason`` says which assumption does not hold, or what is missing."""
+    """The refusal to run a graph; ``reason`` says which assumption does not hold, or what is missing."""
 
     def __init__(self, reason: Words) -> None:
         super().__init__(reason)
@@ -33,31 +37,31 @@ class Executor(fx.Interpreter):
 
     def __init__(
         self,
-        built: Built,
+        build: FxBuild,
         module: nn.Module,
         child: Callable[..., Any] | None = None,
     ) -> None:
-        super().__init__(nn.Module(), graph=built.graph)
+        super().__init__(nn.Module(), graph=build.graph)
         self.extra_traceback = False  # torch would add lines about itself to what is raised
-        self._built = built
+        self._build = build
         self._module = module
         self._child = child
-        self._answers = {guard.node: guard for guard in built.pattern.guards if guard.node is not None}
-        self._expected = {i: built.pattern.nodes[i].out for i in self._answers}
+        self._guards = {guard.entry: guard for guard in build.template.guards if guard.entry is not None}
+        self._expected = {index: build.template.entries[index].out for index in self._guards}
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[Any, Any]:
-        """Arguments in containers of Python's own: torch.fx's cannot be written to, and whoever is called may do so."""
+        """Return arguments in Python's own containers: a child may write to them, but not to those of torch.fx."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
-        return _thawed(args), {name: _thawed(arg) for name, arg in kwargs.items()}
+        return _mutable(args), {name: _mutable(arg) for name, arg in kwargs.items()}
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A parameter, buffer or held object."""
-        held = self._built.objects.get(target)
-        return held if held is not None else member(self._module, str(target))
+        """Return a parameter, a buffer, or another object that the graph names."""
+        constant = self._build.constants.get(target)
+        return constant if constant is not None else member(self._module, str(target))
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A child: run, or answered from the records."""
-        module = self._built.objects.get(target) or member(self._module, str(target))
+        """Call a child, or have it answered."""
+        module = self._build.constants.get(target) or member(self._module, str(target))
         if self._child is not None:
             return self._child(module, args, kwargs)
         return module.forward(*args, **kwargs)  # what hooks and a __call__ of its own compute is in this graph
@@ -68,53 +72,53 @@ class Executor(fx.Interpreter):
             return super().run(*args, **options)
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node; where its value was an assumption, it must come out again."""
+        """Run a node. If its value was an assumption, it must come out again: raises :class:`GuardFailed` otherwise."""
         result = super().run_node(n)
-        index = self._built.of_node.get(n)
-        if index in self._answers:
+        index = self._build.entry_of.get(n)
+        if index in self._guards:
             expected = self._expected[index]
             if type(result) is not type(expected) or not is_same(result, expected):
-                guard = self._answers[index]
+                guard = self._guards[index]
                 raise GuardFailed(reasons.OTHER_ANSWER(assumption=guard, answer=repr(result)))
         return result
 
 
-def _thawed(thing: Any) -> Any:
-    kind = type(thing)  # what the program's own kinds hold is the program's
+def _mutable(argument: Any) -> Any:
+    kind = type(argument)  # what the program's own kinds hold is the program's
     if kind is immutable_dict:
-        return {key: _thawed(item) for key, item in thing.items()}
+        return {key: _mutable(item) for key, item in argument.items()}
     if kind is immutable_list:
-        return [_thawed(item) for item in thing]
-    return tuple([_thawed(item) for item in thing]) if kind is tuple else thing
+        return [_mutable(item) for item in argument]
+    return tuple([_mutable(item) for item in argument]) if kind is tuple else argument
 
 
-def bindings(pattern: GraphTemplate, template: Any, thing: Any, into: dict[int, Any]) -> None:
-    """Put the tensors of an argument (or result) into their slots. Raises :class:`Refused` if it does not fit."""
+def bind_arguments(template: Any, argument: Any, into: dict[int, Any]) -> None:
+    """Put the tensors of an argument (or result) into ``into``, by slot. Raises :class:`GuardFailed` if it differs."""
     kind = type(template)
     if kind is Slot:
-        if not isinstance(thing, Tensor):
-            raise GuardFailed(reasons.TENSOR_EXPECTED(given=type(thing).__name__))
-        if into.setdefault(template.number, thing) is not thing:
+        if not isinstance(argument, Tensor):
+            raise GuardFailed(reasons.TENSOR_EXPECTED(given=type(argument).__name__))
+        if into.setdefault(template.number, argument) is not argument:
             raise GuardFailed(reasons.SAME_TENSOR_EXPECTED())
     elif kind in (tuple, list):
-        if type(thing) is not kind and (kind is list or type(thing) is not torch.Size):
-            raise GuardFailed(reasons.KIND_EXPECTED(kind=kind.__name__, given=type(thing).__name__))
-        if len(thing) != len(template):
-            raise GuardFailed(reasons.ITEMS_EXPECTED(count=len(template), given=len(thing)))
-        for x, y in zip(template, thing):
-            bindings(pattern, x, y, into)
+        if type(argument) is not kind and (kind is list or type(argument) is not torch.Size):
+            raise GuardFailed(reasons.KIND_EXPECTED(kind=kind.__name__, given=type(argument).__name__))
+        if len(argument) != len(template):
+            raise GuardFailed(reasons.ITEMS_EXPECTED(count=len(template), given=len(argument)))
+        for x, y in zip(template, argument):
+            bind_arguments(x, y, into)
     elif kind is dict:
-        if type(thing) is not dict or not have_same_keys(thing, template):
+        if type(argument) is not dict or not have_same_keys(argument, template):
             raise GuardFailed(reasons.KEYWORDS_EXPECTED(names=", ".join(map(str, template)) or "none"))
         for key, item in template.items():
-            bindings(pattern, item, thing[key], into)
+            bind_arguments(item, argument[key], into)
     elif kind is Struct:
-        members = members_of(thing) if type(thing) is template.type else None
+        members = members_of(argument) if type(argument) is template.type else None
         if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
             raise GuardFailed(reasons.FIELDS_EXPECTED(kind=template.type.__name__))
         for x, y in zip(template.items, members[1]):
-            bindings(pattern, x, y, into)
+            bind_arguments(x, y, into)
     elif kind is OpaqueSlot:
         raise GuardFailed(reasons.WORKS_ON(kinds=f"a {template.type.__name__}"))
-    elif kind is not Attribute and (type(thing) is not kind or not is_same(thing, template)):
-        raise GuardFailed(reasons.HOLDS_FOR(expected=repr(template), given=repr(thing)))
+    elif kind is not Attribute and (type(argument) is not kind or not is_same(argument, template)):
+        raise GuardFailed(reasons.HOLDS_FOR(expected=repr(template), given=repr(argument)))

@@ -1,13 +1,13 @@
 """``call.fx``: the graph of a verified call as a ``torch.fx.GraphModule`` that knows when it holds.
 
-Before it runs it looks at what it is given: the same structure, constants, dtypes and devices as when
-it was made. Then it makes sure: the body runs once on fake tensors of these sizes, and the graph must match that
-tape, and the calls in it must do what they do there. Where fake tensors do not tell (a question about values, a size
-that depends on them) it runs on copies, each time anew. Questions about values are asked again while the graph
-runs. Where anything comes out otherwise it refuses and says which assumption does not hold.
+Before it runs, it checks its arguments: the structure, constants, dtypes and devices must be those of the recorded
+call. Then the body runs once on fake tensors of these sizes. The graph must match that tape, and the calls in the
+graph must do what they do in the body. Where fake tensors cannot tell (a question about values, a size that depends
+on them) the body runs on copies instead, each time anew. Questions about values are asked again while the graph runs.
+If anything differs, it refuses and says which assumption does not hold.
 
-Its ``graph`` is a copy of its own. Once that is changed (and recompiled) it is the user's: like everything that is
-made of it, copies included, it is a plain ``torch.fx.GraphModule`` then, which asks nothing.
+Its ``graph`` is a copy of its own. Once that is changed and recompiled, it is the user's: a plain
+``torch.fx.GraphModule`` that checks nothing, as is everything made of it, copies included.
 """
 
 from __future__ import annotations
@@ -22,117 +22,124 @@ import torch
 from torch import Tensor, fx, nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.template import member
-from fxdebug.capture.graphs.to_fx import Absent, Built
+from fxdebug.capture.graphs.names import member
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.reasons import Words
-from fxdebug.capture.rerun.check_inputs import checked
-from fxdebug.capture.rerun.execute import Executor, GuardFailed, bindings
+from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
+from fxdebug.capture.rerun.execute import Executor, GuardFailed, bind_arguments
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.errors import UsageError, first_line
 
 
 class GraphOfCall(fx.GraphModule):
-    """A verified body, callable as the module's ``forward`` is; ``guards`` are the assumptions it rests on."""
+    """A verified graph, called with the arguments of the module's ``forward``.
 
-    def __init__(self, built: Built, module: nn.Module, name: str, kinds: Sequence[str], hidden: Words | None) -> None:
-        super().__init__(*_renamed(_root(built, module), built.graph), class_name=type(module).__name__)
-        object.__setattr__(self, "_what", (built, module, name))
-        object.__setattr__(self, "_kinds", list(kinds))
-        object.__setattr__(self, "_hidden", hidden)
+    ``call`` is the id of the call it is of, ``classes`` are those of its input tensors. With ``not_reusable``, a
+    reason, it can be read but not run.
+    """
+
+    def __init__(
+        self, build: FxBuild, module: nn.Module, call: str, classes: Sequence[str], not_reusable: Words | None
+    ) -> None:
+        super().__init__(*_renamed(_root(build, module), build.graph), class_name=type(module).__name__)
+        object.__setattr__(self, "_source", (build, module, call))
+        object.__setattr__(self, "_classes", list(classes))
+        object.__setattr__(self, "_not_reusable", not_reusable)
 
     @property
     def guards(self) -> list[str]:
-        """The assumptions, in words."""
-        built, _, _ = self._what
-        return [str(guard) for guard in built.pattern.guards]
+        """The assumptions under which the graph holds, as text."""
+        build, _, _ = self._source
+        return [str(guard) for guard in build.template.guards]
 
-    def asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the graph on other inputs. Raises ``UsageError`` where it does not hold, and says why."""
-        built, module, name = self._what
+    def run_checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the graph on other inputs. Raises ``UsageError`` with the reason where it does not hold."""
+        build, module, call = self._source
+        template = build.template
         try:
             slots: dict[int, Any] = {}
-            bindings(built.pattern, built.pattern.args, args, slots)
-            bindings(built.pattern, built.pattern.kwargs, kwargs, slots)
-            if built.opaque:
-                kinds = sorted({o.type.__name__ for o in built.objects.values() if isinstance(o, Absent)})
+            bind_arguments(template.args, args, slots)
+            bind_arguments(template.kwargs, kwargs, slots)
+            if build.opaque_operands:
+                kinds = sorted({each.type.__name__ for each in build.constants.values() if isinstance(each, Absent)})
                 raise GuardFailed(reasons.WORKS_ON(kinds=", ".join(kinds)))
-            alone = self._hidden or built.pattern.only_here
-            if alone:
-                raise GuardFailed(alone)
-            tensors = [slots[slot] for slot in range(built.pattern.inputs)]
+            not_reusable = self._not_reusable or template.not_reusable
+            if not_reusable:
+                raise GuardFailed(not_reusable)
+            tensors = [slots[slot] for slot in range(template.inputs)]
             self._check(tensors, args, kwargs)
             try:
-                with in_context(built.pattern.context):
-                    return Executor(built, module).run(*tensors)
+                with in_context(template.context):
+                    return Executor(build, module).run(*tensors)
             except GuardFailed:
                 raise
             except Exception as error:  # of these values: the body may go on in another way
-                problem = checked(built, module, args, kwargs, tensors, on_copies=True)
+                problem = mismatch_for_inputs(build, module, args, kwargs, tensors, on_copies=True)
                 if problem is None or type(error).__name__ in problem:  # so does the body
                     raise
                 raise GuardFailed(reasons.RAISES(error=f"{type(error).__name__}: {first_line(error)}")) from None
         except GuardFailed as error:
-            raise UsageError(reasons.HOLDS_NOT(call=name, reason=error.reason)) from None
+            raise UsageError(reasons.HOLDS_NOT(call=call, reason=error.reason)) from None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> fx.GraphModule:
-        """A plain one, as ``copy.copy`` makes it, with parameters of its own."""
+        """Return a plain ``GraphModule``, as ``copy.copy`` does, with parameters of its own."""
         return copy.deepcopy(copy.copy(self), memo)
 
     def __reduce__(self) -> Any:
-        """Saved, it is a plain one."""
+        """Save it as a plain ``GraphModule``."""
         return copy.copy(self).__reduce__()
 
     def recompile(self) -> Any:
-        """Make the code. Names that Python's syntax has no place for leave a graph that runs without it."""
-        made = None
+        """Write the code. If a name is no Python name, the graph runs without it."""
+        python_code = None
         with contextlib.suppress(SyntaxError, ValueError):
-            made = super().recompile()
-        kind = type(self)  # torch.fx makes one for each
+            python_code = super().recompile()
+        kind = type(self)  # torch.fx makes a class for each
         code = self.__dict__.get("_code")
         if code == self.__dict__.setdefault("_verified", code):
-            kind.forward = _asking(kind.forward)
-        return made
+            kind.forward = _checked_forward(kind.forward)
+        return python_code
 
     def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
-        """Make sure that the body does the same for inputs like these, as everything stands now."""
-        built, module, _ = self._what
-        for kind, tensor in zip(self._kinds, tensors):
-            if type(tensor).__name__ != kind:
-                raise GuardFailed(reasons.MADE_WITH(kind=kind, given=type(tensor).__name__))
-        problem = checked(built, module, args, kwargs, tensors)
+        """Make sure that the body does the same for inputs like these, with the module as it is now."""
+        build, module, _ = self._source
+        for name, tensor in zip(self._classes, tensors):
+            if type(tensor).__name__ != name:
+                raise GuardFailed(reasons.MADE_WITH(kind=name, given=type(tensor).__name__))
+        problem = mismatch_for_inputs(build, module, args, kwargs, tensors)
         if problem is not None:
             raise GuardFailed(problem)
 
 
-def _root(built: Built, module: nn.Module) -> dict[str, Any]:
-    """What the graph's attributes and children are, by target."""
-    found: dict[str, Any] = {}
-    for node in built.graph.nodes:
+def _root(build: FxBuild, module: nn.Module) -> dict[str, Any]:
+    """Return the attributes and children that the graph names, by target."""
+    root: dict[str, Any] = {}
+    for node in build.graph.nodes:
         if node.op in ("get_attr", "call_module"):
             target = str(node.target)
-            held = built.objects.get(target)
-            found[target] = member(module, target) if held is None else held
-    return found
+            constant = build.constants.get(target)
+            root[target] = member(module, target) if constant is None else constant
+    return root
 
 
 def _renamed(root: dict[str, Any], graph: fx.Graph) -> tuple[dict[str, Any], fx.Graph]:
-    """A copy, in which nothing has a name that a ``GraphModule`` has for itself: a buffer called ``code``, say."""
+    """Return a copy without the names that a ``GraphModule`` has for itself: a buffer called ``code``, say."""
     taken = {target: f"{target.partition('.')[0]}_{target}" for target in root if _is_taken(target.partition(".")[0])}
-    made = fx.Graph()
-    made.output(made.graph_copy(graph, {}))
-    for node in made.nodes:
+    renamed = fx.Graph()
+    renamed.output(renamed.graph_copy(graph, {}))
+    for node in renamed.nodes:
         if node.op in ("get_attr", "call_module"):
             node.target = taken.get(str(node.target), node.target)
-    return {taken.get(target, target): held for target, held in root.items()}, made
+    return {taken.get(target, target): attribute for target, attribute in root.items()}, renamed
 
 
 def _is_taken(name: str) -> bool:
     return hasattr(GraphOfCall, name) or name in ("training", "graph", "_graph", "meta")
 
 
-def _asking(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A forward that first makes sure that the graph holds. What traces or exports it gets the graph, and no more."""
+def _checked_forward(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a forward that first makes sure that the graph holds. Tracing or exporting it gives the graph alone."""
 
     @functools.wraps(plain)
     def forward(self: GraphOfCall, *args: Any, **kwargs: Any) -> Any:
@@ -140,14 +147,14 @@ def _asking(plain: Callable[..., Any]) -> Callable[..., Any]:
             return _not_compiled(self, args, kwargs)
         if is_traced_by_torch() or any(isinstance(arg, fx.Proxy) for arg in (*args, *kwargs.values())):
             return plain(self, *args, **kwargs)
-        return self.asked(args, kwargs)
+        return self.run_checked(args, kwargs)
 
     return forward
 
 
 def _not_compiled(graph: GraphOfCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Inside ``torch.compile``: what is asked before the graph runs is not to be compiled with it."""
-    return torch.compiler.disable(graph.asked)(args, kwargs)
+    """Run inside ``torch.compile``: the checks before the graph must not be compiled with it."""
+    return torch.compiler.disable(graph.run_checked)(args, kwargs)
 
 
 _not_compiled._torchdynamo_disable = True  # type: ignore[attr-defined]

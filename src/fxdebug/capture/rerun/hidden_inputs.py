@@ -1,8 +1,8 @@
-"""What reaches a call past its arguments: tensors by an attribute or a closure, a mode or a forward that a caller set.
+"""Inputs that reach a call past its arguments: tensors by an attribute or a closure, a caller's mode or forward.
 
-A graph hands on arguments and nothing else. Where what is inside takes a tensor of the run that it was not
-given, the graph is right for this run, and running it on other inputs would compute with stale tensors. Where
-a caller saw to it that calls inside do something else than alone, running it would not do what the call did.
+A graph passes arguments on and nothing else. If a call inside takes a tensor of the run that is no argument of it,
+the graph is right for this run only: on other inputs it would compute with stale tensors. If a caller set a mode or
+another forward, the calls inside would do something else without that caller.
 """
 
 from __future__ import annotations
@@ -13,63 +13,69 @@ from types import FunctionType
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.encoding import uids_in
+from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 
 
-def hidden_input(body: CallTape, outermost: CallTape) -> Words | None:
-    """The reason where a call inside ``body`` takes a tensor of the run that nothing hands it. ``None``: there is none.
+def hidden_input(tape: CallTape, outermost: CallTape) -> Words | None:
+    """Return the reason if a call inside takes a tensor of the run that is no argument of it; otherwise ``None``.
 
-    ``outermost`` is the run's first body: its arguments, and what is computed in it, are tensors of the run.
+    ``outermost`` is the tape of the run's first call: its arguments, and all that is computed in it, are tensors of
+    the run.
     """
-    inner = list(_below(body))
+    inner = list(_below(tape))
     if not inner:
         return None
-    from_inside = {uid for each in inner for uid in _computed(each)}
-    of_the_run = {uid for each in (outermost, *_below(outermost)) for uid in _computed(each)}
-    of_the_run.update(outermost.before)
-    for each in inner:
-        foreign = (_taken(each) - from_inside) & of_the_run
+    from_inside = {tensor_id for call in inner for tensor_id in _computed(call)}
+    of_the_run = {tensor_id for call in (outermost, *_below(outermost)) for tensor_id in _computed(call)}
+    of_the_run.update(outermost.input_layouts)
+    for call in inner:
+        foreign = (_taken(call) - from_inside) & of_the_run
         if foreign:
-            return reasons.HIDDEN_TENSOR(module=type_name(type(each.module)))
+            return reasons.HIDDEN_TENSOR(module=type_name(type(call.module)))
     return None
 
 
-def set_by_a_caller(body: CallTape) -> Words | None:
-    """What a caller changed for this call and the calls in it, so that it did other things than alone."""
-    if body.under is not None:
-        return reasons.RAN_UNDER_CALLERS_MODE(modes=body.under)
-    for each in (body, *_below(body)):
+def changed_by_caller(tape: CallTape) -> Words | None:
+    """Return the reason if a caller changed what this call, or one in it, does; otherwise ``None``."""
+    if tape.callers_modes is not None:
+        return tape.callers_modes
+    for each in (tape, *_below(tape)):
         ran, has = (getattr(forward, "__func__", forward) for forward in (each.forward, each.module.forward))
         if type(ran) is type(has) is FunctionType and ran is not has and "__fxdebug__" not in has.__dict__:
             return reasons.RAN_OTHER_FORWARD(module=type_name(type(each.module)))
     return None
 
 
-def _below(body: CallTape) -> Iterator[CallTape]:
-    for entry in body.entries:
-        if entry.body is not None:
-            yield entry.body
-            yield from _below(entry.body)
+def _below(tape: CallTape) -> Iterator[CallTape]:
+    for entry in tape.entries:
+        if entry.tape is not None:
+            yield entry.tape
+            yield from _below(entry.tape)
 
 
-def _computed(body: CallTape) -> Iterator[TensorId]:
-    """What the operations of a body made: not what it was given or holds, which they may return."""
-    met = set(body.before)
-    for entry in body.entries:
-        met.update(uids_in(entry.args), uids_in(entry.kwargs))
-        if entry.body is None:
-            yield from (uid for uid in uids_in(entry.out) if uid not in met)
-        met.update(uids_in(entry.out))
+def _computed(tape: CallTape) -> Iterator[TensorId]:
+    """Yield the results of a body's operations that are neither its arguments nor its attributes."""
+    earlier = set(tape.input_layouts)
+    for entry in tape.entries:
+        earlier.update(tensor_ids_in(entry.args), tensor_ids_in(entry.kwargs))
+        if entry.tape is None:
+            yield from (tensor_id for tensor_id in tensor_ids_in(entry.out) if tensor_id not in earlier)
+        earlier.update(tensor_ids_in(entry.out))
 
 
-def _taken(body: CallTape) -> set[TensorId]:
-    """What a body uses without having been given or having made it."""
-    known = set(body.before) | set(uids_in(body.args)) | set(uids_in(body.kwargs))
+def _taken(tape: CallTape) -> set[TensorId]:
+    """Return the tensors that a body uses though they are neither its arguments nor its results."""
+    known = set(tape.input_layouts) | set(tensor_ids_in(tape.args)) | set(tensor_ids_in(tape.kwargs))
     taken: set[TensorId] = set()
-    for entry in body.entries:
-        taken.update(uid for code in (entry.args, entry.kwargs) for uid in uids_in(code) if uid not in known)
-        known.update(uids_in(entry.out))
-    taken.update(uid for uid in uids_in(body.out) if uid not in known)
+    for entry in tape.entries:
+        taken.update(
+            tensor_id
+            for code in (entry.args, entry.kwargs)
+            for tensor_id in tensor_ids_in(code)
+            if tensor_id not in known
+        )
+        known.update(tensor_ids_in(entry.out))
+    taken.update(tensor_id for tensor_id in tensor_ids_in(tape.out) if tensor_id not in known)
     return taken

@@ -1,4 +1,7 @@
-"""An observer on all modules of a model, and room on Python's stack for it."""
+"""Attach an observer to all modules of a model for the length of a block, and make room for it on Python's stack.
+
+Reading order: after ``runs/once``; then ``hooks/forward_wrapper``, which stands on each module and passes its calls on.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +29,20 @@ class Attached:
         self._compiled = compiled_in(sites.registered())
 
     def is_closed(self, module: nn.Module | None) -> bool:
-        """Is this a compiled module, whose inside (the compiler's own modules too) is not looked at?"""
+        """Is this a compiled module, whose inside (with the compiler's own modules) is not recorded?"""
         return any(module is closed for closed in self._compiled.closed)
 
-    def takes(self, module: nn.Module, recorder: Recorder) -> bool:
-        """Does a recording want a call of a module that was not registered when it began? Then it gets a name."""
-        below = recorder.innermost()
-        if below is None or self.is_closed(below.module) or CompiledRegions.is_inside():
+    def wants(self, module: nn.Module, recorder: Recorder) -> bool:
+        """Does a recording want calls of a module that was not registered when it began? If so, name the module."""
+        caller = recorder.innermost()
+        if caller is None or self.is_closed(caller.module) or CompiledRegions.is_inside():
             return False
         try:
-            self._sites.discover(module, recorder.stack() or [below])
+            self._sites.discover(module, recorder.stack() or [caller])
         except Exception as error:
-            recorder.say(f"a call of a {type(module).__name__} is missing: {type(error).__name__}: {first_line(error)}")
+            recorder.note(
+                f"a call of a {type(module).__name__} is missing: {type(error).__name__}: {first_line(error)}"
+            )
             return False
         return True
 
@@ -49,7 +54,7 @@ class Attached:
             module_call.begin(self._observer)
             hidden = self._compiled.hidden()
             modules = [module for module in self._sites.registered() if id(module) not in hidden]
-            module_call.watch(self._observer, modules, self._sites.layout.forwards)
+            module_call.attach(self._observer, modules, self._sites.layout.forwards)
         except BaseException:
             self.__exit__()
             raise
@@ -59,14 +64,14 @@ class Attached:
             module_call.end(self._observer)
         self._compiled.end()
         _recursion.end(self)
-        self._observer = None  # it holds us, too: what refers to itself in a circle stays until Python looks for that
+        self._observer = None  # it refers to us: break the cycle
 
 
-def _roomier(limit: int) -> int:
-    """A model that just fits Python's recursion limit must still fit: a module call costs three frames of its own."""
+def _limit_with_wrappers(limit: int) -> int:
+    """Return the limit under which a model that just fits still fits: a module call takes three frames itself."""
     return limit + FRAMES_PER_CALL * (limit // 3) + 200
 
 
 _recursion = SharedPatch(
-    Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit, _roomier),
+    Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit, _limit_with_wrappers),
 )

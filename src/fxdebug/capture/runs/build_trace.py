@@ -1,4 +1,8 @@
-"""What becomes a trace: a recorder, the parameters before and after, the clock."""
+"""Build a trace: start a recording (recorder, parameters, clock), and make the trace of it when the run is over.
+
+Reading order: after ``tensors/value_table``, where the values of a run collect; then ``api/trace``, which gives the
+trace its methods.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from fxdebug.capture.recorder.frame import Site, failure, to_call
+from fxdebug.capture.recorder.frame import NO_INPUTS, Site, failure, to_call
+from fxdebug.capture.recorder.listeners import Listener, Probe
 from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.recorder.open_calls import Listener
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
-from fxdebug.capture.tape.observed_tape import Watcher
 from fxdebug.capture.tensors.parameters import Parameters
 from fxdebug.capture.tensors.value_table import Keeper
 from fxdebug.capture.torch_state import internals
@@ -32,7 +35,10 @@ OUTSIDE = "(outside forward)"  # the method of a root that stands for calls made
 
 @dataclass(frozen=True)
 class Options:
-    """How to record; see :class:`~fxdebug.capture.recorder.recorder.Recorder` and ``Parameters``."""
+    """Options of a recording; see :class:`~fxdebug.capture.recorder.recorder.Recorder` and ``Parameters``.
+
+    ``value_listeners`` makes listeners that need the model's type and the list of values: a journal.
+    """
 
     keeper: Keeper | None = None
     keep_all: bool = True
@@ -40,99 +46,108 @@ class Options:
     listeners: tuple[Listener, ...] = ()
     no_grad: bool = False
     weights: bool | None = None
-    watching: Callable[[str, list[Value]], tuple[Listener, ...]] | None = None  # listeners that need the values
+    value_listeners: Callable[[str, list[Value]], tuple[Listener, ...]] | None = None
     graph: bool = False
-    watcher: Watcher | None = None
+    probe: Probe | None = None
 
 
+@dataclass(slots=True)
 class Recording:
-    """A recorder with what a trace also needs: the parameters before the run, the clock."""
+    """A recorder, and what the trace needs besides."""
 
-    def __init__(self, sites: Sites, options: Options) -> None:
-        self.sites = sites
-        self._parameters: Parameters | None = None
-        failed: Exception | None = None
-        try:
-            with untracked():
-                self._parameters = Parameters(sites.layout, sites.registered(), options.weights)
-        except Exception as error:  # the debugger never breaks the debugged
-            failed = error
-        self.recorder = Recorder(
-            self._parameters.names() if self._parameters is not None else {},
-            keeper=options.keeper,
-            keep_all=options.keep_all,
-            shown=options.shown,
-            listeners=options.listeners,
-            no_grad=options.no_grad,
-            graph=options.graph and internals.missing_for("graphs") is None,
-            watcher=options.watcher,
-            unchanged=None if self._parameters is None else self._parameters.stats_before,
-        )
-        if failed is not None:
-            self.recorder.say(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")
-        for note in internals.notes():
-            self.recorder.say(note)
-        watching = () if options.watching is None else options.watching(sites.root().type, self.recorder.values.all)
-        if watching:
-            self.recorder.listen(watching)
-        self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        self.began = time.perf_counter()
-        self.given, self.returned = Inputs(), cast("Outputs | None", None)  # of a method other than forward
+    sites: Sites
+    recorder: Recorder
+    parameters: Parameters | None  # as they were before the run
+    started: str
+    started_at: float
+    inputs: Inputs = NO_INPUTS  # of a method other than forward
+    outputs: Outputs | None = None  # of such a method
 
-    def trace(
-        self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None
-    ) -> TraceData:
-        """What was recorded. A call that stands for the whole run is put on top where several stand there."""
-        duration = time.perf_counter() - self.began
-        recorder = self.recorder
+
+def start_recording(sites: Sites, options: Options) -> Recording:
+    """Start to record runs of the model that ``sites`` belong to."""
+    parameters: Parameters | None = None
+    failed: Exception | None = None
+    try:
         with untracked():
-            recorder.values.finish_stats()
-            parameters = self._changed_parameters()
-        method = str(settings.get("method", "forward"))
-        calls = [to_call(frame) for frame in recorder.frames]
-        notes = list(recorder.notes)
-        tops = [call for call in calls if call.parent_index is None]
-        if method != "forward" or len(tops) != 1 or tops[0].path:
-            calls, notes = _under_one_root(self.sites.root(), calls, notes, method, duration, error)
-            calls[0] = replace(calls[0], inputs=self.given, outputs=self.returned)
-        recorder.release()
-        live: LazyGraphs | None = None
-        if recorder.bodies is not None:
-            if self._parameters is not None:
-                recorder.values.refer_by_registration(self._parameters.registered(self.sites.registered()))
-            shift = len(calls) - len(recorder.frames)
-            live = LazyGraphs(self.sites.model, self.sites.registered(), recorder.bodies, recorder.values, shift)
-        return TraceData(
-            model=self.sites.root().type,
-            calls=tuple(calls),
-            values=tuple(recorder.values.all),
-            parameters=parameters,
-            modules=dict(self.sites.modules),
-            notes=tuple(notes),
-            started=self.started,
-            duration=duration,
-            versions=versions(),
-            settings=settings,
-            graph_source=live,
-            _output=output,
-        )
+            parameters = Parameters(sites.layout, sites.registered(), options.weights)
+    except Exception as error:  # the debugger never breaks the debugged
+        failed = error
+    recorder = Recorder(
+        parameters.names() if parameters is not None else {},
+        keeper=options.keeper,
+        keep_all=options.keep_all,
+        shown=options.shown,
+        listeners=options.listeners,
+        no_grad=options.no_grad,
+        graph=options.graph and internals.missing_for("graphs") is None,
+        probe=options.probe,
+        unchanged=None if parameters is None else parameters.stats_before,
+    )
+    if failed is not None:
+        recorder.note(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")
+    for note in internals.notes():
+        recorder.note(note)
+    if options.value_listeners is not None:
+        listeners = options.value_listeners(sites.root().type, recorder.values.all)
+        if listeners:
+            recorder.add_listeners(listeners)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return Recording(sites, recorder, parameters, started, time.perf_counter())
 
-    def _changed_parameters(self) -> tuple[Parameter, ...]:
-        try:
-            return (
-                ()
-                if self._parameters is None
-                else self._parameters.records_after(self.sites.model, self.recorder.values)
-            )
-        except Exception as error:
-            self.recorder.say(f"what became of the parameters was not recorded: {type(error).__name__}: {error}")
-            return ()
+
+def trace_of(
+    recording: Recording, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None
+) -> TraceData:
+    """Return the trace of a run that is over. Where several calls are outermost, it gets a root above them."""
+    duration = time.perf_counter() - recording.started_at
+    sites, recorder = recording.sites, recording.recorder
+    with untracked():
+        recorder.values.finish_stats()
+        parameters = _changed_parameters(recording)
+    method = str(settings.get("method", "forward"))
+    calls = [to_call(frame) for frame in recorder.frames]
+    notes = list(recorder.notes)
+    outermost = [call for call in calls if call.parent_index is None]
+    if method != "forward" or len(outermost) != 1 or outermost[0].path:
+        calls, notes = _under_one_root(sites.root(), calls, notes, method, duration, error)
+        calls[0] = replace(calls[0], inputs=recording.inputs, outputs=recording.outputs)
+    recorder.release()
+    graphs: LazyGraphs | None = None
+    if recorder.tape is not None:
+        if recording.parameters is not None:
+            recorder.values.refer_by_registration(recording.parameters.registered(sites.registered()))
+        shift = len(calls) - len(recorder.frames)
+        graphs = LazyGraphs(sites.model, sites.registered(), recorder.tape, recorder.values, shift)
+    return TraceData(
+        model=sites.root().type,
+        calls=tuple(calls),
+        values=tuple(recorder.values.all),
+        parameters=parameters,
+        modules=dict(sites.modules),
+        notes=tuple(notes),
+        started=recording.started,
+        duration=duration,
+        versions=versions(),
+        settings=settings,
+        graph_source=graphs,
+        _output=output,
+    )
+
+
+def _changed_parameters(recording: Recording) -> tuple[Parameter, ...]:
+    before, recorder = recording.parameters, recording.recorder
+    try:
+        return () if before is None else before.records_after(recording.sites.model, recorder.values)
+    except Exception as error:
+        recorder.note(f"what became of the parameters was not recorded: {type(error).__name__}: {error}")
+        return ()
 
 
 def _under_one_root(
     site: Site, calls: list[Call], notes: list[Note], method: str, duration: float, error: BaseException | None
 ) -> tuple[list[Call], list[Note]]:
-    """A root above the calls that have none: the method that made them, or nothing but the run itself."""
+    """Put a root above calls that have no common one: the method that made them, or the run itself."""
     failed: Failure | None = None
     if error is not None:
         failed = failure(error, here=all(call.error is None for call in calls))
@@ -153,7 +168,7 @@ def _under_one_root(
 
 
 def versions() -> dict[str, str]:
-    """What ran: Python, torch and, where they are in use, transformers and numpy."""
+    """Return the versions in use: of Python, torch and, where they are imported, transformers and numpy."""
     found = {"python": platform.python_version(), "torch": str(torch.__version__)}
     for name in ("transformers", "numpy"):
         module = sys.modules.get(name)

@@ -1,4 +1,4 @@
-"""Every forward in a block becomes a trace of its own: loops, ``generate``, several threads."""
+"""Trace every forward in a block, each as a trace of its own: loops, ``generate``, several threads."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch import nn
 from fxdebug.capture.hooks import patched_functions, thread_origin
 from fxdebug.capture.recorder import generators
 from fxdebug.capture.recorder.frame import Site
-from fxdebug.capture.recorder.generators import Steps
+from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.build_trace import Options, Recording
+from fxdebug.capture.runs.build_trace import Options, Recording, start_recording, trace_of
 from fxdebug.data.trace import TraceData
 
 
 class EveryForward:
     """Each forward of the model, and each group of calls outside one, becomes a trace of its own.
 
-    ``begin`` makes the options for a recording and ``done`` takes its trace, both in the thread of the
-    forward. What goes wrong in either is in ``errors``: it does not reach the program.
+    ``begin`` makes the options for a recording and ``done`` gets its trace, both in the thread of the forward.
+    Exceptions of either are in ``errors``: they do not reach the program.
     """
 
     def __init__(
@@ -43,52 +43,56 @@ class EveryForward:
         self._owner = threading.get_ident()
         self._lock = threading.RLock()
         self._local = threading.local()
-        self._open: list[_Started] = []  # forwards of the root that are running, oldest first
-        self._loose: _Started | None = None  # calls outside any forward
+        self._open: list[_OpenTrace] = []  # forwards of the root that are running, oldest first
+        self._loose: _OpenTrace | None = None  # calls outside any forward
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A module's forward: in the recording that is on, or in one that begins with it."""
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record a forward: in the recording that is on, or in one that begins with it."""
         site = self._sites.of(module)
         if site is None:
             return run(*args, **kwargs)
         current: Recording | None = getattr(self._local, "recording", None)
         if current is not None:
-            return current.recorder.run(site, module, run, args, kwargs)
-        started = self._entered(site)
-        if started is None:
+            return current.recorder.run_call(site, module, run, args, kwargs)
+        open_trace = self._enter_trace(site)
+        if open_trace is None:
             return run(*args, **kwargs)
-        self._local.recording = started.recording
+        self._local.recording = open_trace.recording
         output: Any = None
         goes_on = False
         try:
-            output = started.recording.recorder.run(site, module, run, args, kwargs)
+            output = open_trace.recording.recorder.run_call(site, module, run, args, kwargs)
             # A generator that somebody keeps stays itself: of the forward's own there is this one reference.
-            goes_on = started.root and type(output) in generators.KINDS and sys.getrefcount(output) <= 2
+            goes_on = open_trace.root and type(output) in generators.KINDS and sys.getrefcount(output) <= 2
         finally:
             self._local.recording = None
             if not goes_on:
-                self._left(started)
+                self._leave_trace(open_trace)
         if goes_on:
-            return generators.relayed(output, _Inside(self._local, started, module, self._left))
+            return generators.relay(output, _RootSteps(self._local, open_trace, module, self._leave_trace))
         return output
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A whole ``module(...)`` with its hooks."""
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record the changes that hooks make around a whole ``module(...)``."""
         site, current = self._sites.of(module), getattr(self._local, "recording", None)
         if site is None or current is None:
             return run(*args, **kwargs)
-        return current.recorder.around(site, run, args, kwargs)
+        return current.recorder.run_with_hooks(site, run, args, kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
+    def wants(self, module: nn.Module) -> bool:
         """Is this call of a module that nobody registered to be recorded?"""
         current: Recording | None = getattr(self._local, "recording", None)
-        return current is not None and self._attached.takes(module, current.recorder)
+        return current is not None and self._attached.wants(module, current.recorder)
 
-    def _entered(self, site: Site) -> _Started | None:
-        """The recording for a call with nothing open below it in this thread.
+    def _enter_trace(self, site: Site) -> _OpenTrace | None:
+        """Return the trace that an outermost call of this thread belongs to.
 
-        It is the one in which the thread was started. Otherwise the root begins a forward, and a part
-        of it belongs to a forward that is running in another thread, or else to no forward.
+        It is the one in which the thread was started. Otherwise a call of the root begins a trace; a call of another
+        module belongs to a forward that is running in another thread, or else to no forward.
         """
         if (
             threading.get_ident() != self._owner
@@ -97,8 +101,10 @@ class EveryForward:
         ):
             return None  # a forward that began before us
         with self._lock:
-            running = [started for started in self._open if not started.recording.recorder.idle(everywhere=True)]
-            found = next((started for started in running if thread_origin.origin(started.recording.recorder)), None)
+            running = [each for each in self._open if not each.recording.recorder.is_idle(everywhere=True)]
+            found = next(
+                (open_trace for open_trace in running if thread_origin.origin(open_trace.recording.recorder)), None
+            )
             if found is None and site is not self._root:
                 found = running[-1] if running else self._loose
             if found is not None:
@@ -108,46 +114,46 @@ class EveryForward:
             self._finish_loose()
         return self._start(site is self._root)
 
-    def _start(self, root: bool) -> _Started | None:
+    def _start(self, root: bool) -> _OpenTrace | None:
         try:
             options = self._begin()
-            started = _Started(Recording(self._sites, options), options, root)
+            open_trace = _OpenTrace(start_recording(self._sites, options), options, root)
         except Exception as error:
             self.errors.append(error)
             return None
-        patched_functions.begin(started.recording.recorder)
+        patched_functions.begin(open_trace.recording.recorder)
         with self._lock:
             if root:
-                self._open.append(started)
+                self._open.append(open_trace)
             else:
-                self._loose = started
-        return started
+                self._loose = open_trace
+        return open_trace
 
-    def _left(self, started: _Started) -> None:
-        """A call that entered a recording is over. So is a forward of the root, when all of its calls are."""
+    def _leave_trace(self, open_trace: _OpenTrace) -> None:
+        """Close a call. A forward of the root is over when all of its calls are."""
         with self._lock:
-            started.users -= 1
-            over = not started.users and started is not self._loose
+            open_trace.users -= 1
+            over = not open_trace.users and open_trace is not self._loose
         if over:
-            self._finish(started)
+            self._finish(open_trace)
 
     def _finish_loose(self) -> None:
-        """The calls outside any forward so far become a trace, as soon as none of them is on."""
+        """Make a trace of the calls outside any forward so far, as soon as none of them is open."""
         with self._lock:
-            started, self._loose = self._loose, None
-            over = started is not None and not started.users
-        if started is not None and over:
-            self._finish(started)
+            open_trace, self._loose = self._loose, None
+            over = open_trace is not None and not open_trace.users
+        if open_trace is not None and over:
+            self._finish(open_trace)
 
-    def _finish(self, started: _Started) -> None:
+    def _finish(self, open_trace: _OpenTrace) -> None:
         with self._lock:
-            if started.done:
+            if open_trace.done:
                 return
-            started.done = True
-            self._open = [other for other in self._open if other is not started]
-        patched_functions.end(started.recording.recorder)
+            open_trace.done = True
+            self._open = [other for other in self._open if other is not open_trace]
+        patched_functions.end(open_trace.recording.recorder)
         try:
-            self._done(started.recording.trace(self._settings), started.options)
+            self._done(trace_of(open_trace.recording, self._settings), open_trace.options)
         except Exception as error:
             self.errors.append(error)
 
@@ -159,13 +165,13 @@ class EveryForward:
     def __exit__(self, *error: object) -> None:
         self._attached.__exit__()
         self._finish_loose()
-        for started in list(self._open):  # a generator that was not run to its end, a thread that is not done
-            self._finish(started)
+        for open_trace in list(self._open):  # a generator that was not run to its end, a thread that is not done
+            self._finish(open_trace)
 
 
 @dataclass(eq=False)
-class _Started:
-    """A recording that is on, and what it was begun with."""
+class _OpenTrace:
+    """A trace that is being recorded, with the options it was begun with."""
 
     recording: Recording
     options: Options
@@ -174,25 +180,25 @@ class _Started:
     done: bool = False
 
 
-class _Inside:
-    """The steps of a root whose forward is a generator: they belong to the recording that the call began."""
+class _RootSteps:
+    """The steps of a root whose forward is a generator: they belong to the trace that the call began."""
 
     def __init__(
-        self, local: threading.local, started: _Started, module: nn.Module, left: Callable[[_Started], None]
+        self, local: threading.local, open_trace: _OpenTrace, module: nn.Module, leave: Callable[[_OpenTrace], None]
     ) -> None:
         self._local = local
-        self._started = started
-        self._left = left
-        recorder = started.recording.recorder
-        self._steps = Steps(recorder, recorder.frames[0], module)
+        self._open_trace = open_trace
+        self._leave_trace = leave
+        recorder = open_trace.recording.recorder
+        self._steps = RecordedSteps(recorder, recorder.frames[0], module)
         self.yielded, self.returned = self._steps.yielded, self._steps.returned
 
-    def step(self) -> _Inside:
+    def step(self) -> _RootSteps:
         return self
 
     def __enter__(self) -> None:
         self._before = getattr(self._local, "recording", None)
-        self._local.recording = self._started.recording
+        self._local.recording = self._open_trace.recording
         self._steps.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
@@ -200,4 +206,4 @@ class _Inside:
         self._local.recording = self._before
 
     def closed(self) -> None:
-        self._left(self._started)
+        self._leave_trace(self._open_trace)

@@ -1,4 +1,7 @@
-"""Running a model once under a recorder: everything that happens goes into one trace."""
+"""Run a model once: everything that happens meanwhile becomes one trace.
+
+Reading order: after ``api/run_model``, which prepares the arguments; then ``runs/attach``, which puts the wrappers on.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from fxdebug.capture.recorder.frame import Site
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.references import ArgumentReferences, references_to
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.build_trace import Options, Recording
+from fxdebug.capture.runs.build_trace import Options, start_recording, trace_of
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
-from fxdebug.capture.tape.source_line import without_our_frames
+from fxdebug.capture.tape.run_taped import close_tape
 from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tape.tracebacks import without_our_frames
 from fxdebug.capture.torch_state.mode_stack import remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.untracked import closes_untracked
@@ -26,100 +30,106 @@ from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line
 
 
-class _Others(threading.local):
-    """Threads that are not of this run."""
+class _OtherThread(threading.local):
+    """A thread that the run does not belong to."""
 
-    calling = False  # is this thread calling the model for itself?
+    is_calling = False  # is it calling the model for itself?
 
 
 class SingleRun:
-    """Everything that happens while one call of the model runs goes into one trace."""
+    """One call of the model, with everything that happens meanwhile; an observer of its modules."""
 
     def __init__(self, model: nn.Module, options: Options) -> None:
         self._sites = Sites(model)
         self._root = self._sites.root()
-        self._recording = Recording(self._sites, options)
+        self._recording = start_recording(self._sites, options)
         self._recorder = self._recording.recorder
         self._owner = get_ident()
-        self._others = _Others()
-        self._to_do: list[Callable[[], Any]] = []
+        self._other_thread = _OtherThread()
+        self._undo: list[Callable[[], Any]] = []  # the last one is run first
 
-    def call(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A module's forward: recorded, unless another thread uses the model for itself."""
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record a forward, unless another thread uses the model for itself."""
         site = self._sites.of(module)
         if site is None:
             return run(*args, **kwargs)
         if get_ident() == self._owner:
-            return self._recorder.run(site, module, run, args, kwargs)
+            return self._recorder.run_call(site, module, run, args, kwargs)
         return self._in_another_thread(site, module, run, args, kwargs)
 
     def _in_another_thread(
         self, site: Site, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self._others.calling:
+        if self._other_thread.is_calling:
             return run(*args, **kwargs)
         if not self._is_unrelated(site):
-            return self._recorder.run(site, module, run, args, kwargs)
-        self._others.calling = True
+            return self._recorder.run_call(site, module, run, args, kwargs)
+        self._other_thread.is_calling = True
         try:
             return run(*args, **kwargs)
         finally:
-            self._others.calling = False
+            self._other_thread.is_calling = False
 
-    def outer(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A whole ``module(...)`` with its hooks."""
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record the changes that hooks make around a whole ``module(...)``."""
         site = self._sites.of(module)
-        if site is None or self._others.calling or self._is_unrelated(site):
+        if site is None or self._other_thread.is_calling or self._is_unrelated(site):
             return run(*args, **kwargs)
-        return self._recorder.around(site, run, args, kwargs)
+        return self._recorder.run_with_hooks(site, run, args, kwargs)
 
-    def meets(self, module: nn.Module) -> bool:
+    def wants(self, module: nn.Module) -> bool:
         """Is this call of a module that nobody registered to be recorded?"""
-        return not self._others.calling and self._attached.takes(module, self._recorder)
+        return not self._other_thread.is_calling and self._attached.wants(module, self._recorder)
 
-    def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note what a method other than forward is given: no module call tells."""
-        self._recording.given = self._recorder.given(args, dict(kwargs))
+    def set_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Note the inputs of a method other than forward, which is no module call."""
+        self._recording.inputs = self._recorder.inputs_of(args, dict(kwargs))
 
-    def returned(self, output: Any) -> None:
-        """Note what it returned."""
-        self._recording.returned = self._recorder.returned(output)
+    def set_outputs(self, output: Any) -> None:
+        """Note the outputs of such a method."""
+        self._recording.outputs = self._recorder.outputs_of(output)
 
-    def say(self, what: str) -> None:
+    def note(self, text: str) -> None:
         """Make a note on the run."""
-        self._recorder.say(what)
+        self._recorder.note(text)
 
     def close(self, output: Any, references: int, passed: ArgumentReferences) -> None:
-        """The run is over; ``references``: how many there are to ``output``, if it is a tensor."""
-        bodies = self._recorder.bodies
-        if bodies is not None:
+        """Close the tape when the run is over; ``references``: how many there are to ``output``, if it is a tensor."""
+        tape = self._recorder.tape
+        if tape is not None:
             try:
-                bodies.close(output, references, self._sites.model, passed)
+                close_tape(tape, output, references, self._sites.model, passed)
             except Exception as error:
-                self._recorder.say(f"what the program keeps was not found out: {type(error).__name__}: {error}")
+                self._recorder.note(f"what the program keeps was not found out: {type(error).__name__}: {error}")
 
     def _is_unrelated(self, site: Site) -> bool:
-        """Another thread that calls the model for itself, or traces a model of which this is a part too?
+        """Does another thread call the model for itself, or trace a model that this is a part of?
 
-        It has nothing open here and was not started in a call of ours. The model's own workers call parts of it.
+        Such a thread has no call open here and was not started in one. The model's own workers call parts of it.
         """
         thread = get_ident()
-        if thread == self._owner or not self._recorder.idle() or thread_origin.origin(self._recorder) is not None:
+        if thread == self._owner or not self._recorder.is_idle() or thread_origin.origin(self._recorder) is not None:
             return False
-        is_tracing = any(run._owner == thread for run in _tracing)
+        is_tracing = any(run._owner == thread for run in _open_runs)
         return site is self._root or is_tracing or thread_origin.is_calling(self._sites.model)
 
     def __enter__(self) -> SingleRun:
-        tape = None if self._recorder.bodies is None else self._recorder.bodies.tape
-        attached, regions = Attached(self, self._sites), CompiledRegions(tape)
+        attached, regions = Attached(self, self._sites), CompiledRegions(self._recorder.tape)
         self._attached = attached
-        self._to_do = [
-            attached.__exit__, lambda: patched_functions.end(self._recorder), lambda: _forget(self), regions.end,
-            lambda: None if tape is None else _lift(tape)
-        ]  # fmt: skip
+        self._undo = [
+            attached.__exit__,
+            lambda: patched_functions.end(self._recorder),
+            lambda: _forget(self),
+            regions.end,
+            lambda: _switch_off(self._recorder.tape),
+        ]
         attached.__enter__()
         patched_functions.begin(self._recorder)
-        _tracing.append(self)
+        _open_runs.append(self)
         regions.begin()
         return self
 
@@ -128,29 +138,29 @@ class SingleRun:
 
     def end(self) -> None:
         """Put everything back. Called again, it does what an interrupt (Ctrl-C) left undone the first time."""
-        while self._to_do:
+        while self._undo:
             try:
-                self._to_do[-1]()
+                self._undo[-1]()
             except Exception as error:
-                self.say(f"something was not put back: {type(error).__name__}: {first_line(error)}")
-            self._to_do.pop()
+                self.note(f"something was not put back: {type(error).__name__}: {first_line(error)}")
+            self._undo.pop()
 
     def trace(
         self, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None
     ) -> TraceData:
-        """What the run left behind."""
-        return self._recording.trace(settings, output, error)
+        """Return the trace of the run, when it is over."""
+        return trace_of(self._recording, settings, output, error)
 
 
-_tracing: list[SingleRun] = []  # those that are on, in any thread
+_open_runs: list[SingleRun] = []  # in any thread
 
 
 def _forget(run: SingleRun) -> None:
-    _tracing[:] = [other for other in _tracing if other is not run]
+    _open_runs[:] = [other for other in _open_runs if other is not run]
 
 
-def _lift(tape: Tape) -> None:
-    while remove_mode(tape) is not None:  # only where an interrupt came between
+def _switch_off(tape: Tape | None) -> None:
+    while tape is not None and remove_mode(tape) is not None:  # it is still on only if an interrupt came between
         pass
 
 
@@ -163,7 +173,7 @@ def run_once(
     options: Options,
     settings: Mapping[str, Any],
 ) -> tuple[TraceData, BaseException | None]:
-    """Call ``target(*args, **kwargs)`` once, recorded; return the trace and what it raised, if anything."""
+    """Call ``target(*args, **kwargs)`` once, recorded; return the trace and the exception that it raised, if any."""
     output: Any = NO_OUTPUT
     raised: BaseException | None = None
     passed = ArgumentReferences((args, kwargs))
@@ -171,17 +181,17 @@ def run_once(
     try:
         with run:
             if is_traced_by_torch():
-                run.say("torch itself traces this run: its calls are not recorded")
+                run.note("torch itself traces this run: its calls are not recorded")
             if target is not model:
-                run.given(args, kwargs)
+                run.set_inputs(args, kwargs)
             try:
                 output = target(*args, **kwargs)
             except BaseException as error:
                 raised = error
-            if raised is None and options.watcher is not None:
-                raised = options.watcher.error  # the model caught it
+            if raised is None and options.probe is not None:
+                raised = options.probe.error  # the model caught it
             if target is not model and raised is None:
-                run.returned(output)
+                run.set_outputs(output)
             # on a line of its own: the arguments of a call that is being prepared are references, too
             references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
             passed.count_again()

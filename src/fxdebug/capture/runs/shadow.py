@@ -1,8 +1,8 @@
-"""A model beside its twin in a wider dtype: how far each operation is from what it should have given.
+"""Run a model beside its twin in a wider dtype, and measure the error of each operation.
 
-Both run the same code, so their operations are paired by call and position. The twin is a deep copy whose
-parameters, buffers and inputs are widened; what its code asks to be narrow (``x.float()``,
-``dtype=torch.float32``) is widened too. The user's model is copied, never run.
+Both run the same code, so their operations are paired by call and position. The twin is a deep copy whose parameters,
+buffers and inputs are widened; narrow dtypes that its code asks for (``x.float()``, ``dtype=torch.float32``) are
+widened, too. The user's model is copied, never run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.graphs.to_fx import built_of
+from fxdebug.capture.graphs.to_fx import fx_build_of
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.capture.runs.build_trace import Options
@@ -49,8 +49,8 @@ class Errors:
     notes: list[str] = field(default_factory=list)
 
 
-class _Kept:
-    """Keeps a copy of every floating result of the native run, up to ``budget`` bytes."""
+class _NativeResults:
+    """A probe that keeps a copy of every floating result of the native run, up to ``budget`` bytes."""
 
     def __init__(self, budget: int) -> None:
         self.error: BaseException | None = None
@@ -59,16 +59,16 @@ class _Kept:
         self.left_out = 0
         self._budget = budget
 
-    def begins(self, frames: list[Frame]) -> None:
+    def begin(self, frames: list[Frame]) -> None:
         self.frames = frames
 
-    def ran(self, body: CallTape, entry: TapeEntry, given: list[Value], result: Any) -> None:
-        storages = {value.storage for value in given}
+    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
+        storages = {value.storage for value in operands}
         view = not entry.writes and any(value.storage in storages for value in entry.values)
         if not view:  # the errors of a view are those of what it is a view of
             self._keep((body.index, len(body.entries) - 1), _named(entry.what), result)
 
-    def left(self, frame: Frame, output: Any) -> None:
+    def after_call(self, frame: Frame, output: Any) -> None:
         self._keep((frame.index, -1), frame.site.path, output)
 
     def _keep(self, key: Key, name: str, result: Any) -> None:
@@ -82,35 +82,35 @@ class _Kept:
                 self.results[key] = name, [tensor.detach().clone() for tensor in tensors]
 
 
-class _Compared:
-    """Compares every result of the twin with the copy of the native one."""
+class _TwinErrors:
+    """A probe that compares every result of the twin with the copy of the native one."""
 
-    def __init__(self, kept: _Kept) -> None:
+    def __init__(self, kept: _NativeResults) -> None:
         self.error: BaseException | None = None
         self.frames: list[Frame] = []
         self.errors: dict[Key, float] = {}
-        self.parted: dict[int, int] = {}  # call → the position from which its operations are others
+        self.diverged: dict[int, int] = {}  # call → the position from which its operations are others
         self._kept = kept
 
-    def begins(self, frames: list[Frame]) -> None:
+    def begin(self, frames: list[Frame]) -> None:
         self.frames = frames
 
-    def ran(self, body: CallTape, entry: TapeEntry, given: list[Value], result: Any) -> None:
+    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
         position = len(body.entries) - 1
         self._compare((body.index, position), _named(entry.what), result)
 
-    def left(self, frame: Frame, output: Any) -> None:
+    def after_call(self, frame: Frame, output: Any) -> None:
         self._compare((frame.index, -1), frame.site.path, output)
 
     def _compare(self, key: Key, name: str, result: Any) -> None:
         native = self._kept.results.pop(key, None)
-        if native is None or key[0] in self.parted:
+        if native is None or key[0] in self.diverged:
             return
         with untracked():
             twins = [tensor for tensor in tensors_in((result,)) if _measurable(tensor)]
             fits = native[0] == name and [a.shape for a in native[1]] == [b.shape for b in twins]
             if not fits:
-                self.parted[key[0]] = key[1]
+                self.diverged[key[0]] = key[1]
                 return
             errors = [relative_error(a, b) for a, b in zip(native[1], twins)]
         self.errors[key] = max(errors, default=0.0)
@@ -151,8 +151,8 @@ def _named(what: Any) -> str:
 # The twin ----------------------------------------------------------------------------------------
 
 
-class _Widened(TorchFunctionMode):
-    """What the code asks to be narrower is given the wide dtype."""
+class _WideDtypes(TorchFunctionMode):
+    """A mode that replaces each floating dtype that the code asks for by the wide one."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -171,8 +171,8 @@ class _Widened(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _wide_world(dtype: torch.dtype) -> Iterator[None]:
-    """New tensors are wide, autocast is off; as it was afterwards."""
+def _wide_defaults(dtype: torch.dtype) -> Iterator[None]:
+    """Make new tensors wide and switch autocast off, for a block."""
     before = torch.get_default_dtype()
     with contextlib.ExitStack() as stack:
         for device in ("cpu", "cuda"):
@@ -180,12 +180,12 @@ def _wide_world(dtype: torch.dtype) -> Iterator[None]:
                 stack.enter_context(torch.autocast(device, enabled=False))
         torch.set_default_dtype(dtype)
         stack.callback(torch.set_default_dtype, before)
-        stack.enter_context(_Widened(dtype))
+        stack.enter_context(_WideDtypes(dtype))
         yield
 
 
 def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy with everything that floats in ``dtype``: parameters, buffers, and tensors that are mere attributes."""
+    """Return a copy with all floating tensors in ``dtype``: parameters, buffers, and plain attributes."""
     twin = copied_model(model)
     twin._apply(lambda tensor: _cast(tensor, dtype))
     for module in twin.modules():
@@ -196,10 +196,10 @@ def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def copied_model(model: nn.Module) -> nn.Module:
-    """A deep copy; tensors that were computed and left on a module (pruning does that) are copied without history."""
+    """Return a deep copy; computed tensors that were left on a module (as by pruning) are copied without history."""
     memo: dict[int, Any] = {}
-    for name, held in (*model.named_parameters(), *model.named_buffers()):
-        if held.layout is torch.strided and is_freed(held):
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.layout is torch.strided and is_freed(tensor):
             raise UsageError(f"{name} of {type(model).__name__} has given its memory back: gather the weights first")
     for module in model.modules():
         for thing in vars(module).values():
@@ -214,16 +214,16 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def copied(things: Any, dtype: torch.dtype | None = None) -> Any:
-    """Inputs that a run may write to: tensors cloned (and cast, if floating), everything else deep-copied."""
+def copied(inputs: Any, dtype: torch.dtype | None = None) -> Any:
+    """Return a copy of inputs, for a run to write to: tensors cloned (and cast, if floating), all else deep-copied."""
 
-    def one(thing: Any) -> Any:
-        if not isinstance(thing, Tensor):
-            return copy.deepcopy(thing)
-        made = thing.detach().clone().requires_grad_(thing.requires_grad)
-        return made if dtype is None else _cast(made, dtype)
+    def copied_leaf(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return copy.deepcopy(leaf)
+        clone = leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        return clone if dtype is None else _cast(clone, dtype)
 
-    return internals.tree_map(one, things)
+    return internals.tree_map(copied_leaf, inputs)
 
 
 def twin_runs(
@@ -242,17 +242,18 @@ def twin_runs(
         native, twin = copied_model(model), widened(model, dtype)
     except Exception as error:
         raise UsageError(f"{type(model).__name__} cannot be copied: {type(error).__name__}: {error}") from error
-    kept = _Kept(budget)
+    kept = _NativeResults(budget)
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
-        own, named = copied((args, dict(kwargs)))
-        trace, raised = run_once(native, native, own, named, Options(graph=True, watcher=kept), settings)
+        args_copy, kwargs_copy = copied((args, dict(kwargs)))
+        trace, raised = run_once(native, native, args_copy, kwargs_copy, Options(graph=True, probe=kept), settings)
     if raised is not None:
         raise raised
-    compared = _Compared(kept)
-    with torch.random.fork_rng(devices=devices), _wide_world(dtype):
-        own, named = copied((args, dict(kwargs)), dtype)
-        _, raised = run_once(twin, twin, own, named, Options(graph=True, watcher=compared, weights=False), settings)
+    compared = _TwinErrors(kept)
+    with torch.random.fork_rng(devices=devices), _wide_defaults(dtype):
+        args_copy, kwargs_copy = copied((args, dict(kwargs)), dtype)
+        options = Options(graph=True, probe=compared, weights=False)
+        _, raised = run_once(twin, twin, args_copy, kwargs_copy, options, settings)
     if raised is not None:
         if not isinstance(raised, Exception):  # somebody wants to stop
             raise raised
@@ -261,25 +262,25 @@ def twin_runs(
     return trace, _by_node(trace, kept, compared)
 
 
-def _by_node(trace: TraceData, kept: _Kept, compared: _Compared) -> Errors:
-    """Errors by node of the graphs, where the native run has its operations by position."""
-    found, live = Errors(), trace.graph_source
-    assert isinstance(live, LazyGraphs)
+def _by_node(trace: TraceData, kept: _NativeResults, compared: _TwinErrors) -> Errors:
+    """Return the errors by node of the graphs; the runs have them by position on the tape."""
+    errors, graphs = Errors(), trace.graph_source
+    assert isinstance(graphs, LazyGraphs)
     shift = len(trace.calls) - len(kept.frames)
     for call in trace.calls:
         index = call.index - shift
         if (index, -1) in compared.errors:
-            found.of_calls[call.index] = compared.errors[index, -1]
-        explained = live.explained(call.index)
-        if explained is None or explained.pattern is None:
+            errors.of_calls[call.index] = compared.errors[index, -1]
+        explained = graphs.verified_call(call.index)
+        if explained is None or explained.template is None:
             continue
-        for node, position in built_of(explained.pattern).of_node.items():
+        for node, position in fx_build_of(explained.template).entry_of.items():
             error = compared.errors.get((index, position))
             if error is not None:
-                found.of_nodes[call.index, node.name] = error
-    for index, position in compared.parted.items():
+                errors.of_nodes[call.index, node.name] = error
+    for index, position in compared.diverged.items():
         call, where = trace.calls[index + shift], f"from operation {position} on" if position >= 0 else "in its result"
-        found.notes.append(f"{call.id or trace.model}: the twin did something else {where}: a branch on a value")
+        errors.notes.append(f"{call.id or trace.model}: the twin did something else {where}: a branch on a value")
     if kept.left_out:
-        found.notes.append(f"{kept.left_out} results were not compared: there was no more room (budget=…)")
-    return found
+        errors.notes.append(f"{kept.left_out} results were not compared: there was no more room (budget=…)")
+    return errors

@@ -1,4 +1,7 @@
-"""What one call did, as notes: its arguments and results as codes, and its operations in order."""
+"""The tape of one call: its operations in order, with arguments and results as codes.
+
+Codes hold no tensor alive; see :mod:`~fxdebug.capture.tape.encoding`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Reason, Words
-from fxdebug.capture.tape.encoding import Copies, uids_in
+from fxdebug.capture.tape.argument_copies import ArgumentCopies
+from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.source_line import Line
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.torch_state.grad_mode import Context
@@ -19,7 +23,11 @@ from fxdebug.errors import first_line
 
 
 class TapeEntry(NamedTuple):
-    """One operation, or one call of a child module (then ``body`` is the child's)."""
+    """An operation, or a call of a child module (then ``tape`` is the child's).
+
+    Graph templates have entries of the same form, with slots in the place of tensors: see
+    :mod:`~fxdebug.capture.graphs.template`.
+    """
 
     what: Any  # the function, or the module
     args: tuple[Any, ...]
@@ -27,46 +35,52 @@ class TapeEntry(NamedTuple):
     out: Any
     context: Context
     line: Line | None = None
-    changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # uid, shape, dtype, requires_grad
-    writes: tuple[tuple[TensorId, Value], ...] = ()
+    changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # tensor_id, shape, dtype, requires_grad
+    writes: tuple[tuple[TensorId, Value], ...] = ()  # the arguments it wrote to, with their values right after it
     values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after it
-    body: CallTape | None = None
+    tape: CallTape | None = None
 
 
 class TensorRefs(list[TensorRef]):
-    """The tensors met in the arguments or results of one operation, and how much more of those is looked at."""
+    """The tensors in the arguments or results of one operation, and how many more items are looked at."""
 
-    MOST = 10_000  # items of containers: a list of lists that are one and the same is small, and endless to walk
+    MOST_ITEMS = 10_000  # of containers: a list that holds one list many times is small, and endless to walk
     DEEPEST = 24
 
-    left = MOST
-    plain = True  # is none of them of a class of its own?
+    items_left = MOST_ITEMS
+    plain = True  # is none of them of a subclass?
 
-    def room_for(self, container: Any, depth: int) -> bool:
-        """May this container be walked? Otherwise it is known as an object only, and :attr:`full` says so."""
-        self.left -= len(container)
+    def may_enter(self, container: Any, depth: int) -> bool:
+        """May this container be walked? If not, it is an opaque object, and :attr:`untraceable` says so."""
+        self.items_left -= len(container)
         if depth > self.DEEPEST:
-            self.left = -1
-        return self.left >= 0
+            self.items_left = -1
+        return self.items_left >= 0
 
     @property
-    def full(self) -> Words | None:
-        """What makes the body untrustworthy, if something was left out."""
-        return reasons.CONTAINER_TOO_LARGE() if self.left < 0 else None
+    def untraceable(self) -> Words | None:
+        """The reason why the body must not be traced, if something was left out."""
+        return reasons.CONTAINER_TOO_LARGE() if self.items_left < 0 else None
 
 
-def unnoted(reason: Reason, error: Exception) -> Words:
-    """Nothing that goes wrong in noting reaches the model: the body is then shown as far as it is known."""
+def debugger_failure(reason: Reason, error: Exception) -> Words:
+    """Return a reason for a failure of the debugger itself: it never reaches the model, and costs only the graph."""
     text = first_line(error)
     return reason(error=f"{type(error).__name__}: {text if len(text) < 100 else text[:99] + '…'}")
 
 
 class CallTape:
-    """What one call did: its arguments and results as codes, and its tape."""
+    """The record of one call: its arguments and results as codes, and its operations.
+
+    ``unobserved`` is the reason why there is no tape, ``untraceable`` the reason why a symbolic trace along it is
+    not to be trusted, and ``callers_modes`` the reason why its graph must not run elsewhere: a caller had put a
+    function mode on for it.
+    """
 
     __slots__ = (
-        "args", "before", "code", "context", "copies", "entries", "forward", "functions", "given", "hazard", "index",
-        "kwargs", "line", "modes", "module", "opaque", "out", "outermost", "regions", "suspended", "under",
+        "args", "argument_copies", "callers_modes", "code", "compiled_ops", "context", "dispatch_modes", "entries",
+        "forward", "function_modes", "has_opaque_args", "index", "input_layouts", "input_values", "kwargs", "line",
+        "module", "out", "outermost", "unobserved", "untraceable",
     )  # fmt: skip
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
@@ -80,26 +94,25 @@ class CallTape:
         self.out: Any = None
         self.entries: list[TapeEntry] = []
         self.context = context
-        self.before: dict[
-            TensorId, tuple[tuple[int, ...], torch.dtype, bool]
-        ] = {}  # what its inputs were when it began
-        self.given: dict[TensorId, Value] = {}  # and the values they were
-        self.opaque = False  # was it given objects that only identity tells apart?
-        self.copies: Copies | None = None  # of those objects, as they were
-        self.suspended: Words | None = None  # why there is no tape
-        self.outermost = False  # no body was open when it began
-        self.hazard: Words | None = None  # what makes a symbolic trace of it untrustworthy
-        self.modes: tuple[Any, ...] = ()  # dispatch modes that were on around the run
-        self.functions = 0  # how many function modes were on when it began
-        self.under: str | None = None  # the function modes that a caller put on for it
-        self.regions = 0  # how many of its operations are compiled code
+        # shape, dtype and requires_grad of its tensor arguments when it began, and their values
+        self.input_layouts: dict[TensorId, tuple[tuple[int, ...], torch.dtype, bool]] = {}
+        self.input_values: dict[TensorId, Value] = {}
+        self.has_opaque_args = False  # are there objects among the arguments that are compared by identity?
+        self.argument_copies: ArgumentCopies | None = None  # of those objects, as they were
+        self.unobserved: Words | None = None
+        self.untraceable: Words | None = None
+        self.callers_modes: Words | None = None
+        self.outermost = False  # was no body open when it began?
+        self.dispatch_modes: tuple[Any, ...] = ()  # those that were on around the run
+        self.function_modes = 0  # how many were on when it began
+        self.compiled_ops = 0  # how many of its operations are compiled code
 
-    def met(self) -> set[TensorId]:
-        """The tensors that it was given or that came out of an operation: a trace of it would need stand-ins."""
-        found = set(self.before)
+    def tensor_ids(self) -> set[TensorId]:
+        """Return its argument tensors and results of operations: a symbolic trace needs placeholders for them."""
+        ids = set(self.input_layouts)
         for code in (self.args, self.kwargs, *[entry.out for entry in self.entries]):
             if type(code) is TensorId:
-                found.add(code)
+                ids.add(code)
             elif code:
-                found.update(uids_in(code))
-        return found
+                ids.update(tensor_ids_in(code))
+        return ids

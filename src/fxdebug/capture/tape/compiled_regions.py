@@ -1,4 +1,4 @@
-"""Code that `torch.compile` compiled: one opaque call, nothing inside is recorded."""
+"""Regions that ``torch.compile`` compiled: each is one opaque operation, nothing inside is recorded."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 class WhenImported(Patch):
     """Calls ``then`` with the module ``module`` as soon as somebody imports it, while it is put.
 
-    It stands among Python's finders and finds nothing itself: the others find the module, and the loader
-    that runs its code tells when that is done.
+    It is one of Python's finders and finds nothing itself: the others find the module, and the loader that runs its
+    code is patched to call ``then`` afterwards.
     """
 
     def __init__(self, module: str, then: Callable[[Any], None]) -> None:
@@ -29,7 +29,7 @@ class WhenImported(Patch):
         self._loaders: list[Patch] = []
 
     def read(self) -> Any:
-        """Return what is there now."""
+        """Return the present content."""
         return self if self in sys.meta_path else None
 
     def write(self, content: Any) -> None:
@@ -39,8 +39,8 @@ class WhenImported(Patch):
         while content is None and self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def replacement(self, found: Any) -> Any:
-        """Return what stands in for it."""
+    def replacement(self, original: Any) -> Any:
+        """Return our content."""
         return self
 
     def restore(self) -> None:
@@ -53,7 +53,7 @@ class WhenImported(Patch):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find, where it is the module that is waited for."""
+        """Return what the other finders find, if it is the module that is waited for."""
         if name != self._module:
             return None
         found = (finder.find_spec(name, path, target) for finder in list(sys.meta_path) if finder is not self)
@@ -79,11 +79,11 @@ class WhenImported(Patch):
 
 
 class CompiledRegions:
-    """Takes a tape off while compiled code runs, wherever it is called from.
+    """Takes a tape's mode off while compiled code runs, wherever it is called from.
 
-    A mode would make ``torch.compile`` run its functions eagerly. Dynamo announces the beginning and end
-    of each region to ``_maybe_set_eval_frame``; that name is pointed here while recordings are on. A program
-    that compiles for the first time while it is recorded imports dynamo only then.
+    A mode would make ``torch.compile`` run its functions eagerly. Dynamo announces the beginning and end of each region
+    to ``_maybe_set_eval_frame``, which is patched while recordings are on. A program that compiles for the first time
+    while it is recorded imports dynamo only then.
     """
 
     def __init__(self, tape: Tape | None) -> None:
@@ -91,31 +91,31 @@ class CompiledRegions:
         self._here = threading.local()
 
     def begin(self) -> None:
-        """From now on, or from the moment at which dynamo is loaded."""
+        """Begin, now or at the moment when dynamo is imported."""
         _announced.begin(self)
 
     def end(self) -> None:
-        """No longer; recordings may end in any order."""
+        """End; recordings may end in any order."""
         _announced.end(self)
 
     @staticmethod
     def is_inside() -> bool:
         """Does compiled code run in this thread? Modules that it calls are the compiler's."""
-        return bool(nesting.frames)
+        return bool(_nesting.frames)
 
-    def begins(self, function: Any, args: Any, kwargs: Any) -> None:
-        """Compiled code begins in this thread."""
+    def enter(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Take the tape off: compiled code begins in this thread."""
         above = None if self._tape is None else remove_mode(self._tape)
         if self._tape is not None and above is not None:
             self._here.above = above
-            self._here.noted = self._tape.region_began(function, args, kwargs)
+            self._here.noted = self._tape.enter_region(function, args, kwargs)
 
-    def ends(self, result: Any) -> None:
-        """Compiled code ends in this thread; ``result`` is ``None`` where it is not known."""
+    def leave(self, result: Any) -> None:
+        """Put the tape on again: compiled code ended in this thread; ``result`` is ``None`` where it is not known."""
         above = getattr(self._here, "above", None)
         if self._tape is not None and above is not None:
             if self._here.noted is not None:
-                self._tape.region_ended(self._here.noted, result)
+                self._tape.leave_region(self._here.noted, result)
             insert_mode(self._tape, above)
             self._here.above = self._here.noted = None
 
@@ -127,14 +127,14 @@ class _Nesting(threading.local):
         self.frames: list[int] = []
 
 
-nesting = _Nesting()
+_nesting = _Nesting()
 
 
-class Announced(SharedPatch):
-    """Hears of compiled regions and tells its users, all :class:`CompiledRegions` that are on."""
+class _Announcements(SharedPatch):
+    """The patch of dynamo's announcements of regions. Its users are all :class:`CompiledRegions` that are on."""
 
     def places(self) -> tuple[Patch, ...]:
-        """Return what is to be patched now."""
+        """Return the places to patch now."""
         dynamo = sys.modules.get(internals.COMPILED)
         return (WhenImported(internals.COMPILED, self._loaded),) if dynamo is None else self._in(dynamo)
 
@@ -146,21 +146,21 @@ class Announced(SharedPatch):
         if not internals.announces_regions(dynamo):
             return ()
         patch = Attribute(
-            "torch._dynamo.eval_frame._maybe_set_eval_frame", dynamo, "_maybe_set_eval_frame", self._telling
+            "torch._dynamo.eval_frame._maybe_set_eval_frame", dynamo, "_maybe_set_eval_frame", self._announcing
         )
         return (patch,)
 
-    def end(self, who: Any) -> None:
+    def end(self, user: Any) -> None:
         """Restore, if this is the last user."""
-        super().end(who)
+        super().end(user)
         if not self.users:
-            nesting.frames.clear()
+            _nesting.frames.clear()
 
-    def _telling(self, original: Any) -> Any:
+    def _announcing(self, original: Any) -> Any:
         def ours(callback: Any) -> Any:
-            frame, frames = sys._getframe(1), nesting.frames
-            # Also code that is not to be compiled is announced, and the end of each with what held before it: only
-            # the frame tells the one from the other. A context manager has a frame for each.
+            frame, frames = sys._getframe(1), _nesting.frames
+            # Code that is not to be compiled is announced, too, and each end with the callback from before it: only
+            # the frame distinguishes the two. A context manager has a frame for each.
             ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
             if ended:
                 frames.pop()
@@ -168,13 +168,13 @@ class Announced(SharedPatch):
                 if not frames:
                     result = frame.f_locals.get("result")
                     for regions in reversed(self.users):
-                        regions.ends(result)
+                        regions.leave(result)
                 return before
             if frames or callable(callback):
                 if not frames:
                     found = frame.f_locals
                     for regions in self.users:
-                        regions.begins(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
+                        regions.enter(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
                 frames.append(id(frame))
             return original(callback)
 
@@ -182,4 +182,4 @@ class Announced(SharedPatch):
         return ours
 
 
-_announced = Announced()
+_announced = _Announcements()

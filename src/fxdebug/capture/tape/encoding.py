@@ -1,15 +1,14 @@
 """Arguments and results of operations as inert codes: what the tape keeps, and what a trace is matched with.
 
-A tensor is its :class:`~fxdebug.capture.values.Uid`; lists, tuples and dicts are themselves; a
-``torch.Size``, a named tuple, a dataclass, a ``ModelOutput`` or an ordered dict is a :class:`Struct`; any other object
-is an :class:`Opaque`, told apart by identity. No tensor is kept alive by a code.
+The code of a tensor is its :class:`~fxdebug.capture.tensors.tensor_ref.TensorId`; lists, tuples and dicts stay what
+they are; a ``torch.Size``, a named tuple, a dataclass, a ``ModelOutput`` or an ordered dict is a :class:`Struct`; any
+other object is an :class:`OpaqueArg`, compared by identity. A code keeps no tensor alive.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import types
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,12 +18,12 @@ import torch
 from fxdebug.capture.replay.introspect import members_in, slots_of
 from fxdebug.capture.tensors.tensor_ref import TensorId
 
-# Numbers of numpy's own: they cannot be changed either. What they are called in code, torch.fx does not know.
-NUMPYS = frozenset(np.sctypeDict.values()) - {np.object_, np.void}
+# Immutable like Python's numbers, but torch.fx has no name for them in code.
+NUMPY_SCALARS = frozenset(np.sctypeDict.values()) - {np.object_, np.void}
 
 
 # Values that are their own code: equal when type and value are.
-ATOMS = NUMPYS | frozenset(
+ATOMS = NUMPY_SCALARS | frozenset(
     (
         int, float, bool, str, type(None), complex, bytes, type, type(Ellipsis),
         torch.dtype, torch.device, torch.memory_format, torch.layout,
@@ -35,7 +34,7 @@ _COMPLEX, _FLOATS = (complex, np.complexfloating), (float, np.floating)
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Are two values of one of these types the same to whoever computes with them? ``0.0`` and ``-0.0`` are not.
+    """Are two values of one of these types the same in any computation? ``0.0`` and ``-0.0`` are not.
 
     >>> is_same(0.0, -0.0), is_same(float("nan"), float("nan")), is_same(2, 2)
     (False, True, True)
@@ -53,10 +52,10 @@ def have_same_keys(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
 class OpaqueArg:
     """An object that is compared by identity: a cache, a configuration, a generator."""
 
-    __slots__ = ("thing",)
+    __slots__ = ("object",)
 
-    def __init__(self, thing: Any) -> None:
-        self.thing = thing
+    def __init__(self, object: Any) -> None:
+        self.object = object
 
 
 class Struct:
@@ -69,59 +68,63 @@ class Struct:
         self.keys = keys
         self.items = items
 
+    def with_items(self, items: list[Any]) -> Struct:
+        """Return the code of an object of this kind with other members."""
+        return Struct(self.type, self.keys, items)
+
     def build(self, items: list[Any]) -> Any:
-        """An object of this kind with other members."""
+        """Return an object of this kind with other members; no code of its class runs."""
         kind: Any = self.type
-        if self.keys is None:  # C's own have no other way in; a class of the program's may compute in its own
-            return kind(items) if is_of_c(kind) else tuple.__new__(kind, items)
+        if self.keys is None:  # those of C have no other way in; a constructor of the program's may compute
+            return kind(items) if is_torch_tuple(kind) else tuple.__new__(kind, items)
         members = dict(zip(self.keys, items))
         if kind is OrderedDict:
             return kind(members)
         if not issubclass(kind, dict):
-            made = object.__new__(kind)
+            built = object.__new__(kind)
         else:
             base: Any = OrderedDict if issubclass(kind, OrderedDict) else dict
-            made = base.__new__(kind)
+            built = base.__new__(kind)
             for key, item in members.items():
-                base.__setitem__(made, key, item)
-            made.__dict__.update(dict.fromkeys([field.name for field in dataclasses.fields(kind)]))
+                base.__setitem__(built, key, item)
+            built.__dict__.update(dict.fromkeys([field.name for field in dataclasses.fields(kind)]))
         in_slots = slots_of(kind)
         for name, item in members.items():
             if name in in_slots:  # also of a frozen one
-                object.__setattr__(made, name, item)
+                object.__setattr__(built, name, item)
             else:
-                made.__dict__[name] = item
-        return made
+                built.__dict__[name] = item
+        return built
 
 
-def is_of_c(kind: type) -> bool:
+def is_torch_tuple(kind: type) -> bool:
     """Is it one of torch's own tuples: a ``torch.Size``, or what operations with several results return?"""
     return kind is torch.Size or hasattr(kind, "n_sequence_fields")
 
 
-def members_of(thing: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
-    """Names and members of an object that is coded as a :class:`Struct`, or ``None`` if it is not one."""
-    kind = type(thing)
+def members_of(struct: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
+    """Return names and members of an object that is coded as a :class:`Struct`, or ``None`` if it is not one."""
+    kind = type(struct)
     if issubclass(kind, tuple):
-        return None if getattr(thing, "__dict__", None) else (None, list(tuple.__iter__(thing)))
-    if kind is OrderedDict and not vars(thing) and {str, int}.issuperset(map(type, thing)):
-        return tuple(thing), list(thing.values())
+        return None if getattr(struct, "__dict__", None) else (None, list(tuple.__iter__(struct)))
+    if kind is OrderedDict and not vars(struct) and {str, int}.issuperset(map(type, struct)):
+        return tuple(struct), list(struct.values())
     if not dataclasses.is_dataclass(kind):
         return None
     if issubclass(kind, dict):  # ModelOutput: a dataclass whose items are its members that are not None
-        return tuple(thing.keys()), [thing[key] for key in thing]
-    members = members_in(thing)
+        return tuple(struct.keys()), [struct[key] for key in struct]
+    members = members_in(struct)
     return None if members is None else (tuple(members), list(members.values()))
 
 
-def uids_in(code: Any) -> Iterator[TensorId]:
-    """Every tensor in a code, in order."""
+def tensor_ids_in(code: Any) -> Iterator[TensorId]:
+    """Yield every tensor in a code, in order."""
     return (leaf for leaf in _leaves(code) if type(leaf) is TensorId)
 
 
-def opaque_in(code: Any) -> Iterator[Any]:
-    """Every object in a code that is compared by identity."""
-    return (leaf.thing for leaf in _leaves(code) if type(leaf) is OpaqueArg)
+def opaque_objects_in(code: Any) -> Iterator[Any]:
+    """Yield every object in a code that is compared by identity."""
+    return (leaf.object for leaf in _leaves(code) if type(leaf) is OpaqueArg)
 
 
 def _leaves(code: Any) -> Iterator[Any]:
@@ -142,76 +145,17 @@ def _leaves(code: Any) -> Iterator[Any]:
             yield from _leaves(item)
 
 
-def again(code: Struct, items: list[Any]) -> Struct:
-    """The same kind of object, with other members."""
-    return Struct(code.type, code.keys, items)
-
-
-def rebuilt(code: Any, leaf: Callable[[Any], Any], struct: Callable[[Struct, list[Any]], Any] = again) -> Any:
-    """A code with other leaves (what is no container), each made by ``leaf`` from the one that stands there."""
+def map_leaves(
+    code: Any, leaf: Callable[[Any], Any], struct: Callable[[Struct, list[Any]], Any] = Struct.with_items
+) -> Any:
+    """Return a code with other leaves, each made by ``leaf``; ``struct`` makes what stands in place of a Struct."""
     kind = type(code)
     if kind is tuple or kind is list:
-        return kind([rebuilt(item, leaf, struct) for item in code])
+        return kind([map_leaves(item, leaf, struct) for item in code])
     if kind is dict:
-        return {key: rebuilt(item, leaf, struct) for key, item in code.items()}
+        return {key: map_leaves(item, leaf, struct) for key, item in code.items()}
     if kind is slice:
-        return slice(*[rebuilt(bound, leaf, struct) for bound in (code.start, code.stop, code.step)])
+        return slice(*[map_leaves(bound, leaf, struct) for bound in (code.start, code.stop, code.step)])
     if kind is Struct:
-        return struct(code, [rebuilt(item, leaf, struct) for item in code.items])
+        return struct(code, [map_leaves(item, leaf, struct) for item in code.items])
     return leaf(code)
-
-
-_SHARED = (
-    torch.Tensor, torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
-    types.ModuleType, types.GeneratorType, torch.Generator,
-)  # fmt: skip
-
-
-class Copies:
-    """One copy of a structure, and which copy stands for which original."""
-
-    __slots__ = ("copy", "pairs")
-
-    def __init__(self, thing: Any) -> None:
-        self.pairs: dict[int, tuple[Any, Any]] = {}  # id of original → (copy, original kept alive)
-        self.copy = self._copied(thing)
-
-    def originals(self) -> dict[int, Any]:
-        """``id`` of each copy → the original it stands for."""
-        return {id(copy): original for copy, original in self.pairs.values() if copy is not original}
-
-    def _copied(self, thing: Any) -> Any:
-        known = self.pairs.get(id(thing))
-        if known is not None:
-            return known[0]
-        kind = type(thing)
-        if kind in ATOMS or issubclass(kind, _SHARED) or "onfig" in kind.__name__:
-            return thing
-        made: Any = thing
-        if kind is tuple:
-            made = tuple([self._copied(item) for item in thing])
-        elif kind is list or kind is deque:
-            made = self._remember(thing, [] if kind is list else deque())
-            made.extend([self._copied(item) for item in thing])
-        elif kind is dict or kind is OrderedDict:
-            made = self._remember(thing, kind())
-            made.update({key: self._copied(item) for key, item in thing.items()})
-        elif kind is set:
-            made = set(thing)
-        elif hasattr(thing, "__dict__") and not issubclass(kind, (dict, tuple, list)):
-            made = self._object(thing, kind)
-        self._remember(thing, made)
-        return made
-
-    def _object(self, thing: Any, kind: type) -> Any:
-        try:
-            made: Any = object.__new__(kind)
-        except TypeError:
-            return thing  # made by C: it is shared
-        self._remember(thing, made)
-        made.__dict__.update({name: self._copied(member) for name, member in thing.__dict__.items()})
-        return made
-
-    def _remember(self, original: Any, copy: Any) -> Any:
-        self.pairs[id(original)] = (copy, original)
-        return copy

@@ -1,4 +1,4 @@
-"""A tape that somebody looks at while it is written: every operation, with what it was given by then."""
+"""A tape that shows each operation to an observer as it runs, with the values of its operands before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fxdebug.capture.recorder.frame import Frame, failure
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.op_traits import METADATA
 from fxdebug.capture.tape.source_line import Line
@@ -21,49 +20,26 @@ from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError, first_line
 
 
-class Watcher(Protocol):
-    """Hears of operations and calls; what it raises passes through the model to whoever called it.
+class OpObserver(Protocol):
+    """Looks at operations as they run; an ``FxDebugError`` that it raises passes through the model to its caller."""
 
-    ``error`` is what it raised, told again when the run is over: a model may have caught it.
-    """
-
-    error: BaseException | None
-
-    def begins(self, frames: list[Frame]) -> None:
-        """A recording begins; ``frames`` will have its calls."""
-
-    def ran(self, body: CallTape, entry: TapeEntry, given: list[Value], result: Any) -> None:
-        """An operation ran; ``given`` are the values of its tensors before it did."""
-
-    def left(self, frame: Frame, output: Any) -> None:
-        """A call returned."""
+    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
+        """Look at an operation that ran; ``operands`` are the values of its tensors before it did."""
 
 
-def told_of_call(watcher: Watcher, frame: Frame, output: Any, say: Callable[[str], None]) -> None:
-    """Tell a watcher that a call returned; what it raises on purpose is the call's exception."""
-    try:
-        watcher.left(frame, output)
-    except FxDebugError as error:
-        frame.raised, frame.error = id(error), failure(error, here=True)
-        raise
-    except Exception as error:  # the debugger never breaks the debugged
-        say(f"what it returned was not looked at: {type(error).__name__}: {first_line(error)}")
-
-
-class WatchedTape(Tape):
-    """Tells ``watcher`` of every operation it notes."""
+class ObservedTape(Tape):
+    """A tape that shows every operation to ``observer`` right after noting it."""
 
     def __init__(
         self,
         values: ValueTable,
-        stacks: dict[int, list[CallTape]],
         lines: dict[tuple[int, int], Line],
-        say: Callable[[str], None],
-        watcher: Watcher,
+        note: Callable[[str], None],
+        observer: OpObserver,
     ) -> None:
-        super().__init__(values, stacks, lines)
-        self._say = say
-        self._watcher = watcher
+        super().__init__(values, lines)
+        self._note_on_call = note
+        self._observer = observer
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -73,29 +49,29 @@ class WatchedTape(Tape):
             return func(*args, **(kwargs or {}))
         entries = bodies[-1].entries
         count = len(entries)
-        given: list[Value] = []
+        operands: list[Value] = []
         with contextlib.suppress(Exception), untracked():  # an argument that cannot be looked at is passed on as it is
             for tensor in tensors_in((*args, *(kwargs or {}).values())):
-                given.append(self.values.value_of(tensor, keep=False))
+                operands.append(self.values.value_of(tensor, keep=False))
         result = super().__torch_function__(func, types, args, kwargs)
         if len(entries) > count:
             try:
-                self._watcher.ran(bodies[-1], entries[-1], given, result)
+                self._observer.after_op(bodies[-1], entries[-1], operands, result)
             except FxDebugError:
                 raise
             except Exception as error:  # the debugger never breaks the debugged
-                self._say(f"an operation was not looked at: {type(error).__name__}: {first_line(error)}")
+                self._note_on_call(f"an operation was not looked at: {type(error).__name__}: {first_line(error)}")
         return result
 
 
-def tensors_in(things: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
-    """The tensors among arguments, in plain containers too."""
-    for thing in things:
-        kind = type(thing)
+def tensors_in(arguments: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
+    """Yield the tensors among arguments, in plain containers too."""
+    for argument in arguments:
+        kind = type(argument)
         if issubclass(kind, Tensor):
-            yield thing
+            yield argument
         elif depth and issubclass(kind, (list, tuple, dict)):  # iterated as those do, whatever the subclass says
-            inside = list.__iter__(thing) if issubclass(kind, list) else None
-            inside = tuple.__iter__(thing) if issubclass(kind, tuple) else inside
-            inside = iter(dict.values(thing)) if inside is None else inside
+            inside = list.__iter__(argument) if issubclass(kind, list) else None
+            inside = tuple.__iter__(argument) if issubclass(kind, tuple) else inside
+            inside = iter(dict.values(argument)) if inside is None else inside
             yield from tensors_in(islice(inside, 1000), depth - 1)

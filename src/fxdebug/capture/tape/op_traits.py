@@ -1,4 +1,4 @@
-"""Torch functions that are answered without being noted, and those after which memory changes unseen."""
+"""Sets of torch functions that the tape treats apart: questions about metadata, functions that let memory escape, …"""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ _QUERIES = (
 
 
 def _metadata_functions() -> frozenset[Any]:
-    """The functions that only ask for metadata: they are answered, not noted."""
-    found: set[Any] = {torch.numel, torch.is_floating_point, torch.is_complex, torch.get_default_dtype}
-    found |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, internals.set_grad_enabled}
+    """Return the functions that only ask for metadata: they are answered, not noted."""
+    functions: set[Any] = {torch.numel, torch.is_floating_point, torch.is_complex, torch.get_default_dtype}
+    functions |= {torch.result_type, torch.finfo, torch.iinfo, torch.is_tensor, internals.set_grad_enabled}
     for name in _GETTERS:
         getter = getattr(getattr(Tensor, name, None), "__get__", None)
         if getter is not None:
-            found.add(getter)
+            functions.add(getter)
     profiler = torch.ops.profiler  # marks that a profiler reads: they compute nothing
     for name in ("_record_function_enter", "_record_function_enter_new", "_record_function_exit"):
         packet = getattr(profiler, name, None)
         if packet is not None:
-            found |= {packet, *(getattr(packet, overload) for overload in packet.overloads())}
+            functions |= {packet, *(getattr(packet, overload) for overload in packet.overloads())}
     for name in _QUERIES:
-        found |= {getattr(owner, name) for owner in (Tensor, torch) if hasattr(owner, name)}
-    return frozenset(found)
+        functions |= {getattr(owner, name) for owner in (Tensor, torch) if hasattr(owner, name)}
+    return frozenset(functions)
 
 
 METADATA = _metadata_functions()
 
-
-# After these, memory can change without a trace: a body that calls one is shown as it was recorded.
-ESCAPES = frozenset(
+# After these, memory can change without a new version: a body that calls one is shown as it was recorded.
+UNTRACKED_WRITES = frozenset(
     (
         "numpy __array__ data_ptr __dlpack__ untyped_storage storage _typed_storage set_ share_memory_ __deepcopy__ "
         "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
@@ -50,54 +49,49 @@ ESCAPES = frozenset(
 )
 NORMS = frozenset(("batch_norm", "instance_norm"))
 
-
-# Somebody else may own the memory of what these give. (Of ``from_numpy``, ``frombuffer`` and dlpack no mode hears.)
-FOREIGN = frozenset(("as_tensor", "asarray"))
+# Somebody else may own the memory of their results. (No mode hears of ``from_numpy``, ``frombuffer`` and dlpack.)
+SHARE_FOREIGN_MEMORY = frozenset(("as_tensor", "asarray"))
 _DATA: Any = Tensor.data  # the same memory, with versions of its own
 _HARMLESS = frozenset(("register_hook", "backward", "__deepcopy__"))
 NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
 
-
-# Who is told of a tensor's gradient: what stands for one does not know.
-HOOKS = frozenset(
+# Hooks on a tensor's gradient: a placeholder does not have them.
+GRADIENT_HOOKS = frozenset(
     getattr(Tensor, name).__get__ for name in ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 )
 
-
-# How a tensor lies in memory: of some results (``roll``, ``channel_shuffle``) torch's fake versions say something else.
+# The layout of a tensor in memory: for some results (``roll``, ``channel_shuffle``) torch's fake tensors differ in it.
 LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset))
 
-
-# What a tensor without memory and history cannot say.
-UNANSWERABLE = HOOKS | frozenset(
+# Questions that a tensor without memory and history cannot answer.
+UNANSWERABLE = GRADIENT_HOOKS | frozenset(
     [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
     + [Tensor.storage_offset, Tensor._is_view, Tensor.is_inference, torch.is_inference]
     + [Tensor.is_conj, torch.is_conj, Tensor.is_neg, torch.is_neg]
 )
 
-
 # These work on a level of forward-mode gradients that is open only while its block runs.
-LEVELS = frozenset(("_make_dual", "_unpack_dual"))
+FORWARD_AD = frozenset(("_make_dual", "_unpack_dual"))
 
 
 def shares_memory(function: Any, name: str) -> bool:
-    """May what it was given be written to afterwards, or lie elsewhere, without a version telling?"""
+    """May its arguments be written to or moved afterwards without a new version?"""
     if name == "__get__" or name == "__set__":
         return bool(getattr(function, "__self__", None) is _DATA)
-    return name in ESCAPES and name not in _HARMLESS
+    return name in UNTRACKED_WRITES and name not in _HARMLESS
 
 
-def called(function: Any) -> str:
-    """How a user writes it: ``numpy()``, or ``data = …`` for an attribute that is set."""
+def written_form(function: Any) -> str:
+    """Return a function as a user writes it: ``numpy()``, or ``data = …`` for an attribute that is set."""
     name = str(function.__name__)
     attribute = getattr(getattr(function, "__self__", None), "__name__", name)
     return f"{attribute} = …" if name == "__set__" else f"{name}()"
 
 
 def running_statistics(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments that one of ``NORMS`` writes to without moving their versions: where it trains.
+    """Return the arguments that one of ``NORMS``, in training, writes to without a new version.
 
-    Those of ``torch.nn.functional`` have them after the input, those of ``torch`` after weight and bias.
+    Functions of ``torch.nn.functional`` have them after the input, those of ``torch`` after weight and bias.
     """
     flag, default = ("training", False) if function.__name__ == "batch_norm" else ("use_input_stats", True)
     if not (args[5] if len(args) > 5 else kwargs.get(flag, default)):

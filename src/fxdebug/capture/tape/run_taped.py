@@ -1,172 +1,131 @@
-"""The bodies of a run's calls: opened and closed with the calls, the tape running over them.
+"""Run one forward under the tape: put the tape's mode on the thread's stack, or take it off where it would interfere.
 
-One stack of open bodies per thread. The tape's mode is on a thread's stack of modes while that thread
-has a body open, and off again where it would change what runs.
+Reading order: after ``recorder/recorder``, which enters a call on the tape and runs it here; then ``tape/tape_mode``,
+which notes its operations.
+
+The mode is on while the thread has a call open, and off again where it would change which kernels run.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
 from torch import nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.hooks.nested_observers import innermost
+from fxdebug.capture.hooks.observers import innermost
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes, names_of_modes
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
-from fxdebug.capture.tape.call_tape import CallTape, unnoted
+from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.encoding import OpaqueArg
-from fxdebug.capture.tape.observed_tape import WatchedTape, Watcher
-from fxdebug.capture.tape.op_traits import called
+from fxdebug.capture.tape.op_traits import written_form
 from fxdebug.capture.tape.source_line import Line, is_users
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.tensor_ref import TensorId
-from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around
 
 
-class Bodies:
-    """Runs forwards under the tape. ``by_index`` has each call's body."""
+def run_taped(
+    tape: Tape, body: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None
+) -> Any:
+    """Run the forward of a call that was entered on the tape; return its result, and let its exception pass.
 
-    def __init__(
-        self,
-        values: ValueTable,
-        lines: dict[tuple[int, int], Line],
-        say: Callable[[str], None],
-        watcher: Watcher | None = None,
-    ) -> None:
-        self.by_index: dict[int, CallTape] = {}
-        self.kept: frozenset[TensorId] = frozenset()
-        self._values = values
-        self._stacks: dict[int, list[CallTape]] = {}
-        self.tape = Tape(values, self._stacks, lines)
-        if watcher is not None:
-            self.tape = WatchedTape(values, self._stacks, lines, say, watcher)
-
-    def begin(
-        self,
-        index: int,
-        module: nn.Module,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        context: Context,
-    ) -> None:
-        """Note what a forward is given."""
-        body = self.by_index[index] = CallTape(index, module, forward, context)
-        try:
-            stack = self._stack()
-            self.tape.began(body, args, kwargs, stack[-1] if stack else None)
-        except Exception as error:
-            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
-
-    def run(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None) -> Any:
-        """Run the forward that began with its operations noted; its result is returned, its exception passes through.
-
-        ``line`` is where it was called, if that is known.
-        """
-        body = self.by_index[index]
-        stack = self._stack()
-        parent = stack[-1] if stack else None
-        module, forward = body.module, body.forward
-        body.outermost = parent is None
-        functions = internals.len_torch_function_stack()
-        if parent is not None and parent.suspended is not None:
-            is_fused = parent.suspended == _fused(parent.module)
-            body.suspended = reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.suspended
-        elif parent is not None and not self.tape.is_among(functions):
-            body.suspended = _unheard()
-        elif not allows_mode_around(module):
-            body.suspended = _fused(module)
-        body.line = line if line is not None and is_users(line) else None
-        unusual = [thing for thing in (*args, *kwargs.values()) if type(thing) not in _SIMPLE]
-        containers = _containers(unusual) if unusual else ()
-        stack.append(body)
-        body.functions = functions
-        if functions > stack[0].functions + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
-            self._note_modes(body, stack[0])
-        try:
-            if (parent is None) is (body.suspended is None):  # the mode must be put on, or taken off
-                with self.tape.laid_on() if parent is None else self.tape.lifted():
-                    output = forward(*args, **kwargs)
-            else:
+    ``line`` is the line of the user's code that calls it, if that is known.
+    """
+    stack = tape.stack()
+    parent = stack[-1] if stack else None
+    forward = body.forward
+    body.outermost = parent is None
+    body.function_modes = functions = internals.len_torch_function_stack()
+    body.unobserved = _why_suspended(tape, body.module, parent, functions)
+    body.line = line if line is not None and is_users(line) else None
+    unusual = [argument for argument in (*args, *kwargs.values()) if type(argument) not in _SIMPLE]
+    containers = _containers(unusual) if unusual else ()
+    stack.append(body)
+    if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
+        _note_modes(body, stack[0])
+    try:
+        if (parent is None) is (body.unobserved is None):  # the mode must be put on, or taken off
+            with tape.switched_on() if parent is None else tape.switched_off():
                 output = forward(*args, **kwargs)
-        except BaseException as error:
-            body.hazard = reasons.RAISED(error=type(error).__name__)
-            if parent is not None:  # it may go on: what it called then is on no tape
-                parent.hazard = parent.hazard or reasons.CALL_RAISED(error=type(error).__name__)
-            raise
-        finally:
-            while stack and stack.pop() is not body:
-                pass
-            body.forward = innermost(forward)  # it may be run again: other recordings are not to hear of that
-        for container, before in containers:
-            if _items(container) != before:
-                body.hazard = body.hazard or reasons.CHANGES_ARGUMENT(container=_a(type(container).__name__))
-        if body.regions and body.regions == len(body.entries):
-            body.suspended = reasons.COMPILED()
-        try:
-            self.tape.ended(body, parent, output)
-        except Exception as error:
-            body.hazard = body.hazard or unnoted(reasons.CALL_UNNOTED, error)
-        if unusual and any(hasattr(type(thing), "__next__") for thing in unusual):
-            body.hazard = body.hazard or reasons.GIVEN_ITERATOR()
-        return output
+        else:
+            output = forward(*args, **kwargs)
+    except BaseException as error:
+        tape.fail_call(body, parent, error)
+        raise
+    finally:
+        while stack and stack.pop() is not body:
+            pass
+        body.forward = innermost(forward)  # it may be run again, without the recordings around it
+    for container, before in containers:
+        if _items(container) != before:
+            body.untraceable = body.untraceable or reasons.CHANGES_ARGUMENT(container=_a(type(container).__name__))
+    if body.compiled_ops and body.compiled_ops == len(body.entries):
+        body.unobserved = reasons.COMPILED()
+    tape.leave_call(body, parent, output)
+    if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
+        body.untraceable = body.untraceable or reasons.GIVEN_ITERATOR()
+    return output
 
-    @staticmethod
-    def _note_modes(body: CallTape, outermost: CallTape) -> None:
-        """A mode that a caller put on for this call is in no graph, and computes instead of what is in it."""
-        body.under = names_of_modes(function_modes(outermost.functions + 1)) or None
-        modes = dispatch_modes()
-        if body is outermost:
-            body.modes = modes
-        elif modes != outermost.modes:
-            body.hazard = body.hazard or reasons.CALLERS_MODE(modes=names_of_modes(modes))
 
-    def holds(self, index: int, output: Any) -> int:
-        """How many references to what a call returned are ours."""
-        return isinstance(self.by_index[index].out, OpaqueArg) + (id(output) in self.tape.opaque)
+def _why_suspended(tape: Tape, module: nn.Module, parent: CallTape | None, functions: int) -> Words | None:
+    """Return why no operation of a call can be noted; ``functions``: how many function modes are on."""
+    if parent is not None and parent.unobserved is not None:
+        is_fused = parent.unobserved == _fused(parent.module)
+        return reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.unobserved
+    if parent is not None and not tape.is_on(functions):
+        return _why_unheard()
+    return None if allows_mode_around(module) else _fused(module)
 
-    def _stack(self) -> list[CallTape]:
-        thread = threading.get_ident()
-        stack = self._stacks.get(thread)
-        if stack is None:
-            stack = self._stacks[thread] = []
-        return stack
 
-    def close(self, output: Any, references: int, model: nn.Module, passed: ArgumentReferences) -> None:
-        """The run is over: find the tensors that the program keeps where a trace would leave stand-ins.
+def _note_modes(body: CallTape, outermost: CallTape) -> None:
+    """Note modes that a caller put on for this call: they are in no graph, and compute instead of it."""
+    names = names_of_modes(function_modes(outermost.function_modes + 1))
+    body.callers_modes = reasons.RAN_UNDER_CALLERS_MODE(modes=names) if names else None
+    modes = dispatch_modes()
+    if body is outermost:
+        body.dispatch_modes = modes
+    elif modes != outermost.dispatch_modes:
+        body.untraceable = body.untraceable or reasons.CALLERS_MODE(modes=names_of_modes(modes))
 
-        ``references``: how many there are to the output itself, if it is a tensor.
-        """
-        opaque = list(self.tape.opaque.values())
-        self.tape.opaque.clear()
-        for body in self.by_index.values():
-            if body.copies is not None:
-                opaque.append(body.copies.copy)
-        more = passed.added
-        known = KnownReferences([output, *opaque], passed.arguments, model)
-        held = [(u, t) for u, t in self._values.live_tensors() if not self._values.is_weight(t)]
-        kept = set()
-        while held:
-            uid, tensor = held.pop()
-            grown = more.get(id(tensor))
-            if grown is None and tensor is output:
-                grown = references
-            count = references_to(tensor) - 1 if grown is None else grown  # 1: this variable
-            if known.has_unknown(tensor, count, is_argument=id(tensor) in more):
-                kept.add(uid)
-        self.kept = frozenset(kept)
+
+def references_by_tape(tape: Tape, index: int, output: Any) -> int:
+    """Return how many references the tape has to the output of a call."""
+    return isinstance(tape.call_tapes[index].out, OpaqueArg) + (id(output) in tape.opaque_objects)
+
+
+def close_tape(tape: Tape, output: Any, references: int, model: nn.Module, passed: ArgumentReferences) -> None:
+    """Find, after a run, the tensors that the program keeps: running a forward again would leave placeholders there.
+
+    ``references``: how many references there are to the output itself, if it is a tensor.
+    """
+    opaque = list(tape.opaque_objects.values())
+    tape.opaque_objects.clear()
+    for body in tape.call_tapes.values():
+        if body.argument_copies is not None:
+            opaque.append(body.argument_copies.copy)
+    more = passed.added
+    known = KnownReferences([output, *opaque], passed.arguments, model)
+    alive = [
+        (tensor_id, tensor) for tensor_id, tensor in tape.values.live_tensors() if not tape.values.is_weight(tensor)
+    ]
+    kept = set()
+    while alive:
+        tensor_id, tensor = alive.pop()
+        grown = more.get(id(tensor))
+        if grown is None and tensor is output:
+            grown = references
+        count = references_to(tensor) - 1 if grown is None else grown  # 1: this variable
+        if known.has_unknown(tensor, count, is_argument=id(tensor) in more):
+            kept.add(tensor_id)
+    tape.kept = frozenset(kept)
 
 
 def _kind(module: nn.Module) -> str:
@@ -178,12 +137,12 @@ def _fused(module: nn.Module) -> Words:
 
 
 def _a(noun: str) -> str:
-    """A noun with its article."""
+    """Return a noun with its article."""
     return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
-def _unheard() -> Words:
-    """Why the tape does not hear of the operations of a call that begins now, below one of which it does."""
+def _why_unheard() -> Words:
+    """Return why the tape does not see the operations of a call that begins now, although it sees its caller's."""
     if CompiledRegions.is_inside():
         return reasons.INSIDE_COMPILED()
     frame: FrameType | None = sys._getframe(1)
@@ -191,24 +150,24 @@ def _unheard() -> Words:
         frame = frame.f_back
     if frame is None:
         return reasons.MODE_TAKEN_OFF()
-    return reasons.INSIDE_OPERATION(function=called(frame.f_locals["func"]))
+    return reasons.INSIDE_OPERATION(function=written_form(frame.f_locals["func"]))
 
 
-def _containers(things: list[Any]) -> list[tuple[Any, list[int]]]:
-    """The lists, dicts and dataclasses among arguments, each with the ids of what it holds."""
-    found: list[tuple[Any, list[int]]] = []
-    pending = [thing for thing in things if _is_filled(thing)]
-    while pending and len(found) < 1000:
+def _containers(arguments: list[Any]) -> list[tuple[Any, list[int]]]:
+    """Return the lists, dicts and dataclasses among arguments, each with the ids of its items."""
+    containers: list[tuple[Any, list[int]]] = []
+    pending = [argument for argument in arguments if _is_container(argument)]
+    while pending and len(containers) < 1000:
         container = pending.pop()
         if type(container) is not tuple:
-            found.append((container, _items(container)))
-        pending.extend([thing for thing in _inside(container) if _is_filled(thing)])
-    return found
+            containers.append((container, _items(container)))
+        pending.extend([item for item in _inside(container) if _is_container(item)])
+    return containers
 
 
-def _is_filled(thing: Any) -> bool:
+def _is_container(thing: Any) -> bool:
     kind = type(thing)
-    return kind in _FILLED or (hasattr(kind, "__dataclass_fields__") and members_in(thing) is not None)
+    return kind in _CONTAINERS or (hasattr(kind, "__dataclass_fields__") and members_in(thing) is not None)
 
 
 def _items(container: Any) -> list[int]:
@@ -219,8 +178,8 @@ def _items(container: Any) -> list[int]:
 def _inside(container: Any) -> Iterable[Any]:
     if type(container) is dict:
         return container.values()
-    return container if type(container) in _FILLED else (members_in(container) or {}).values()
+    return container if type(container) in _CONTAINERS else (members_in(container) or {}).values()
 
 
-_FILLED = (list, dict, tuple)
+_CONTAINERS = (list, dict, tuple)
 _SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # what nearly all arguments are

@@ -1,4 +1,4 @@
-"""The user's line of source behind a call, noted cheaply and looked up when somebody asks."""
+"""The line of the user's source that asked for an operation or a call: noted cheaply, decoded when somebody asks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import weakref
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from fxdebug.capture.hooks.module_call import stands_in
 from fxdebug.capture.reasons import Words
 
-_HERE = str(Path(__file__).parents[2]) + os.sep  # the whole package: the root is called by the door
+FXDEBUG_FOLDER = str(Path(__file__).parents[2]) + os.sep  # the whole package: the root is called by the door
 _MODULE_FILE = torch_module.__file__
 _SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
 
@@ -41,7 +40,7 @@ class Line:
         return position or (self.code.co_firstlineno, None, None, None)
 
     def text(self) -> str:
-        """``path/to/file.py:12``."""
+        """Return the line as ``path/to/file.py:12``."""
         key = id(self.code), self.instruction
         code, text = _texts.get(key, (None, ""))
         if code is None or code() is not self.code:  # the id is another code's now
@@ -52,7 +51,7 @@ class Line:
         return text
 
     def attribute(self) -> str | None:
-        """The attribute that is called here (``second`` in ``self.second(x)``), if the source can be read."""
+        """Return the attribute that is called here (``second`` in ``self.second(x)``), if the source can be read."""
         line, end_line, start, end = self._position()
         if line is None or end_line is None or start is None or end is None:
             return None
@@ -73,13 +72,13 @@ class Line:
 _TORCH = str(Path(torch_module.__file__).parents[2])
 _PYTHON = str(Path(os.__file__).parent) + os.sep
 
-_beginnings: dict[int, CodeType] = {}  # by id: to hash code takes longer than all the rest
+_entry_points: dict[int, CodeType] = {}  # by id: to hash code takes longer than all the rest
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def begins(function: _Function) -> _Function:
-    """Mark a function that runs the program's code anew: whoever called it did not ask for what happens there."""
-    _beginnings[id(function.__code__)] = function.__code__
+def runs_user_code(function: _Function) -> _Function:
+    """Mark a function that runs the program's code anew: its own caller did not ask for the operations in it."""
+    _entry_points[id(function.__code__)] = function.__code__
     return function
 
 
@@ -97,10 +96,10 @@ def user_line(
     inside: CodeType | None = None,
     called: Line | None = None,
 ) -> Line | None:
-    """The nearest line outside torch and fxdebug at or below ``frame``: where the user's code asked for this.
+    """Return the nearest line outside torch and fxdebug at or below ``frame``: the user's code that asked for this.
 
-    ``known`` has those that were met before, by code and instruction: they keep their code alive, so its id is its.
-    ``called`` is the line that called the function ``inside``, if that is known: there is no need to go below that.
+    ``known`` has earlier lines by the code's id and the instruction; a line keeps its code alive, so that the id stays
+    its own. ``called`` is the line that called the function ``inside``, if that is known: the search ends there.
     """
     for _ in range(64):
         if frame is None:
@@ -111,22 +110,22 @@ def user_line(
             return _shared(frame, known)
         if code is inside and called is not None:
             return called
-        if id(code) in _beginnings:
+        if id(code) in _entry_points:
             return None
         frame = frame.f_back
     return None
 
 
 def raised_at(error: BaseException) -> Line | None:
-    """The user's line that an exception came from: the last one outside torch, fxdebug and Python's own files."""
-    found = None
+    """Return the user's line that raised: the last one outside torch, fxdebug and Python's own files."""
+    line = None
     link = error.__traceback__
     while link is not None:
         file = link.tb_frame.f_code.co_filename
-        if not file.startswith((_TORCH, _HERE, "<")) and not _is_pythons(file):
-            found = Line(link.tb_frame.f_code, link.tb_lasti)
+        if not file.startswith((_TORCH, FXDEBUG_FOLDER, "<")) and not _is_pythons(file):
+            line = Line(link.tb_frame.f_code, link.tb_lasti)
         link = link.tb_next
-    return found
+    return line
 
 
 def is_users(line: Line) -> bool:
@@ -135,7 +134,7 @@ def is_users(line: Line) -> bool:
 
 
 def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
-    """The line that called the module: the nearest frame that is neither ours nor ``nn.Module``'s own.
+    """Return the line that called the module: the nearest frame that is neither fxdebug's nor ``nn.Module``'s.
 
     ``known`` is as for :func:`user_line`.
     """
@@ -170,7 +169,7 @@ def _is_pythons(file: str) -> bool:
 
 
 def _home(file: str) -> int:
-    if file in _SKIPPED or file.startswith(_HERE):
+    if file in _SKIPPED or file.startswith(FXDEBUG_FOLDER):
         home = _CALLING
     else:
         home = _TORCHS if file.startswith(_TORCH) or _is_pythons(file) else _USERS
@@ -179,35 +178,11 @@ def _home(file: str) -> int:
     return home
 
 
-def without_our_frames(link: TracebackType | None) -> TracebackType | None:
-    """The traceback as it would have been without us: our own frames taken out of the chain."""
-    kept = []
-    while link is not None:
-        code = link.tb_frame.f_code
-        if not code.co_filename.startswith(_HERE) and not stands_in(code):
-            kept.append(link)
-        link = link.tb_next
-    chain: TracebackType | None = None
-    for link in reversed(kept):
-        line = -1 if link.tb_lineno is None else link.tb_lineno  # type: ignore[redundant-expr]  # interrupted: none
-        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, line)
-    return chain
+def with_line(reason: Words, line: Line | None) -> Words:
+    """Return a reason with the line it is about, in brackets."""
+    return reason if line is None else Words(f"{reason} ({short_line(line)})")
 
 
-def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
-    """Did an exception leave one of these functions before it came to where it is caught now?"""
-    link = error.__traceback__
-    while link is not None and (link := link.tb_next) is not None:
-        if link.tb_frame.f_code in codes:
-            return True
-    return False
-
-
-def at(what: Words, line: Line | None) -> Words:
-    """A remark, with the line it is about."""
-    return what if line is None else Words(f"{what} ({short(line)})")
-
-
-def short(line: Line) -> str:
-    """``file.py:12``: the name of the file without its folders."""
+def short_line(line: Line) -> str:
+    """Return the line as ``file.py:12``, without the folders."""
     return line.text().rpartition("/")[2]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.model_layout import Found, Layout, join, layout_of, tensors_of
+from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, join, layout_of, tensors_of
 from fxdebug.capture.tensors.checksum import Checksum, Reader, checksum_of, is_uninitialised, reader_of
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
@@ -38,7 +38,7 @@ WeightState = tuple[Any, ...]
 class _WeightTable:
     """The weights of a model layout, each once, with the statistics of the last run. It keeps no weight alive."""
 
-    def __init__(self, layout: Layout, signature: list[Any], registered: list[Found]) -> None:
+    def __init__(self, layout: Layout, signature: list[Any], registered: list[RegisteredTensor]) -> None:
         self.signature = signature
         names: dict[int, list[str]] = {}
         kinds: dict[int, tuple[ParameterKind, bool]] = {}
@@ -88,7 +88,7 @@ def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
         return None  # it has none of its own: only its checksum tells whether it is as it was
 
 
-def _table_of(layout: Layout, registered: list[Found]) -> tuple[_WeightTable, list[Tensor]]:
+def _table_of(layout: Layout, registered: list[RegisteredTensor]) -> tuple[_WeightTable, list[Tensor]]:
     """Return the table of the registered weights, a new one if they are others than last time, and each weight once."""
     signature: list[Any] = []  # the tensors, where they are, and under which names
     for position, name, _, tensor, persistent in registered:

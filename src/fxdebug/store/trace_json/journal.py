@@ -46,14 +46,14 @@ class Journal:
         self._file = (folder / FILE).open("wb", buffering=0)
         self._write(_line("run", [trace_file.VERSION, model]))
 
-    def began(self, call: OpenCall) -> None:
+    def enter_call(self, call: OpenCall) -> None:
         """Write that a call began: its module, its parent and its inputs."""
         parent = None if call.parent is None else call.parent.index
         site = call.site
         where = [call.index, site.path, site.type, call.number, parent, call.depth]
         self._write(self._new_values() + _line("began", [*where, records.inputs_to_json(call.inputs)]))
 
-    def ended(self, call: OpenCall) -> None:
+    def leave_call(self, call: OpenCall) -> None:
         """Write that a call ended: its duration, its outputs or its exception."""
         outputs, error = records.outputs_to_json(call.outputs), records.failure_to_json(call.error)
         self._write(self._new_values() + _line("ended", [call.index, call.duration, outputs, error]))

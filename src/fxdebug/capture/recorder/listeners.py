@@ -1,0 +1,46 @@
+"""Protocols of a recording's followers: listeners, which follow its calls, and a probe, which judges operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fxdebug.capture.recorder.frame import Frame, failure
+from fxdebug.capture.tape.observed_tape import OpObserver
+from fxdebug.errors import FxDebugError, first_line
+
+
+class Listener(Protocol):
+    """Follows calls as they begin and end: a journal on disk, a progress line."""
+
+    def enter_call(self, frame: Frame) -> None:
+        """Take notice of a call that begins."""
+
+    def leave_call(self, frame: Frame) -> None:
+        """Take notice of a call that returned or raised."""
+
+
+class Probe(OpObserver, Protocol):
+    """Looks at operations and calls of a run; an ``FxDebugError`` that it raises passes through the model.
+
+    ``error`` is that error, kept until the run is over: the model may have caught it.
+    """
+
+    error: BaseException | None
+
+    def begin(self, frames: list[Frame]) -> None:
+        """Begin with a recording; ``frames`` will have its calls."""
+
+    def after_call(self, frame: Frame, output: Any) -> None:
+        """Look at a call that returned."""
+
+
+def probe_call(probe: Probe, frame: Frame, output: Any, note: Callable[[str], None]) -> None:
+    """Let a probe look at a call that returned; an error that it raises on purpose becomes the call's."""
+    try:
+        probe.after_call(frame, output)
+    except FxDebugError as error:
+        frame.exception_id, frame.error = id(error), failure(error, here=True)
+        raise
+    except Exception as error:  # the debugger never breaks the debugged
+        note(f"what it returned was not looked at: {type(error).__name__}: {first_line(error)}")

@@ -1,0 +1,32 @@
+"""Tracebacks of the model's exceptions, without the debugger's frames."""
+
+from __future__ import annotations
+
+from types import CodeType, TracebackType
+
+from fxdebug.capture.hooks.module_call import is_our_code
+from fxdebug.capture.tape.source_line import FXDEBUG_FOLDER
+
+
+def without_our_frames(link: TracebackType | None) -> TracebackType | None:
+    """Return the traceback as it would be without the debugger: its frames are taken out of the chain."""
+    others = []
+    while link is not None:
+        code = link.tb_frame.f_code
+        if not code.co_filename.startswith(FXDEBUG_FOLDER) and not is_our_code(code):
+            others.append(link)
+        link = link.tb_next
+    chain: TracebackType | None = None
+    for link in reversed(others):
+        line = -1 if link.tb_lineno is None else link.tb_lineno  # type: ignore[redundant-expr]  # interrupted: none
+        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, line)
+    return chain
+
+
+def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
+    """Did an exception pass through one of these functions on its way to the frame that caught it?"""
+    link = error.__traceback__
+    while link is not None and (link := link.tb_next) is not None:
+        if link.tb_frame.f_code in codes:
+            return True
+    return False
