@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import subprocess
 import sys
+import types
 import warnings
 from typing import Any
 
@@ -19,7 +21,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fxdebug
 from fxdebug import fx_debug
-
 
 pytestmark = pytest.mark.usefixtures("no_remarks_on_python_3_13_0")
 
@@ -70,6 +71,24 @@ def quantised(model: nn.Module, x: torch.Tensor) -> str:
     return str(prepared.code)
 
 
+@functools.cache
+def exports_forwards_of_instances() -> bool:
+    """Does torch export strictly a model that has, as its child has, a forward of its own? torch 2.8 does not."""
+    model = nn.Sequential(nn.Linear(2, 2))
+    for module in (model, model[0]):
+        module.forward = types.MethodType(lambda self, x: type(self).forward(self, x), module)
+    try:
+        torch.export.export(model, (torch.ones(1, 2),), strict=True)
+    except AssertionError:
+        return False
+    return True
+
+
+def skip_what_fails_without_us(way: str) -> None:
+    if way == "export, strict" and not exports_forwards_of_instances():
+        pytest.skip("without us too, this torch exports no model strictly whose modules have forwards of their own")
+
+
 def told(way: str, model: nn.Module, x: torch.Tensor) -> tuple[str, list[str]]:
     """What comes out, and what torch warns of."""
     torch._dynamo.reset()
@@ -93,6 +112,7 @@ class Exports(nn.Module):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_torch_traces_in_a_run_is_what_it_traces_without_one(way: str) -> None:
+    skip_what_fails_without_us(way)
     model, x = Net().eval(), torch.ones(1, 2, 5)
     told(way, model, x)  # some warnings come once in a process
     expected = told(way, model, x)
@@ -107,6 +127,7 @@ def test_what_torch_traces_in_a_run_is_what_it_traces_without_one(way: str) -> N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_torch_traces_in_a_block_is_what_it_traces_without_one(way: str, tmp_path: Any) -> None:
+    skip_what_fails_without_us(way)
     model, x = Net().eval(), torch.ones(1, 2, 5)
     with torch.no_grad():  # the block is one, as the reference's is
         told(way, model, x)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch._tensor_str as tensor_str
 
+from fxdebug.store.transformers import print_options
 from fxdebug.store.transformers.print_options import thread_print_options
 from fxdebug.store.transformers.print_tensor import Printer
 
@@ -141,3 +142,29 @@ def test_threads_that_end_in_another_order_than_they_began_put_the_options_back(
         thread.join()
         assert tensor_str.get_printoptions()["precision"] == 1
     assert tensor_str.PRINT_OPTS is options
+
+
+def test_a_block_whose_end_was_cut_short_by_an_interrupt_does_not_keep_later_ones_from_their_options(monkeypatch) -> None:
+    options = tensor_str.PRINT_OPTS
+    monkeypatch.setattr(print_options, "_lock", Interrupting())
+    with pytest.raises(KeyboardInterrupt), thread_print_options({"precision": 1}):
+        pass
+    monkeypatch.undo()
+    for precision in (2, 3):
+        with thread_print_options({"precision": precision}):
+            assert tensor_str.get_printoptions()["precision"] == precision
+        assert tensor_str.PRINT_OPTS is options
+
+
+class Interrupting:
+    """A lock at whose second use, the end of the first block, Ctrl-C is pressed."""
+
+    uses = 0
+
+    def __enter__(self) -> None:
+        self.uses += 1
+        if self.uses == 2:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *_: object) -> None:
+        pass

@@ -87,5 +87,10 @@ def sharding_of(tensor: Any) -> Sharding | None:
         tuple(map(int, spec.stride)),
         tuple(mesh.shape),
         tuple(mesh.mesh_dim_names) if mesh.mesh_dim_names else None,
-        tuple(map(str, spec.placements)),
+        tuple(map(_placement_text, spec.placements)),
     )
+
+
+def _placement_text(placement: Any) -> str:
+    text = str(placement)
+    return f"P({placement.reduce_op})" if text == "P" else text  # torch 2.8 leaves the reduction out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,26 +50,29 @@ def current_options() -> dict[str, Any]:
     return dict(vars(options))
 
 
+class _Block:
+    """An open block of :func:`thread_print_options`: gone with its frame, also where Ctrl-C cut its end short."""
+
+
 _thread_options = _ThreadOptions()
 _lock = threading.Lock()
-_active = 0  # blocks of ``thread_print_options`` that are open, in all threads
+_open: weakref.WeakSet[_Block] = weakref.WeakSet()  # in all threads
 
 
 @contextlib.contextmanager
 def thread_print_options(options: dict[str, Any]) -> Iterator[None]:
     """Let torch print under ``options`` in this thread; other threads and later printing see no change."""
-    global _active
-    before = _thread_options.now
-    _thread_options.now = {**current_options(), **options}  # all options: a repr that sets one sets it here
-    with _lock:
-        _active += 1
-        if _active == 1:
-            tensor_str.PRINT_OPTS = _PerThreadOptions(tensor_str.PRINT_OPTS)
+    block, before = _Block(), _thread_options.now
     try:
+        _thread_options.now = {**current_options(), **options}  # all options: a repr that sets one sets it here
+        with _lock:
+            _open.add(block)
+            if not isinstance(tensor_str.PRINT_OPTS, _PerThreadOptions):
+                tensor_str.PRINT_OPTS = _PerThreadOptions(tensor_str.PRINT_OPTS)
         yield
     finally:
         with _lock:
-            _active -= 1
-            if not _active and isinstance(tensor_str.PRINT_OPTS, _PerThreadOptions):
+            _open.discard(block)
+            if not _open and isinstance(tensor_str.PRINT_OPTS, _PerThreadOptions):
                 tensor_str.PRINT_OPTS = _global_options_in(tensor_str.PRINT_OPTS)
         _thread_options.now = before

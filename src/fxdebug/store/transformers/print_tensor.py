@@ -172,7 +172,8 @@ def _tried_tensors(floats: bool) -> Iterator[Tensor]:
         yield torch.tensor([True, False], device="cpu")
         yield torch.tensor(range(1001), device="cpu")  # abridged
         return
-    for numbers in (0.5, 12345678.5, [0.5, -0.25], [1.0, -2.0], [1e-7, 3.0], [math.nan, 1.0, -math.inf, 0.0], [0.0, -0.0]):
+    special = [math.nan, 1.0, -math.inf, 0.0]
+    for numbers in (0.5, 12345678.5, [0.5, -0.25], [1.0, -2.0], [1e-7, 3.0], special, [0.0, -0.0]):
         yield torch.tensor(numbers, dtype=torch.float32, device="cpu")
     yield torch.tensor([0.5] * 1001, dtype=torch.bfloat16, device="cpu")  # abridged, with a suffix
     yield torch.tensor([[0.5, -0.5] * 13], dtype=torch.float64, device="cpu")  # several lines, with a suffix
