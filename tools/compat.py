@@ -1,7 +1,8 @@
 """Do the oldest and the newest Python and torch that pyproject.toml promises work: ``make compat``.
 
 ``python tools/compat.py [NAME ...]`` makes a virtual environment in ``.compat/`` for each of :data:`SETUPS` (or those
-named), the oldest with the lowest declared versions of all dependencies, and runs :data:`TESTS` there, folder by folder.
+named), the oldest with the lowest declared versions of all dependencies, and runs :data:`TESTS` there,
+folder by folder.
 An interpreter is looked for on the path (``python3.13``), then among pyenv's. On Linux, PyPI has torch built for CUDA:
 it is installed without CUDA's libraries (0.9 GB), see ``tools/cuda_stubs.py``. Exits with 1 if a test fails.
 """

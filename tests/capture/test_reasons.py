@@ -121,7 +121,8 @@ def test_a_body_that_waits_for_other_processes_is_recorded() -> None:
 # The sources -------------------------------------------------------------------------------------
 
 TAKE_REASONS = {
-    "CannotTrace", "GuardFailed", "with_line", "not_again", "_refuse", "_Blocker", "debugger_failure", "Words",
+    "CannotTrace", "GuardFailed", "with_line", "mark_not_replayable", "_refuse", "_Blocker", "debugger_failure",
+    "Words",
 }  # fmt: skip
 HOLD_REASONS = {
     "callers_modes", "cannot_restore", "change_around_call", "not_reusable", "problem", "unobserved", "untraceable",

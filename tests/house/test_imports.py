@@ -27,8 +27,8 @@ OUTSIDE = {"__init__", "__main__", "version"}
 LATE = {
     "capture/hooks/module_call.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),
     "stats/cpu_sums.py": (2, "llvmlite is an extra: what needs it may not be there"),
-    "store/transformers/read_values.py": (2, "a tree is read without torch until a tensor is asked for"),
-    "store/tensors/saved_values.py": (1, "a trace is read without torch until a tensor is asked for"),
+    "store/transformers/tree_data.py": (2, "a tree is read without torch until a tensor is asked for"),
+    "store/tensors/saved_data.py": (1, "a trace is read without torch until a tensor is asked for"),
 }
 MOST_LATE = 12
 LOADED_BY = {"pytest_plugin.py": "pytest"}  # nobody but that library imports the file
@@ -154,7 +154,8 @@ def test_the_check_sees_an_import_that_goes_up(tmp_path: Path) -> None:
 
 def test_only_what_a_floor_needs_is_loaded_with_it() -> None:
     """The data, the store's reading side and the door load nothing that is not Python's own."""
-    source = "import sys, fxdebug.apps.cli, fxdebug.store.trace_json.trace_file, fxdebug.store.save_run, fxdebug.store.tensors.saved_data\n"
+    source = "import sys, fxdebug.apps.cli, fxdebug.store.trace_json.trace_file, fxdebug.store.save_run\n"
+    source += "import fxdebug.store.tensors.saved_data\n"
     source += f"print(sorted({CORE | {'transformers'}!r} & set(sys.modules)))"
     assert _output(source) == "[]\n"
 

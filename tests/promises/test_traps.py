@@ -12,7 +12,7 @@ from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.graphs.placeholder_tensor import count_alive
 from fxdebug.capture.graphs.verify import GraphVerifier
 from fxdebug.capture.runs.build_trace import Options
-from fxdebug.capture.runs.once import SingleRun
+from fxdebug.capture.runs.run_once import SingleRun
 from support import audit
 from support.same import difference
 from zoo import traps
@@ -50,7 +50,7 @@ def test_a_trap_changes_nothing_and_its_verified_graphs_are_right(name: str, gra
     state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     attributes = dict(vars(module))
     bodies = [recorder.tape.call_tapes[index] for index in sorted(recorder.tape.call_tapes)]
-    explained = GraphVerifier(module, list(module.modules()), recorder.values, frozenset()).explain(bodies)
+    explained = GraphVerifier(module, list(module.modules()), recorder.values, frozenset()).verify(bodies)
     assert (torch.equal(torch.get_rng_state(), after[0]), random.getstate() == after[1]) == (True, True)
     assert vars(module).keys() == attributes.keys()
     assert all(vars(module)[key] is held for key, held in attributes.items())
@@ -99,9 +99,9 @@ def test_the_audit_notices_a_wrong_graph() -> None:
         module(x)
     tape = run._recorder.tape
     assert tape is not None
-    (explained,) = GraphVerifier(module, [module], run._recorder.values, frozenset()).explain([tape.call_tapes[0]])
-    assert explained.status == "verified" and explained.pattern is not None
+    (explained,) = GraphVerifier(module, [module], run._recorder.values, frozenset()).verify([tape.call_tapes[0]])
+    assert explained.status == "verified" and explained.template is not None
     assert audit.problem_with(explained, kept) is None
-    first = explained.pattern.nodes[0]
-    first.args = (first.args[0], 3.0)
+    first = explained.template.entries[0]
+    explained.template.entries[0] = first._replace(args=(first.args[0], 3.0))
     assert audit.problem_with(explained, kept) is not None

@@ -22,7 +22,7 @@ from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.graphs.placeholder_tensor import count_alive
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
 from fxdebug.capture.runs.build_trace import Options
-from fxdebug.capture.runs.once import SingleRun
+from fxdebug.capture.runs.run_once import SingleRun
 from support import audit
 from support.reasons import reason_of
 from support.same import difference

@@ -16,7 +16,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.runs.build_trace import Options
-from fxdebug.capture.runs.once import run_once
+from fxdebug.capture.runs.run_once import run_once
 from fxdebug.capture.torch_state import distributed
 from fxdebug.data.values import VALUES, Keeping
 from fxdebug.errors import UsageError

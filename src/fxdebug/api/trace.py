@@ -14,9 +14,9 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import NodeKind, Status
 from fxdebug.data.trace import TraceData
 from fxdebug.exports import html, registry, text
-from fxdebug.query import as_networkx, find, patterns, places, walk
+from fxdebug.query import as_networkx, find, node_lookup, patterns, walk
 from fxdebug.query.network import Node
-from fxdebug.query.places import Place
+from fxdebug.query.node_lookup import Place
 from fxdebug.query.where import Shape, Where
 from fxdebug.store import save_run
 
@@ -123,7 +123,7 @@ class Trace(TraceData):
         >>> trace.node("0").id, trace.node(trace.calls[1].outputs[0]).op
         ('0#0', 'relu')
         """
-        return places.node_at(self, place)
+        return node_lookup.node_at(self, place)
 
     # Walking ---------------------------------------------------------------------------------------
 

@@ -10,11 +10,11 @@ from fxdebug.comparison.build_steps import steps_of
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.hidden_by_dtype import hidden_by_rounding
 from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
-from fxdebug.comparison.diagnosis.judge import Judge
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
-from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.by_dataflow import pair_by_dataflow, pair_forwards
 from fxdebug.comparison.pairing.by_path import pair_bodies, pair_by_path
 from fxdebug.comparison.pairing.by_value import pair_fused_projections, pair_values, pair_weights

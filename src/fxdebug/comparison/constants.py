@@ -24,6 +24,8 @@ DEFAULTS: dict[str, dict[str, str]] = {
 
 _BOOLEANS = ("True", "False")
 _SYNONYMS = {"axis": "dim", "keepdims": "keepdim"}
+
+
 # Arguments without an effect on the elements of the result.
 _NO_EFFECT = frozenset(["inplace", "non_blocking", "memory_format", "sorted", "stable"])
 _SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # the order of their two dimensions does not matter

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from fxdebug.comparison.diagnosis.cause import Cause
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.outputs import facing_outputs
 from fxdebug.comparison.measures import EQUAL, Measures
 from fxdebug.comparison.pairing.name_mapping import is_ignored

@@ -166,12 +166,12 @@ class Call(_TreeSlot):
 
     @property
     def status(self) -> Status | None:
-        """How far its graph can be trusted: ``verified``, ``recorded``, ``opaque``; ``None`` without graphs."""
+        """Trust in its graph: ``verified``, ``recorded``, ``opaque``; ``None`` without graphs."""
         return None if self.body is None else self.body.status
 
     @property
     def reason(self) -> str:
-        """Why the graph is only recorded or opaque, with the source line where there is one; empty when verified."""
+        """Reason why the graph is only recorded or opaque, with the source line if there is one; empty if verified."""
         return "" if self.body is None else self.body.reason
 
     @property

@@ -22,6 +22,7 @@ from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
 WIDE = 110  # columns of a terminal from which inputs are shown too
 NAME, SHORT_NAME = 24, 16  # characters for the names of calls: with fewer, other columns are left out
 
+
 # Columns that may be left out, in this order, until the names have so many characters.
 _ROOM_NEEDED = {
     **dict.fromkeys(("in", "dtype", "std", "min"), NAME),

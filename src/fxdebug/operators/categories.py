@@ -11,6 +11,7 @@ UNFILLED = frozenset(
     "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize resize_as".split()
 )
 
+
 # They move, copy or reinterpret elements, and compute nothing.
 VIEWS = frozenset(
     "view view_as reshape reshape_as transpose permute swapaxes swapdims movedim moveaxis getitem select narrow "
@@ -20,14 +21,17 @@ VIEWS = frozenset(
     "real imag positive".split()
 )
 
+
 # They write into a tensor, or into a part of it.
 WRITES = frozenset(
     "setitem copy fill zero index_copy index_put index_fill masked_fill masked_scatter scatter set normal uniform "
     "random bernoulli exponential slice_scatter select_scatter fill_diagonal".split()
 )
 
+
 # In place, they leave nothing of the earlier content.
 OVERWRITES = frozenset("fill copy zero normal uniform random bernoulli exponential log_normal cauchy geometric".split())
+
 
 # Their results are random numbers, returned or written in place.
 DRAWS = frozenset(
@@ -35,6 +39,7 @@ DRAWS = frozenset(
     "log_normal kaiming_uniform kaiming_normal xavier_uniform xavier_normal trunc_normal dropout1d alpha_dropout "
     "feature_dropout gumbel_softmax rrelu poisson".split()
 )
+
 
 # They put other numbers in the place of NaN or infinities.
 REPLACES_NONFINITE = frozenset(
@@ -57,10 +62,12 @@ SINGULAR_AT_ZERO = LOGS | DIVIDES | {"reciprocal", "rsqrt"}  # often applied to 
 EXPONENTIALS = frozenset("exp exp2 expm1 sinh cosh".split())
 PRODUCTS = frozenset("mul rmul imul multiply matmul mm bmm baddbmm addmm linear einsum dot mv conv1d conv2d".split())
 
+
 # They never make +Inf of -Inf.
 KEEPS_SIGN_OF_INF = (
     EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
 )
+
 
 # Element by element: an infinity in the result was at the same place in an input, or is new.
 ELEMENTWISE = (
@@ -70,6 +77,7 @@ ELEMENTWISE = (
     | CASTS
     | frozenset("mul rmul imul multiply pow rpow ipow float_power square".split())
 )
+
 
 # They place the numbers among their arguments in the result unchanged.
 PLACES_LITERALS = REPLACES_NONFINITE | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())

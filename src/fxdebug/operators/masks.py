@@ -10,6 +10,7 @@ from fxdebug.operators.dtypes import FLOATS
 # Beside zeros, a number this far below them is only there to vanish in a softmax.
 HIGHEST_MASK = -1e3
 
+
 # The lowest number of a dtype is still a mask after scores were added to it: T5 adds up to thousands.
 LOWEST_SHARE = 0.95
 _LARGEST_NUMBERS = [dtype.max for dtype in FLOATS.values() if dtype.bits > 8]

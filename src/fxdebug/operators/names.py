@@ -21,6 +21,7 @@ _SYNONYMS = {
     "amin": "min", "clip": "clamp", "square": "pow",
 }  # fmt: skip
 
+
 # They change the order or the storage of elements, not the elements.
 TRANSPARENT = frozenset(
     """view reshape transpose permute contiguous flatten unflatten squeeze unsqueeze t T mT adjoint expand expand_as
@@ -31,16 +32,20 @@ TRANSPARENT = frozenset(
 
 NORMS = frozenset(["layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm", "normalize"])
 
+
 # Where the order of the operands does not matter.
 COMMUTATIVE = frozenset(["add", "mul", "and", "or", "eq", "ne", "maximum", "minimum"])
+
 
 # Their result has the same elements in another order, or a part of them.
 REORDERING = frozenset(
     ["flip", "fliplr", "flipud", "roll", "rot90", "sort", "getitem", "gather", "take", "index_select"]
 )
 
+
 # Their result is uninitialised memory.
 UNINITIALISED = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"])
+
 
 # They select elements or indices by comparing: near ties can go either way.
 BY_RANK = frozenset(["topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"])
@@ -49,35 +54,43 @@ ACTIVATIONS = frozenset(
     "gelu silu relu relu6 leaky_relu elu selu celu tanh sigmoid softplus hardswish hardsigmoid mish glu".split()
 )
 
+
 # They make constants.
 FACTORIES = frozenset(
     "tensor zeros ones full empty arange eye linspace zeros_like ones_like full_like new_zeros new_ones new_full "
     "as_tensor scalar_tensor".split()
 )
 
+
 # Their result consists of elements of the inputs, some of them several times.
 COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast_to", "stack", "cat"])
+
 
 # Views, and copies, that change the order of elements.
 REORDERING_VIEWS = frozenset(
     "transpose permute t T mT movedim moveaxis swapaxes swapdims adjoint getattr repeat repeat_interleave tile".split()
 )
 
+
 # They take rows from a table.
 LOOKUPS = frozenset(["embedding", "index_select", "gather", "take"])
 
 REPEATING = COPYING - {"cat", "stack"}
 
+
 # They take a part of a value: the part differs only if the value is in another order.
 SLICES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
 
+
 # Linear in their inputs: an error cannot grow beyond the sum of the inputs' errors.
 SUMS = frozenset(["add", "sub", "rsub", "mean", "sum", "cat", "stack", "where"])
+
 
 # A product of a value with weights, in any spelling.
 _PRODUCTS = frozenset(
     "linear addmm matmul baddbmm einsum grouped_mm _grouped_mm conv1d addbmm addmv mv tensordot".split()
 )
+
 
 # A product of the second and third operand, added to the first.
 BIAS_FIRST = frozenset(["baddbmm", "addbmm"])
@@ -87,6 +100,7 @@ RANDOM = frozenset(
     cauchy geometric log_normal random dropout feature_dropout alpha_dropout dropout2d dropout3d rrelu
     gumbel_softmax poisson""".split()
 )
+
 
 # The steps of a fused operation: a missing scale can then be found when only one run uses the fused one.
 STEPS_OF = {
@@ -105,6 +119,7 @@ STEPS_OF = {
     "conv1d": ("matmul",),
     "addcmul": ("mul", "add"),
 }
+
 
 # Different operations with the same role: a scale, a mask, a root.
 _ROLES = {
@@ -169,6 +184,8 @@ def normalized_constants(constants: Iterable[str]) -> Counter[str]:
 
 
 CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
+
+
 # In the order of the arguments.
 _CONVOLUTION_DEFAULTS = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}
 

@@ -10,7 +10,7 @@ from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Network, Node, network_of
-from fxdebug.query.places import Place, node_at
+from fxdebug.query.node_lookup import Place, node_at
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -23,9 +23,6 @@ class Node:
     """
 
     id: str
-    kind: NodeKind
-    op: str
-    target: str
     call: Call
     item: Item = None
     status: Status | None = None
@@ -33,6 +30,28 @@ class Node:
     depth: int = 0
     position: int = 0  # in execution order
     step: Op | None = field(default=None, repr=False)  # the same node in the call's graph, where it has one
+    slot: str | None = None  # of an input of a run without graphs
+
+    @property
+    def kind(self) -> NodeKind:
+        """The kind of node, in torch.fx's terms."""
+        if self.step is not None:
+            return self.step.kind
+        return "call_module" if self.slot is None else "placeholder"
+
+    @property
+    def op(self) -> str:
+        """The short name of the operation; of a call, the class of its module."""
+        if self.step is not None:
+            return self.step.op
+        return self.call.type if self.slot is None else "placeholder"
+
+    @property
+    def target(self) -> str:
+        """The name of the function, the method or the attribute; of a call, the path of its module."""
+        if self.step is not None:
+            return self.step.target
+        return self.call.path if self.slot is None else self.slot
 
     @property
     def path(self) -> str:
@@ -145,32 +164,31 @@ class Network:
                 item, source, depth = body.results[position], body.sources[position], call.depth + 1
                 if step.kind == "output" and call.outputs is not None:
                     item = call.outputs.item  # as the caller got it: the node's argument may have been written to since
-                self._add(f"{own}/{step.name}", step.kind, step.op, step.target, call, item, source, depth, step)
+                self._add(f"{own}/{step.name}", call, item, source, depth, step)
                 for value in writes.get(position, ()):
                     self.writers.add(f"{own}/{step.name}")
                     self._produced(value, f"{own}/{step.name}")
         elif call.parent is None:
             for slot, value in call.inputs.named():
-                self._add(f"{own}/{slot}", "placeholder", "placeholder", slot, call, value, None, 1, None)
+                self._add(f"{own}/{slot}", call, value, None, 1, slot=slot)
         yield from call.children
         item = None if call.outputs is None else call.outputs.item
-        self._add(own, "call_module", call.type, call.path, call, item, call.source, call.depth, None)
+        self._add(own, call, item, call.source, call.depth)
 
     def _add(
         self,
         id: str,
-        kind: NodeKind,
-        op: str,
-        target: str,
         call: Call,
         item: Item,
         source: str | None,
         depth: int,
-        step: Op | None,
+        step: Op | None = None,
+        slot: str | None = None,
     ) -> None:
         body = self.bodies[call.index]
         status = None if body is None else body.status
-        node = self.nodes[id] = Node(id, kind, op, target, call, item, status, source, depth, len(self.nodes), step)
+        node = self.nodes[id] = Node(id, call, item, status, source, depth, len(self.nodes), step, slot)
+        kind = node.kind
         if kind == "get_attr":
             for value in node.values:
                 self.entry_of.setdefault(value.number, id)

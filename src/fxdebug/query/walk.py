@@ -8,7 +8,7 @@ from itertools import islice
 from fxdebug.data.trace import TraceData
 from fxdebug.query.as_networkx import shortest_paths
 from fxdebug.query.network import Network, Node, network_of
-from fxdebug.query.places import Place, node_at
+from fxdebug.query.node_lookup import Place, node_at
 
 
 def upstream(trace: TraceData, place: Place, *, steps: int | None = None) -> list[Node]:

@@ -18,12 +18,12 @@ PACKAGE = Path(internals.__file__).parents[2]
 PRIVATE = re.compile(r"(?<!\")\btorch(?:\.\w+)*\._(?!_)\w+|\bfrom torch[\w.]* import _\w+|\btorch\._C\b")
 ELSEWHERE = {  # capture's file is above these; each is the text or the bits that torch itself prints and makes
     "api/run_model.py": {"torch._tensor_str"},  # print options, for the settings of a run
-    "capture/graphs/to_fx.py": {"from torch.fx.node import _get_qualified_name"},  # the name that fx gives a function
-    "store/transformers/print_options.py": {"torch._tensor_str"},  # print options, for one thread
+    "capture/graphs/fx_targets.py": {"from torch.fx.node import _get_qualified_name"},  # fx's name of a function
     "store/transformers/print_tensor.py": {
         "torch._C._disabled_torch_function_impl", "torch._C._functorch",
         "torch.autograd.forward_ad._current_level", "torch._C._get_default_device",
     },  # what decides how torch prints a tensor: a text that is the same to the last character
+    "store/transformers/print_options.py": {"torch._tensor_str"},  # the options it prints with, for one thread
     "store/tensors/encode.py": {
         "torch._make_per_channel_quantized_tensor", "torch._make_per_tensor_quantized_tensor",
     },  # a quantised tensor from its parts

@@ -50,7 +50,6 @@ _RUN = argument(
 )
 _RANK = argument("--rank", type=int, metavar="N", help="the rank to read, of a distributed run")
 
-
 _DEPTH = argument(
     "--depth", type=_integer_from(0), metavar="N", help="the most levels of calls below the model to show"
 )

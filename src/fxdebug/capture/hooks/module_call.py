@@ -37,11 +37,7 @@ _compiling = torch.compiler.is_dynamo_compiling
 
 
 def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code runs with torch's globals
-    from fxdebug.capture.hooks.module_call import (
-        _compiling,
-        _on_call,  # names there could be gone in the middle
-        _original_call_impl,
-    )
+    from fxdebug.capture.hooks.module_call import _compiling, _on_call, _original_call_impl
 
     if _compiling():
         return _original_call_impl(self, *args, **kwargs)

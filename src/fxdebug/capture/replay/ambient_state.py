@@ -28,8 +28,10 @@ _CALLS = (
     ("torch.nn.utils.parametrize", "_cache_enabled"),
 )
 
+
 # Modes of these libraries only watch operations. Ours is on while a body is traced.
 _WATCHING = ("torch.utils.checkpoint", "torch.utils.flop_counter", "fxdebug.")
+
 
 # Context variables of these libraries collect outputs and decide nothing.
 _COLLECTING = ("torch.", "transformers.")

@@ -18,6 +18,7 @@ from torch import nn
 MAX_ITEMS = 5_000  # that are read of one container
 MISSING = object()  # in place of the content of a variable that is not set
 
+
 # Contents ----------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,7 @@ _CONTAINERS = (dict, list, deque, set)
 _USUAL_CONTAINERS = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
 _HEAP_TYPE = 1 << 9  # flag of a class that Python code made
 
+
 # Objects of Python's own classes (locks, loggers, sockets, frames) are not entered, but those of these modules hold
 # what the program puts into them.
 _ENTERED = frozenset(

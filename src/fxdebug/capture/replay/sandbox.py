@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from fxdebug.capture.hooks.observers import hidden_from_recordings
-from fxdebug.capture.replay.paused import gc_paused
+from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.replay.side_effects import side_effects_blocked
 from fxdebug.capture.replay.snapshot import Snapshot
 

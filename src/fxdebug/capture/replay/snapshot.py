@@ -18,7 +18,7 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.containers import DictHolder, Holder, UnchangedSet, holders_of
 from fxdebug.capture.replay.global_settings import setting_restorers
 from fxdebug.capture.replay.introspect import dicts_of
-from fxdebug.capture.replay.paused import is_only_thread, threads_paused
+from fxdebug.capture.replay.pause_gc_and_threads import is_only_thread, threads_paused
 from fxdebug.capture.replay.reachable import ReachableObjects
 from fxdebug.capture.replay.rng import RngSnapshot, python_rng_position
 from fxdebug.capture.replay.stateful_objects import blocker, restorer

@@ -19,6 +19,7 @@ from fxdebug.capture.reasons import CannotTrace, Words
 
 _LARGE = 1 << 24  # bytes of an array: from here on it is not copied
 
+
 # Restorers ---------------------------------------------------------------------------------------
 
 
@@ -113,6 +114,7 @@ _OUTWARD = frozenset(
         "multiprocessing subprocess tempfile zipfile tarfile shelve dbm asyncio zlib bz2 lzma"
     ).split()
 )
+
 
 # Classes by which threads signal to one another.
 _SIGNALS = (threading.Semaphore, threading.Event, threading.Condition, threading.Barrier)

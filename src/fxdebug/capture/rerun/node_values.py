@@ -21,7 +21,7 @@ from fxdebug.data.values import Group, Item, Thing, Value, as_item
 
 
 class NodeValues:
-    """The values of a graph's nodes in one call. ``tensor_ids`` are the tensors in the slots of the graph's template."""
+    """The values of a graph's nodes in one call. ``tensor_ids``: the tensors in the slots of the graph's template."""
 
     def __init__(
         self, build: FxBuild, tape: CallTape, tensor_ids: Sequence[TensorId | None], values: ValueTable

@@ -1,6 +1,6 @@
 """Attach an observer to all modules of a model for the length of a block, and make room for it on Python's stack.
 
-Reading order: after ``runs/once``; then ``hooks/forward_wrapper``, which stands on each module and passes its calls on.
+Reading order: after ``runs/run_once``; then ``hooks/forward_wrapper``, which is put on each module.
 """
 
 from __future__ import annotations

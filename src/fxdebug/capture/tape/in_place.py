@@ -87,7 +87,7 @@ class InPlaceWrites:
             tape.untraceable = with_line(reason(), line)
 
     def changed_layout(self, known: TensorRef, tensor: Tensor) -> tuple[int, tuple[int, ...], torch.dtype, bool] | None:
-        """Return tensor_id, shape, dtype and requires_grad of a tensor if an in-place operation changed one of these."""
+        """Return id, shape, dtype and requires_grad of a tensor if an in-place operation changed one of these."""
         first = self._values.first_values[known.tensor_id]
         if tensor.is_nested:
             return None

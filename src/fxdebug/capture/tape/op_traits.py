@@ -40,6 +40,7 @@ def _metadata_functions() -> frozenset[Any]:
 
 METADATA = _metadata_functions()
 
+
 # After these, memory can change without a new version: a body that calls one is shown as it was recorded.
 UNTRACKED_WRITES = frozenset(
     (
@@ -49,19 +50,23 @@ UNTRACKED_WRITES = frozenset(
 )
 NORMS = frozenset(("batch_norm", "instance_norm"))
 
+
 # Somebody else may own the memory of their results. (No mode hears of ``from_numpy``, ``frombuffer`` and dlpack.)
 SHARE_FOREIGN_MEMORY = frozenset(("as_tensor", "asarray"))
 _DATA: Any = Tensor.data  # the same memory, with versions of its own
 _HARMLESS = frozenset(("register_hook", "backward", "__deepcopy__"))
 NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
 
+
 # Hooks on a tensor's gradient: a placeholder does not have them.
 GRADIENT_HOOKS = frozenset(
     getattr(Tensor, name).__get__ for name in ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 )
 
+
 # The layout of a tensor in memory: for some results (``roll``, ``channel_shuffle``) torch's fake tensors differ in it.
 LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset))
+
 
 # Questions that a tensor without memory and history cannot answer.
 UNANSWERABLE = GRADIENT_HOOKS | frozenset(
@@ -69,6 +74,7 @@ UNANSWERABLE = GRADIENT_HOOKS | frozenset(
     + [Tensor.storage_offset, Tensor._is_view, Tensor.is_inference, torch.is_inference]
     + [Tensor.is_conj, torch.is_conj, Tensor.is_neg, torch.is_neg]
 )
+
 
 # These work on a level of forward-mode gradients that is open only while its block runs.
 FORWARD_AD = frozenset(("_make_dual", "_unpack_dual"))

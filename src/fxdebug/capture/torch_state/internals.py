@@ -265,6 +265,7 @@ def _is_counted() -> bool:
 IS_COUNTED = _is_counted()
 """Does C++ hold a tensor's Python object by a counted reference? Not in torch 2.6: see ``WeakTensor``."""
 
+
 # WeakTensor: a weak reference to a tensor or a storage. Newer torch holds the Python object of a tensor by a counted
 # reference, and ``weakref.ref`` does. Older torch lets C++ own the Python object once Python has dropped its last
 # reference ("resurrection"), and a plain weak reference then returns an object that loses its memory with C++.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxdebug.comparison.diagnosis.cause import Cause
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.outputs import differing_numbers, facing_outputs
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.patched_values import replacements

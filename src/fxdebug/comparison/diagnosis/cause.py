@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fxdebug.comparison.constants import differing_constants
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import Kind, MatchedBy
 from fxdebug.comparison.steps import Step

@@ -10,7 +10,7 @@ from fxdebug.comparison.diagnosis.element_order import (
     inputs_swapped,
     order_cause,
 )
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable, draws_random
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.result import Kind

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.dtypes import EPS

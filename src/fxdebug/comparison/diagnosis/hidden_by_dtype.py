@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from fxdebug.comparison.diagnosis.cause import differing_settings, listed
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import written_fractions
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.names import FACTORIES

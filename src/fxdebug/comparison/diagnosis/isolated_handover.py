@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from fxdebug.comparison.diagnosis.judge import Judge, comparable
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, comparable
+from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
-from fxdebug.comparison.meter import Meter
 from fxdebug.comparison.pairing.name_mapping import is_ignored
 from fxdebug.comparison.pairing.patched_values import is_another_tensor
 from fxdebug.comparison.result import Kind, MatchedBy, Row, Side

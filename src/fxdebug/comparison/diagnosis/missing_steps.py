@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from fxdebug.comparison.diagnosis.cause import Cause, listed
-from fxdebug.comparison.diagnosis.region import (
-    Divergence,
-    common_call,
-    computes_floats,
-    handing_call,
-    most_informative,
-)
+from fxdebug.comparison.diagnosis.region import Divergence, common_call, computes_floats, handing_call, most_informative
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.result import Kind

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
-from fxdebug.comparison.diagnosis.judge import Judge, StepResult
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.missing_steps import extra_cause, missing_cause
 from fxdebug.comparison.diagnosis.region import (
     Divergence,

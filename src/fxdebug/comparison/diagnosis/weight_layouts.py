@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Container, Iterable
 
 from fxdebug.comparison.diagnosis.region import Region, pieces_of
-from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.rounding import COPY_TOLERANCE, half_step, rounding_limits, sum_rounding
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.comparison.tolerance import eps_of, rms_of

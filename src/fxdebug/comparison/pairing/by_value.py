@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable
 
+from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import TENSORS
-from fxdebug.comparison.meter import Meter
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.rounding import COPY_TOLERANCE, half_step, may_be_copies
 from fxdebug.comparison.steps import Step, StepList, interchangeable

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fxdebug.comparison.meter import Meter
+from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Inputs, Outputs, Value

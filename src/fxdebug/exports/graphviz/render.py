@@ -19,6 +19,7 @@ from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
 MOST = 1_500  # nodes that dot lays out in a minute or so
 TIMEOUT = 180  # seconds
 
+
 # Graphviz without a system package: the one inside pygraphviz's wheel (extra `draw`). It runs in a process of its own,
 # since Graphviz is C, and a crash in it must not end the program.
 _PYGRAPHVIZ = """

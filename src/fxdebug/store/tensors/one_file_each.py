@@ -55,7 +55,8 @@ class OneFileEach:
         if data.dtype in (torch.complex128, torch.complex32):
             data = torch.view_as_real(data)  # safetensors knows complex64 only
         if data.dtype is FLOAT4:  # safetensors has a name for this dtype, and transformers' debugger uses it
-            self._thread.submit(0, save_file, {"data": data.contiguous().cpu().clone()}, self._path(number))
+            copy = data.view(torch.uint8).contiguous().cpu().clone()  # torch 2.8 cannot copy a float4
+            self._thread.submit(0, save_file, {"data": copy.view(data.dtype)}, self._path(number))
             return
         data = view_as_storable(data)
         if data.nbytes <= WRITE_NOW_BYTES:

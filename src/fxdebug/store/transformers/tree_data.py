@@ -37,7 +37,10 @@ class TreeData:
         Raises :class:`LoadError` where the file holds other data: of a later call with the same file name, or of a
         lazily negated tensor, which transformers' debugger writes with the wrong sign.
         """
-        from fxdebug.stats.measure import Unmeasurable, measure  # loads torch
+        from fxdebug.stats.measure import (
+            Unmeasurable,
+            measure,  # loads torch
+        )
         from fxdebug.store.tensors.read import read_tensor
 
         try:

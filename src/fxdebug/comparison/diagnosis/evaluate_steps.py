@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fxdebug.comparison.diagnosis.error_growth import growth_limit
+from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
-from fxdebug.comparison.meter import Meter
 from fxdebug.comparison.pairing.by_dataflow import facing_inputs
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.rounding import half_step, may_be_copies, narrower_dtype, rounding_limits

@@ -16,7 +16,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.graphs.known_templates import forget_templates
-from fxdebug.capture.replay.paused import gc_paused, is_only_thread, threads_paused
+from fxdebug.capture.replay.pause_gc_and_threads import gc_paused, is_only_thread, threads_paused
 
 written: list[int] = []
 
