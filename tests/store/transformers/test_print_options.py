@@ -144,7 +144,7 @@ def test_threads_that_end_in_another_order_than_they_began_put_the_options_back(
     assert tensor_str.PRINT_OPTS is options
 
 
-def test_a_block_whose_end_was_cut_short_by_an_interrupt_does_not_keep_later_ones_from_their_options(monkeypatch) -> None:
+def test_a_block_that_ctrl_c_ended_early_does_not_keep_later_ones_from_their_options(monkeypatch) -> None:
     options = tensor_str.PRINT_OPTS
     monkeypatch.setattr(print_options, "_lock", Interrupting())
     with pytest.raises(KeyboardInterrupt), thread_print_options({"precision": 1}):
