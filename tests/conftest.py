@@ -49,12 +49,12 @@ def golden(request: pytest.FixtureRequest):
 
 
 @pytest.fixture
-def no_remarks_on_python_3_13_0(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_remarks_on_python_3_13_0() -> None:
     """Keep dynamo from warning, once for each guard that it makes, that guards are slower in this one Python."""
     if sys.version_info[:3] == (3, 13, 0):
-        import torch._dynamo.config
+        import torch._dynamo
 
-        monkeypatch.setattr(torch._dynamo.config, "issue_3_13_0_warning", False)
+        torch._dynamo.config.issue_3_13_0_warning = False
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -183,6 +183,8 @@ def _gathered(tensor: Tensor) -> tuple[Tensor, int]:
         return tensor, repeats
     if torch.ops.aten.is_non_overlapping_and_dense(tensor):
         return tensor.as_strided((tensor.numel(),), (1,)), repeats
+    if tensor.element_size() == 1:  # torch 2.8 cannot copy a float4
+        return tensor.view(torch.uint8).contiguous().view(tensor.dtype), repeats
     return tensor.contiguous(), repeats
 
 
