@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -174,6 +175,11 @@ def test_loading_and_comparing_saved_runs_loads_no_torch(tmp_path: Path) -> None
     source += "assert fxdebug.compare(trace, trace).equal and trace.check().healthy and trace.upstream('#0')\n"
     source += f"print(sorted({CORE!r} & set(sys.modules)), fxdebug.last_failed.__name__)"
     assert _output(source) == "['rich'] last_failed\n"
+
+
+def test_the_first_use_of_a_name_draws_no_random_number_of_the_program() -> None:
+    uses = "import fxdebug; fxdebug.fx_debug; fxdebug.compare; fxdebug.load"  # rich draws one when it is imported
+    assert _output(f"import random; random.seed(7); {uses}; print(random.random())") == f"{Random(7).random()}\n"
 
 
 def test_help_on_the_command_line_loads_no_torch_either() -> None:

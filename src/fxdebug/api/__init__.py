@@ -8,6 +8,7 @@ importing the module would hide the function.
 from __future__ import annotations
 
 import importlib
+import random
 from typing import TYPE_CHECKING
 
 from fxdebug.data.values import VALUES
@@ -42,7 +43,11 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+        state = random.getstate()  # rich draws a number when it is imported: the program draws the same as ever
+        try:
+            value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+        finally:
+            random.setstate(state)
         return value
 
     def __dir__() -> list[str]:
