@@ -33,7 +33,7 @@ from fxdebug.query.network import Network, Node, network_of
 
 def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
     """Return the steps of a trace, in execution order; without ``graphs`` from its calls alone."""
-    run = StepList(trace, graphs and trace.explanation is not None)
+    run = StepList(trace, graphs and trace.call_graphs is not None)
     run.values = {value.number: value for value in trace.values}
     net = network_of(trace)
     positioned = _operations(run, net) if run.graphs else []
