@@ -1,4 +1,4 @@
-"""One call of one module as a run left it, with the failures, notes and parameters of the run.
+"""The record of one call of one module, and of the failures, notes and parameters of a run.
 
 A call finds its parent, its children and its graph through a :class:`CallTree`.
 """
@@ -166,7 +166,7 @@ class Call(_TreeSlot):
 
     @property
     def status(self) -> Status | None:
-        """Trust in its graph: ``verified``, ``recorded``, ``opaque``; ``None`` without graphs."""
+        """The trust in its graph: ``verified``, ``recorded`` or ``opaque``; ``None`` without graphs."""
         return None if self.body is None else self.body.status
 
     @property
@@ -223,7 +223,7 @@ class Call(_TreeSlot):
 
 
 class GraphSource(Protocol):
-    """Builds the graphs of a live run at the first question, and makes runnable ones."""
+    """Builds the graphs of a live run when they are first asked for, and makes runnable ones."""
 
     def call_graphs(self, count: int) -> RunGraphs: ...
 
@@ -231,14 +231,14 @@ class GraphSource(Protocol):
 
 
 def call_graphs_of(source: GraphSource | RunGraphs | None, count: int) -> RunGraphs | None:
-    """Return the graphs of a run of ``count`` calls; a live run builds them now, once."""
+    """Return the graphs of a run of ``count`` calls; the first time, a live run builds them."""
     return source if source is None or isinstance(source, RunGraphs) else source.call_graphs(count)
 
 
 class CallTree:
     """The calls of one run by index: finds a call's parent, its children and its graph.
 
-    Every call refers to its tree; the tree refers to the calls weakly and only to their fields strongly. So there is
+    Every call refers to its tree. The tree refers to the calls weakly, and strongly only to their fields. So there is
     no reference cycle: when the last reference to a trace and its calls goes, all of it is freed at once, the model
     included. As long as one call is referenced, every other one can be reached: a call that was freed is built again
     from its fields, equal to the first.

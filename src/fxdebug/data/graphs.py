@@ -80,10 +80,12 @@ class CallGraph:
 
     ``status`` is ``verified`` (traced symbolically and matched with the run), ``recorded`` (the operations that ran,
     with the constants of this run) or ``opaque`` (nothing inside can be seen); ``reason`` says why it is not better.
-    ``guards`` are the assumptions of a verified graph. ``graph`` is an index into ``Trace.graphs``. ``results`` are
-    the results of the graph's nodes in this call and ``sources`` the lines that asked for them, both in the graph's
-    order. ``calls`` are the trace's indices of the calls behind the ``call_module`` nodes, in order. ``writes`` are
-    pairs of (position of a node, value): nodes that wrote to memory which existed before them.
+    ``guards`` are the assumptions of a verified graph.
+
+    ``graph`` is an index into ``Trace.graphs``. ``results`` are the results of the graph's nodes in this call and
+    ``sources`` the source lines they come from, both in the graph's order. ``calls`` are the indices in the trace of
+    the calls behind the ``call_module`` nodes, in order. ``writes`` has a pair (position of the node, value) for each
+    tensor that a node wrote to and that existed before it.
     """
 
     status: Status

@@ -3,8 +3,8 @@
 A :class:`TraceData` holds every :class:`~fxdebug.data.calls.Call` of a module and every
 :class:`~fxdebug.data.values.Value` that went in or out of one. Traces are compared by value and survive ``save`` and
 ``load``. Two things are neither compared nor saved: ``output``, the live object the model returned, and the place
-where the run is stored. Users get a trace as :class:`fxdebug.Trace`, which adds methods; the rooms below ``api`` take
-this class.
+where the run is stored. Users get a trace as :class:`fxdebug.Trace`, which adds methods; the packages below ``api``
+take this class.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class TraceData:
 
     @property
     def call_graphs(self) -> RunGraphs | None:
-        """The graph of every call; built at the first question about them. ``None`` with ``graph=False``."""
+        """The graph of every call, built when first asked for; ``None`` with ``graph=False``."""
         return call_graphs_of(self.graph_source, len(self.calls))
 
     @property

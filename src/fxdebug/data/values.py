@@ -81,8 +81,8 @@ class Stats:
 
     ``std`` divides by n - 1 as ``torch.std`` does and is 0.0 for a single element. The five are
     ``None`` when there is no finite element. Integers keep exact ``min`` and ``max``; booleans
-    count as 0 and 1. A complex tensor has a complex ``mean``, no ``min`` and ``max``, and counts as
-    NaN or infinite where either part is (``posinf`` holds all its infinities).
+    count as 0 and 1. A complex tensor has a complex ``mean`` and no ``min`` and ``max``; an element counts
+    as NaN or infinite if either part is (``posinf`` counts all infinities).
     """
 
     count: int
@@ -103,7 +103,7 @@ class Stats:
 
 
 def pooled(parts: Sequence[Stats]) -> Stats:
-    """Return the statistics of several tensors as if they were one (Chan's update of mean and deviation).
+    """Return the statistics of several tensors taken together (Chan's update of mean and deviation).
 
     >>> pooled([Stats(2, 1.0, 0.0, 1.0, 1.0, 1.0), Stats(2, 3.0, 0.0, 3.0, 3.0, 3.0)]).mean
     2.0

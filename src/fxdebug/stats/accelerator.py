@@ -1,11 +1,11 @@
 """Statistics of tensors on an accelerator, without a synchronisation before the end of the run.
 
-Fetching one number makes the host wait until the device has finished all its queued work; with a wait for every
-tensor a model runs at the speed of its kernel launches. So copies of tensors are gathered on the device. Those of
-equal length become the rows of a matrix, and a dozen reductions along the rows measure all of them. The results stay
-on the device and come over in one copy at the end.
+Fetching one number makes the host wait until the device has finished all its queued work. With a wait for every
+tensor, no kernel could be queued ahead, and launching kernels would set the speed of the model. So copies of tensors
+are gathered on the device. Those of equal length become the rows of a matrix, and a dozen reductions along the rows
+measure all of them. The results stay on the device and come over in one copy at the end.
 
-No step may branch on a number, so every tensor is treated as the worst one: elements that are not finite are masked,
+No step may branch on a number, so every tensor is treated as the worst case: elements that are not finite are masked,
 the rest is scaled to ±1 and centred twice.
 """
 
@@ -22,7 +22,7 @@ from fxdebug.data.values import Stats, pooled
 from fxdebug.stats.cpu_sums import REAL
 
 ROW = 1 << 20  # the most elements in a row: a larger tensor has several rows
-ROOM = 1 << 22  # the most elements that wait, and that are measured together: 16 MB of float32
+ROOM = 1 << 22  # the most elements that wait, or are measured together: 16 MB of float32
 
 COLUMNS = 11  # numbers in a row of results
 OnStats = Callable[[Stats], None]
@@ -70,7 +70,7 @@ class DeviceBatch:
                 self._measure_waiting()
 
     def add_unmeasured(self, flat: Tensor, repeats: int, on_elements: OnElements) -> None:
-        """Add elements of another dtype: they are few in most models, and a copy of them is fetched as it is."""
+        """Add elements of another dtype. They are few in most models, so a copy of the elements is fetched."""
         self._unmeasured.append((flat.clone(), repeats, on_elements))
 
     def fetch(self) -> None:
@@ -100,13 +100,13 @@ class DeviceBatch:
     def _measure_waiting(self) -> None:
         waiting, self._waiting, self._used = self._waiting, {}, 0
         for (_, _, stream), entries in waiting.items():
-            with torch.cuda.stream(stream):  # ``None``: no stream is chosen
+            with torch.cuda.stream(stream):  # does nothing for ``None``
                 rows = row_sums(torch.stack([copy for copy, _ in entries]))
             self._rows.append((rows, [piece for _, piece in entries], stream))
 
 
 class _PendingTensor:
-    """A tensor whose pieces are measured."""
+    """A tensor whose pieces are being measured."""
 
     __slots__ = ("_on_stats", "_repeats", "stats")
 
@@ -137,7 +137,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 def _from_bytes(data: Tensor, dtype: torch.dtype) -> Tensor:
     """Return bytes as a tensor of a dtype again."""
-    data = data.clone()  # not every dtype can begin where these bytes lie among the others
+    data = data.clone()  # a view as a dtype needs an offset that is a multiple of its element size
     return torch.view_as_complex(data.view(dtype.to_real()).view(-1, 2)) if dtype.is_complex else data.view(dtype)
 
 
@@ -161,8 +161,8 @@ def _stream(device: torch.device) -> Any:
 def row_sums(matrix: Tensor, wide: torch.dtype | None = None) -> Tensor:
     """Return eleven numbers for each row of float32 or float64, from which :func:`_stats` makes its statistics.
 
-    They are ``wide``: float64, or float32 on a device without it (MPS). Elements are scaled and centred before they
-    are squared, so nothing overflows or cancels.
+    The dtype of the numbers is ``wide``: float64, or float32 on a device without float64 (MPS). Elements are scaled
+    and centred before they are squared, so nothing overflows or cancels.
     """
     wide = wide or (torch.float64 if matrix.device.type != "mps" else torch.float32)
     ok = torch.isfinite(matrix)
@@ -181,7 +181,7 @@ def row_sums(matrix: Tensor, wide: torch.dtype | None = None) -> Tensor:
 
 
 def _sum(matrix: Tensor, wide: torch.dtype) -> Tensor:
-    """Return the sums of rows; in float32 by groups of 1024, whose sums keep its digits."""
+    """Return the sums of rows; in float32, long rows are summed in groups of 1024, which lose fewer digits."""
     count = matrix.shape[1]
     if wide is torch.float64 or count <= 1024:
         return matrix.sum(1, dtype=wide)

@@ -1,7 +1,7 @@
 """Sums and extremes of a tensor in the CPU's memory, by a compiled loop or in blocks by numpy and torch.
 
-A block stays in the cache while the fastest function for each number reads it: numpy's dot product and extremes,
-torch's sum. Only the first of them waits for memory.
+Each number has its fastest function: numpy's dot product and extremes, torch's sum. A block stays in the cache while
+they read it one after the other, so only the first of them waits for memory.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch import Tensor
 
 BLOCK = 262144  # elements: 1 MiB of float32, which stays in the second- or third-level cache between passes
 REAL = (torch.float32, torch.float64)
-_DOT = 65536  # elements whose squares are summed in float32
+_DOT = 65536  # elements in one dot product in float32
 _FINE_DOT = 8192  # the same where five digits must be right: 128 elements in each running sum
 _WIDE_DOT = 8192  # the same in float64: for more elements numpy's BLAS starts threads, and waits for them
-_FEW = 8192  # up to so many elements numpy's sum is faster than torch's; beyond, torch's takes a third of its time
+_FEW = 8192  # up to this many elements numpy's sum is faster than torch's; above, torch's takes a third of the time
 
 Code = TypeVar("Code")
 Sums = tuple[float, float, float, float, int]
 """Sum of the elements, sum of their squares, least, greatest, number of zeros."""
-_Memory = ctypes.c_char * (1 << 62)  # from an address on; a type for each size would never be freed
+_Memory = ctypes.c_char * (1 << 62)  # one type for all sizes: ctypes never frees a type
 _least, _greatest, _added = np.minimum.reduce, np.maximum.reduce, np.add.reduce
 
 
 def sums_of(flat: Tensor) -> Sums:
-    """Return the sums of flat elements of any real floating-point dtype; an extreme shows if one is not finite."""
+    """Return the sums of flat elements of any real float dtype; if an element is not finite, an extreme is not."""
     loop = compiled_sums_of(flat.dtype)
     if loop is not None and type(flat) is Tensor and flat.is_contiguous():
         sums = loop(flat.data_ptr(), flat.numel())
@@ -75,9 +75,9 @@ def _if_possible(make: Callable[[torch.dtype], Code | None], dtype: torch.dtype)
 def array_of(flat: Tensor) -> np.ndarray:
     """Return the memory of a flat CPU tensor as an array.
 
-    Not by ``numpy()``, which would forbid the program to resize its own tensor from then on, as sharded modules do.
+    It does not call ``numpy()``: after that the program could not resize its own tensor, as sharded modules do.
     """
-    if type(flat) is not Tensor or not flat.is_contiguous():  # a subclass may have no memory, or not yet its data
+    if type(flat) is not Tensor or not flat.is_contiguous():  # a subclass may have no memory, or no data yet
         copied: np.ndarray = flat.clone(memory_format=torch.contiguous_format).numpy()
         return copied
     count = flat.numel()
@@ -142,12 +142,12 @@ class _Scratch(threading.local):
     def floats(self, count: int) -> Tensor:
         """Return uninitialised float32."""
         if self._floats is None or count > self._floats.numel():
-            with torch.inference_mode(False):  # or nothing could be written into it outside that mode
+            with torch.inference_mode(False):  # else it could not be written to outside of inference mode
                 self._floats = torch.empty(BLOCK if count > _FEW else _FEW, dtype=torch.float32)
         return self._floats[:count]
 
     def zeros(self, array: np.ndarray) -> int:
-        """Count the zeros. Most tensors have none, and a search for a byte finds that fastest."""
+        """Count the zeros. Most tensors have none, and searching bytes is the fastest way to find that out."""
         count = len(array)
         if count > len(self._flags):
             self._flags = bytearray(BLOCK if count > _FEW else _FEW)
@@ -168,8 +168,8 @@ scratch = _Scratch()
 def _sums(flat: Tensor) -> list[Sums]:
     """Return the sums of each block.
 
-    The first function that reads a block mostly waits for memory. Unless that is the conversion, it is torch's
-    ``aminmax``, which gets two numbers in that time; numpy is as fast on a block that is in the cache.
+    The first function that reads a block mostly waits for memory. Where no conversion to float32 comes first, that
+    function is torch's ``aminmax``, which finds two numbers in that time. On a block in the cache numpy is as fast.
     """
     count = flat.numel()
     if count > _FEW and flat.dtype in _HALVES:
@@ -213,27 +213,28 @@ _MINUS_ZERO = 0x8000
 def _of_halves(flat: Tensor) -> list[Sums]:
     """Return the sums of blocks of 16-bit floats.
 
-    Extremes and zeros are found among their codes, in a third of the time.
+    Extremes and zeros are found by the elements' codes (their bits as integers), in a third of the time.
     """
     parts: list[Sums] = []
     for codes, block in zip(flat.view(torch.int16).split(BLOCK), blocks(flat)):
         array = array_of(block)
-        whole = array_of(codes)
+        code_array = array_of(codes)
         least, greatest = map(int, torch.aminmax(codes))
-        low, high = _extremes(whole.view(np.uint16), greatest, flat.dtype)
+        low, high = _extremes(code_array.view(np.uint16), greatest, flat.dtype)
         zeros = 0
         if low <= 0.0 <= high:
-            zeros = scratch.zeros(whole if least != -_MINUS_ZERO else array)
+            zeros = scratch.zeros(code_array if least != -_MINUS_ZERO else array)
         parts.append((total_of(block, array), squares_of(array), low, high, zeros))
     return parts
 
 
 def _extremes(codes: np.ndarray, greatest: int, dtype: torch.dtype) -> tuple[float, float]:
-    """Return the least and the greatest number by their bits: sign first, then magnitude; a NaN is beyond infinity.
+    """Return the least and the greatest number, found by their codes; both are NaN if an element is.
 
-    ``greatest`` is the greatest code as a signed number: that of the greatest number that is not negative, if any.
+    A code has the sign in its first bit and then the magnitude, where a NaN is beyond infinity. ``greatest`` is the
+    greatest code as a signed integer: the code of the greatest number, unless all numbers are negative.
     """
-    largest = int(_greatest(codes))  # the negative of the largest magnitude, where there is a negative one
+    largest = int(_greatest(codes))  # the code of the least number, if any number is negative
     smallest = 0
     if greatest < 0 or largest < _MINUS_ZERO:  # all of one sign
         smallest = int(_least(codes))

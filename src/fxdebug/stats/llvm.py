@@ -1,7 +1,7 @@
-"""Machine code for this processor, compiled by llvmlite (the extra ``fast``) and called as builtins of Python's.
+"""Machine code for this processor, compiled by llvmlite (the extra ``fast``) and called like Python's builtins.
 
-Programs are in LLVM's language: https://llvm.org/docs/LangRef.html. They may call the functions of Python's C API
-(https://docs.python.org/3/c-api) that are listed here.
+Programs are written in LLVM's language: https://llvm.org/docs/LangRef.html. They may call the functions of Python's
+C API (https://docs.python.org/3/c-api) that ``_C_API`` lists.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Engine:
         _engines.append(self)
 
     def code(self, name: str, results: type[Any]) -> Any:
-        """Return a function (address, count, results) through ctypes; it lets other threads run meanwhile."""
+        """Return a function (address, count, results), called through ctypes; other threads may run meanwhile."""
         kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(results))
         return kind(self._engine.get_function_address(name))
 
     def function(self, name: str, convention: int) -> Callable[..., Any]:
-        """Return a function as a builtin of Python's: a call costs a tenth of one through ctypes.
+        """Return a function in the form of a Python builtin: calling it costs a tenth of a call through ctypes.
 
-        ``convention`` is how Python calls it (``METH_…``). It holds the interpreter's lock.
+        ``convention`` is its calling convention (``METH_…``). The interpreter's lock is held during the call.
         """
         definition = self._definitions.get(name)
         if definition is None:

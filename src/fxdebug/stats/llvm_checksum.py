@@ -1,7 +1,7 @@
 """A checksum of a tensor's memory in one pass, by machine code that llvmlite compiles (the extra ``fast``).
 
-It is the sum of the elements and the sum of their codes as whole numbers, and tells whether data changed. The program
-is built as in :mod:`fxdebug.stats.llvm_sums`.
+A checksum consists of the sum of the elements and the sum of their codes (their bits as integers). Compared with an
+earlier one, it tells whether data changed. The program is built as in :mod:`fxdebug.stats.llvm_sums`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _Results = ctypes.c_int64 * 2
 def compile_checksum(dtype: torch.dtype) -> ChecksumCode | None:
     """Compile a function (address, count) → sixteen bytes, both sums; ``None`` for a dtype that has no program.
 
-    They are bytes so that a NaN equals itself. Raises what :func:`~fxdebug.stats.llvm_sums.compile_sums` raises.
+    The sums are returned as bytes so that a NaN equals itself.
+    Raises the exceptions of :func:`~fxdebug.stats.llvm_sums.compile_sums`.
 
     >>> x = torch.tensor([1.0, 2.0])
     >>> compile_checksum(x.dtype)(x.data_ptr(), 2) == compile_checksum(x.dtype)(x.data_ptr(), 2)

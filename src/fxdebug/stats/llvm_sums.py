@@ -1,8 +1,7 @@
 """Sums and extremes of floats in the CPU's memory in one pass, by machine code that llvmlite compiles (extra ``fast``).
 
-Each element is read once and used as a number and as its code (its bits as a whole number). Sums of floats and
-comparisons of whole numbers use wide registers; comparisons of floats, which may be NaN, would not. Sums are in
-float64.
+Each element is read once and used twice: as a float, and as its code (its bits as an integer). Sums of floats and
+comparisons of integers are vectorised; comparisons of floats, which may be NaN, would not be. Sums are in float64.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from fxdebug.stats.llvm import METH_FASTCALL, Engine
 
 SumsCode = Callable[[int, int], Sums]
 
-QUICK = 1 << 16  # elements, some microseconds: for more of them other threads may run meanwhile
+QUICK = 1 << 16  # elements, read in some microseconds: while more are read, other threads may run
 LANES = 32  # elements in a step: four of the widest registers, so that no sum waits for the one before
 _Results = ctypes.c_double * 5
 
 
 @functools.cache
 def compile_sums(dtype: torch.dtype) -> SumsCode | None:
-    """Compile a function (address, count) → :data:`~fxdebug.stats.cpu_sums.Sums`; ``None`` for a dtype without program.
+    """Compile a function (address, count) → :data:`~fxdebug.stats.cpu_sums.Sums`; ``None`` for another dtype.
 
     One of the extremes is NaN if an element is. Compiling takes some 40 ms, once in a process. Raises
     ``ImportError`` without llvmlite, ``RuntimeError`` for a system or a processor that llvmlite cannot serve.
@@ -69,7 +68,7 @@ class Kind:
 
 
 def vector(kind: str, lanes: int) -> str:
-    """Return the LLVM type of so many lanes."""
+    """Return the LLVM type of a vector of ``lanes`` elements; a single one is a scalar."""
     return kind if lanes == 1 else f"<{lanes} x {kind}>"
 
 
@@ -99,9 +98,12 @@ def _from_bfloat16(of: str, lanes: int) -> str:
 
 
 def _from_float16(of: str, lanes: int) -> str:
-    """Widen float16: move its bits to where float32 has them; exponents begin 112 apart, the last is no number's."""
+    """Widen float16: move its bits to float32's places and scale by 2 to the 112, as exponents begin 112 apart.
+
+    The last exponent belongs to infinity and NaN, which are selected afterwards.
+    """
     whole, double, choice = vector("i32", lanes), vector("double", lanes), vector("i1", lanes)
-    scale, infinity, nan = "0x46F0000000000000", "0x7FF0000000000000", "0x7FF8000000000000"  # of float64; 2 to the 112
+    scale, infinity, nan = "0x46F0000000000000", "0x7FF0000000000000", "0x7FF8000000000000"  # as float64
     return f"""
   %{of}.wide = zext {vector("i16", lanes)} %{of}.code to {whole}
   %{of}.size = and {whole} %{of}.wide, {_constant("i32", 0x7FFF, lanes)}

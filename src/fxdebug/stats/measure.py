@@ -43,9 +43,9 @@ _INTEGER = frozenset(_CODES)
 # The sixteen values of a 4-bit float (1 sign, 2 exponent, 1 mantissa bit), OCP Microscaling Formats 1.0, table 5.
 _FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
-_SHORT = (torch.float32, torch.bfloat16, torch.float16)  # the squares of all of which float64 holds
+_SHORT = (torch.float32, torch.bfloat16, torch.float16)  # the square of any such number fits into float64
 _FEW_ROWS = 16
-_CANCELLED = 1e-6  # of sums in float64: with less of the squares left, std would have less than eight digits
+_CANCELLED = 1e-6  # of the sum of squares, in float64: if less is left, std has fewer than eight digits
 
 
 class Unmeasurable(Exception):
@@ -120,9 +120,10 @@ def _dense(tensor: Tensor) -> Stats:
 def measure_fast(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, int]]) -> Stats | None:
     """Return the statistics of a plain tensor, read without calling torch; ``None`` where :func:`measure` must do it.
 
-    That is without compiled code for the dtype, in many rows, or with special numbers: not finite, zeros of both
-    signs, a mean much larger than the spread. The tensor has one element at least; they begin at ``address`` in the
-    CPU's memory. ``dims`` has (stride, size) of the stretches they cover, the finest first.
+    It returns ``None`` for a dtype without compiled code, for many rows, and for special numbers: not finite, zeros
+    of both signs, a mean much larger than the spread. The tensor must have at least one element; its elements begin
+    at ``address`` in the CPU's memory. ``dims`` has the (stride, size) of its dimensions, innermost first, merged where
+    memory allows.
     """
     step, count = dims[0] if dims else (1, 1)
     if step != 1 or len(dims) > 2:
@@ -140,7 +141,7 @@ def measure_fast(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, int
         apart = between * dtype.itemsize
         sums = merged([sums, *[loop(address + row * apart, count) for row in range(1, rows)]])
         if sums[4] > 1 and 0.0 in sums[2:4]:
-            return None  # with zeros of both signs in several rows the least is not known
+            return None  # with zeros of both signs in several rows, the sign of a zero extreme is not known
     total, squares, low, high, zeros = sums
     many = count * rows
     deviation = squares - total * total / many
@@ -150,7 +151,7 @@ def measure_fast(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, int
 
 
 def stats_of_sums(flat: Tensor, repeats: int, sums: Sums) -> Stats:
-    """Return the statistics of flat elements from their sums; read them again where the sums do not suffice."""
+    """Return the statistics of flat elements from their sums; read the elements again where sums do not suffice."""
     plain = _finite(flat, sums)
     return _with_nonfinite(flat, repeats) if plain is None else _stats(flat.numel(), repeats, *plain)
 
@@ -194,22 +195,22 @@ _Plain = tuple[float, float, float, float, float, int]
 def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
     """Return (mean, root of the squared deviations, its unit, min, max, zeros); ``None`` if an element is not finite.
 
-    Where the spread is much smaller than the mean, the sums are taken again relative to a shift; where squares would
-    leave float32's range, in float64.
+    Where the spread is much smaller than the mean, the sums are taken again relative to a shift. Where squares would
+    leave float32's range, they are taken again in float64.
     """
     count = flat.numel()
     total, squares, low, high, zeros = sums
-    if not (-math.inf < low and high < math.inf):  # NaN is in neither order
+    if not (-math.inf < low and high < math.inf):  # false for NaN as well
         return None
     if not (-math.inf < total < math.inf and squares < math.inf) or (0.0 < max(-low, high) < 1e-18):
         return _wide(flat, low, high, zeros)
     deviation = squares - total * total / count
     if deviation < 0.2 * squares:  # cancellation would eat the digits float32 has
-        if not 1e-11 < max(-low, high) < 1e18:  # a square, of a spread of 1e-7 of that, may be no float32
+        if not 1e-11 < max(-low, high) < 1e18:  # the square of a spread 1e-7 as large may be no float32
             return _wide(flat, low, high, zeros)
         shift = total / count
         if flat.dtype is not torch.float64:
-            shift = float(np.float32(shift))  # as it is subtracted
+            shift = float(np.float32(shift))  # the shift that ``centred`` subtracts from float32
         drift, squares = centred(flat, shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
@@ -249,7 +250,7 @@ def _with_nonfinite(flat: Tensor, repeats: int) -> Stats:
 def _stats(
     count: int, repeats: int, mean: float, root: float, unit: float, low: float, high: float, zeros: int
 ) -> Stats:
-    mean = min(max(mean, low), high)  # rounding must not push the mean of equal elements off them
+    mean = min(max(mean, low), high)  # rounding must not push the mean of equal elements away from them
     many = count * repeats
     std = root / math.sqrt((many - 1) / repeats) * unit if many > 1 else 0.0  # no squares: those of 1e200 are infinite
     absmax = max(0.0, -low, high)  # in this order: the negative of a zero minimum is -0.0
@@ -298,19 +299,19 @@ def _integers(tensor: Tensor) -> Stats:
         array = array.astype(np.uint64) - np.uint64(base % 2**64)
     total = _sum(array, high - base if base else max(-low, high))
     mean = (base * count + total) / count
-    centred = array.astype(np.float64)
-    centred -= total / count
-    deviation = float(centred.dot(centred))
+    distances = array.astype(np.float64)
+    distances -= total / count
+    deviation = float(distances.dot(distances))
     many = count * repeats
     std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
     return Stats(many, mean, std, low, high, max(-low, high, 0), 0, 0, 0, zeros * repeats)
 
 
-_FEW = 64  # up to so many integers Python is faster than numpy
+_FEW = 64  # up to this many integers Python is faster than numpy
 
 
 def _few_integers(numbers: list[int], repeats: int) -> Stats:
-    """Measure by Python's integers, which are exact, up to the deviations."""
+    """Measure with Python's integers: all is exact but the deviations."""
     count, total = len(numbers), sum(numbers)
     low, high, many = min(numbers), max(numbers), count * repeats
     deviations = [(number * count - total) / count for number in numbers]

@@ -1,1 +1,1 @@
-"""From tapes to graphs, each checked against what ran."""
+"""From tapes to graphs, each checked against the tape of its call."""

@@ -15,7 +15,7 @@ from fxdebug.capture.tensors.value_table import ValueTable
 
 
 def template_of_tape(tape: CallTape, values: ValueTable) -> tuple[GraphTemplate, list[TensorId | None]]:
-    """Return the template of what ran, and the tensor in each of its slots."""
+    """Return a tape in template form, and the tensor in each slot of the template."""
     return _Reader(tape, values).template()
 
 
@@ -24,7 +24,7 @@ class _Reader:
         self._tape = tape
         self._values = values
         self._slots: dict[TensorId, int] = {}
-        self._objects: list[Any] = []  # those compared by identity, by number
+        self._objects: list[Any] = []  # objects compared by identity, by number
         names = attribute_names(tape.module)
         self._names = {entry.tensor_id: names[id(tensor)] for tensor, entry in _weights_on_tape(tape.module, values)}
 

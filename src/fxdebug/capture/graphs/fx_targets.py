@@ -1,4 +1,4 @@
-"""Functions as targets of ``torch.fx`` nodes, so that the code that fx writes can be read and run."""
+"""Functions as targets of ``torch.fx`` nodes: the code that torch.fx writes must be readable, and run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ OPERATORS: dict[Any, Callable[..., Any]] = {
     if hasattr(Tensor, f"__{name}__")
 }  # fmt: skip
 
-TAKE_SIZES = frozenset(("new",))  # they take a ``torch.Size`` for sizes, and a tuple for the numbers themselves
+TAKE_SIZES = frozenset(("new",))  # they take a ``torch.Size`` as a shape, and a tuple as the elements
 
 
 def sizes_as_tuples(template: Any) -> Any:
-    """Return arguments with tuples in the place of every ``torch.Size``: they read better."""
+    """Return arguments with a tuple in the place of every ``torch.Size``: the code reads better."""
 
     def build(struct: Struct, items: list[Any]) -> Any:
         return tuple(items) if struct.type is torch.Size else struct.with_items(items)
@@ -46,7 +46,7 @@ def struct_maker(struct: Struct) -> Callable[..., Any]:
 
 
 def importable(function: Any) -> Callable[..., Any]:
-    """Return the function, or one that calls it where torch.fx has no name for it in code."""
+    """Return the function, or a wrapper of it if torch.fx cannot write its name in code."""
     try:
         from torch.fx.node import _get_qualified_name
 

@@ -1,7 +1,7 @@
 """Grad, inference and autocast blocks of a body, as calls in its graph: each operation runs in the state it ran in.
 
-Functions enter and leave them, so that generated code has them too. Where an operation inside raises, :func:`closed`
-leaves the blocks that are still open.
+The graph enters and leaves blocks by calls of functions, so that generated code does, too. Where an operation inside
+raises, :func:`closed` leaves the blocks that are still open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Switch = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Blocks:
-    """The calls that lead from one state to the next, from the state in which a body begins."""
+    """The calls that lead from one state to the next; the first state is ``base``, in which the body begins."""
 
     def __init__(self, base: Context) -> None:
         self._base = base
@@ -31,12 +31,12 @@ class Blocks:
         """Return the calls before an operation that ran in this state."""
         gradients, *blocks = self._now
         calls: list[Switch] = []
-        if tuple(blocks) != wanted[1:]:  # in Python blocks are nested, but which is inside which is on no tape
+        if tuple(blocks) != wanted[1:]:  # no tape shows how blocks are nested: leave all, then enter those wanted
             calls += [(leave_block, ())] * self._open
             entered = _entering(self._base, wanted)
             self._open = len(entered)
             calls += entered
-        if gradients != wanted[0] or self._now[1] != wanted[1]:  # inference mode brings its own
+        if gradients != wanted[0] or self._now[1] != wanted[1]:  # switching inference mode sets gradients, too
             calls.append((internals.set_grad_enabled, (wanted[0],)))
         self._now = wanted
         return calls

@@ -1,8 +1,8 @@
 """Graph templates that were proven for a class, kept for its next instances.
 
-Templates are kept by class, forward and training flag. Their number is small, and those of a module with other
-traits are not tried: an attribute may decide something that leaves no mark on the tape (a setting around an
-operation, a variable around a call, a constant that only another run would show).
+Templates are kept by class, forward and training flag, a few for each. A template of a module with other traits is not
+tried: an attribute may decide something that leaves no mark on the tape (a setting around an operation, a variable
+around a call, a constant that only another run would show).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _key(tape: CallTape) -> tuple[Any, bool]:
 
 
 def templates_of(tape: CallTape) -> list[GraphTemplate]:
-    """Return the templates that may hold for a call; the likeliest comes first."""
+    """Return the templates that may hold for a call, the likeliest first."""
     templates = _known.get(type(tape.module), {}).get(_key(tape), [])
     if not templates:
         return templates
@@ -51,14 +51,14 @@ def forget_templates() -> None:
 # Traits of a module ------------------------------------------------------------------------------
 
 _MOST_ITEMS = 200  # of a container
-_DEEPEST = 2  # containers in one another
+_DEEPEST = 2  # levels of nested containers
 
 
 def traits_of(module: nn.Module) -> tuple[Any, ...]:
-    """Return the attributes that Python may decide by; with other traits, a body may have another graph.
+    """Return the attributes on which a body's Python may branch; with other traits, it may have another graph.
 
-    Integers do not count, as they number layers. Torch's own layers have no traits: all that they decide shows on
-    the tape.
+    The value of an integer does not count, as it may be the number of a layer. Torch's own layers have no traits: all
+    their decisions show on the tape.
     """
     if not module._modules and type(module).__module__.startswith("torch.nn.modules."):
         return ()

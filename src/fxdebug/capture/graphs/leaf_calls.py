@@ -34,7 +34,7 @@ class LeafCalls:
         module_call.begin(self)
         side_effects.begin(self)
         module_call.attach(self, modules)
-        # what module.compile() made goes past forward, and must not be compiled for placeholders
+        # the code that module.compile() made bypasses forward, and must not be compiled for placeholders
         way = self._past_compiled_code
         self._compiled = [(module, way) for module in modules if compiled_code_of(module) is not None]
         for module, _ in self._compiled:
@@ -47,13 +47,13 @@ class LeafCalls:
         """Stop observing."""
         for module, way in self._compiled:
             step_aside(module, way)
-        self._compiled = []  # a way holds us, too
+        self._compiled = []  # each way refers to this observer
         side_effects.end(self)
         module_call.end(self)
 
     @contextlib.contextmanager
     def of(self, tracer: ModuleTracer) -> Iterator[None]:
-        """Answer calls in this thread by this tracer in the block."""
+        """Inside the block, let this tracer answer the calls in this thread."""
         self._tracer = tracer
         try:
             yield

@@ -1,7 +1,7 @@
-"""Is this tape an instance of that template? A match is proof that the template is the graph of the call.
+"""Match a tape with a template. A match is proof that the template is the graph of the call.
 
-No Python of the model runs. The entries of the template are walked beside those of the tape: slots are bound to
-tensors as they appear, sizes are computed from the bound tensors, names are looked up in this module.
+No Python of the model runs. Entries of the template are compared one by one with entries of the tape: slots are bound
+to tensors as they appear, sizes are computed from the bound tensors, names are looked up in the module of the call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fxdebug.capture.tensors.value_table import ValueTable
 
 
 def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> Match | None:
-    """Return the bindings under which the template is what the tape has, or ``None`` if it is not."""
+    """Return the bindings under which the template equals the tape, or ``None`` if there are none."""
     attempt = Match(template, tape, values)
     return attempt if attempt.holds() else None
 
@@ -41,14 +41,14 @@ class Match:
         self._answers: dict[int, Any] = {}
         self._values = values
         self._shapes: dict[TensorId, tuple[int, ...]] = {
-            tensor_id: facts[0] for tensor_id, facts in tape.input_layouts.items()
+            tensor_id: layout[0] for tensor_id, layout in tape.input_layouts.items()
         }
 
     def holds(self) -> bool:
-        """Walk the tape; if it is true, ``tensor_ids`` and ``objects`` are complete afterwards."""
+        """Does the template match the tape? If so, ``tensor_ids`` and ``objects`` are complete afterwards."""
         try:
             return self._holds()
-        except (IndexError, ArithmeticError):  # there is no such size: of tensors with fewer dimensions, or by zero
+        except (IndexError, ArithmeticError):  # a size does not exist: too few dimensions, or a division by zero
             return False
 
     def _holds(self) -> bool:
@@ -116,7 +116,7 @@ class Match:
             return type(code) is TensorId and self.tensor_ids[template.number] == code
         if kind in ATOMS:
             return type(code) is kind and (template is code or is_same(template, code))
-        if kind is tuple:  # the arguments of an operation: most of them are tensors
+        if kind is tuple:  # a fast path for the arguments of operations, which mostly are tensors
             if type(code) is not tuple or len(code) != len(template):
                 return False
             for x, y in zip(template, code):
@@ -135,7 +135,7 @@ class Match:
         return self._parts(template, code, self._equal)
 
     def _bind(self, template: Any, code: Any) -> bool:
-        """Compare as ``_equal`` does, but bind a slot that is still free to the tensor that stands there."""
+        """Compare as ``_equal`` does, but bind a slot that is still free to the tensor in its place on the tape."""
         if type(template) is Slot:
             if type(code) is not TensorId:
                 return False

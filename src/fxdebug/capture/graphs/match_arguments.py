@@ -1,7 +1,7 @@
-"""The arguments of a traced body and those on its tape: the two must be the same, and become templates.
+"""Match the arguments of a traced body with those on its tape, and make templates of them.
 
-While a body is traced an argument has three forms: the *code* on the tape, the *argument* that the body's
-Python sees in its place (a placeholder, for a tensor), and the *template* that both make together.
+While a body is traced, an argument has three forms: the *code* on the tape, the *argument* that the body's Python sees
+in its place (for a tensor, a placeholder), and the *template* that is made of both.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Layout = tuple[tuple[int, ...], torch.dtype, bool]  # shape, dtype, requires_gra
 class ArgumentMatcher:
     """The codes, placeholders and slots of one trace. Slots are numbered in ``template`` as tensors appear.
 
-    ``layouts`` has shape, dtype and requires_grad of tensors as they are at this point of the trace, and
-    ``placeholders`` the placeholders that were made, held weakly.
+    ``layouts`` has shape, dtype and requires_grad of each tensor as they are at this point of the trace, and
+    ``placeholders`` weak references to the placeholders that were made.
     """
 
     def __init__(self, tape: CallTape, values: ValueTable, template: GraphTemplate) -> None:
@@ -51,7 +51,7 @@ class ArgumentMatcher:
         self._values = values
         self._template = template
         self._placeholder_of: dict[TensorId, PlaceholderTensor] = {}
-        self._real: dict[TensorId, Tensor] = {}  # tensors that the body's Python got at without a placeholder
+        self._real: dict[TensorId, Tensor] = {}  # tensors that the body's Python reached without a placeholder
         self._objects: list[tuple[Any, Any]] = []  # (object in the trace, object on the tape), by number
         self._names = attribute_names(tape.module)
 
@@ -73,9 +73,9 @@ class ArgumentMatcher:
     # From codes to what the body's Python sees ---------------------------------------------------
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the call's arguments: placeholders for tensors, copies of opaque objects as they were.
+        """Return the call's arguments: placeholders for tensors, and copies of opaque objects as they were.
 
-        Raises :class:`CannotTrace` where such an object was not copied.
+        Raises :class:`CannotTrace` where an opaque object was not copied.
         """
         tape = self._tape
         if tape.has_opaque_args:
@@ -91,7 +91,7 @@ class ArgumentMatcher:
         return self.decoded(tape.args), self.decoded(tape.kwargs)
 
     def decoded(self, code: Any) -> Any:
-        """Return what the body's Python is passed for a code."""
+        """Return the argument that is passed to the body's Python for a code."""
         return map_leaves(code, self._decoded_leaf, Struct.build)
 
     def result_of(self, entry: TapeEntry) -> Any:
@@ -102,7 +102,7 @@ class ArgumentMatcher:
         return self.decoded(entry.out)
 
     def set_layout(self, tensor_id: TensorId, layout: Layout) -> None:
-        """Note the layout that an in-place operation has left a tensor with."""
+        """Record the layout of a tensor after an in-place operation."""
         self.layouts[tensor_id] = layout
         if tensor_id in self._placeholder_of:
             self._placeholder_of[tensor_id].gradient = layout[2]
@@ -167,9 +167,9 @@ class ArgumentMatcher:
     # From what the body's Python passes to templates ---------------------------------------------
 
     def matched(self, argument: Any, code: Any) -> Any:
-        """Return the template of an argument, which must be what the tape has as ``code``.
+        """Return the template of an argument, which must match ``code`` on the tape.
 
-        Raises :class:`CannotTrace` with the difference where it is not.
+        Raises :class:`CannotTrace` with the difference where it does not.
         """
         kind = type(argument)
         if kind is PlaceholderTensor:
@@ -210,7 +210,7 @@ class ArgumentMatcher:
         raise CannotTrace(reasons.OTHER_KIND(kind=kind.__name__, then=short_repr(code)))
 
     def _matched_sizes(self, sizes: Any, code: Any) -> Any:
-        """Return a ``torch.Size`` or a tuple, as the tape has it: Python does not always make a shape of a shape."""
+        """Return a ``torch.Size`` or a tuple, whichever the tape has: Python may make either from a shape."""
         if type(code) is Struct and code.type is torch.Size:
             return code.with_items(list(self.matched(tuple(sizes), tuple(code.items))))
         return self.matched(tuple(sizes), code)

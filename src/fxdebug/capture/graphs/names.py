@@ -29,7 +29,7 @@ def attribute_names(module: nn.Module) -> dict[int, str]:
 
 
 def object_name(module: nn.Module, wanted: object) -> str | None:
-    """Return the name, relative to ``module``, of the attribute that is ``wanted``, in it or in a module below."""
+    """Return the name, relative to ``module``, of the attribute of it or of a module below that is ``wanted``."""
     for path, inner in module.named_modules():
         for name, attribute in inner.__dict__.items():
             if attribute is wanted and name.isidentifier():

@@ -1,6 +1,6 @@
 """Tensors without memory that stand for those of the run, and the modes that are on while a body is traced.
 
-One mode passes every torch function to the tracer; the other sees to it that nothing is written.
+One mode passes every torch function to the tracer; the other refuses writes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TracingMode(TorchFunctionMode):
 class NoWritesMode(internals.TorchDispatchMode):
     """Raises at any write that bypasses :class:`TracingMode`: scripted code, or code with torch functions off.
 
-    The run has written it already.
+    The run has made that write already.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -97,14 +97,14 @@ def count_alive() -> int:
 def replace_leaked(
     placeholders: list[weakref.ref[PlaceholderTensor]], real: Callable[[TensorId], Tensor | None]
 ) -> bool:
-    """Does the program still hold one of these placeholders? If so, replace it by its tensor, or take it out.
+    """Does the program still hold one of these placeholders? If so, replace it by its tensor, or remove it.
 
     ``real`` returns the tensor that a placeholder stood for, or ``None``.
     """
     for generation in range(4):
         if not any(reference() is not None for reference in placeholders):
             return False
-        if generation < 3:  # what is only in a cycle of references goes away
+        if generation < 3:  # frees placeholders that only a reference cycle holds
             gc.collect(generation)
     for reference in placeholders:
         placeholder = reference()
@@ -129,7 +129,7 @@ def _replace(holder: Any, placeholder: PlaceholderTensor, tensor: Tensor | None)
         holder.discard(placeholder)
     elif isinstance(holder, functools._lru_cache_wrapper):
         holder.cache_clear()
-    elif isinstance(holder, tuple):  # nothing can be taken out of it: a cache must forget all it remembers
+    elif isinstance(holder, tuple):  # nothing can be removed from it: clear each cache that holds it
         for cache in gc.get_referrers(holder):
             if isinstance(cache, functools._lru_cache_wrapper):
                 cache.cache_clear()

@@ -2,9 +2,9 @@
 
 While a body is traced symbolically, ``x.shape[0]`` is a :class:`Size`: arithmetic on it gives
 expressions, so that ``x.view(b, -1, h * d)`` stays right for other sizes. Where Python decides by a
-size (a comparison, ``float(n)``, a dict key) the decision becomes a guard. What C code does with the
-plain integer (``range(n)``) goes unnoticed here; that is why a graph is matched before it is run on
-other sizes.
+size (a comparison, ``float(n)``, a dict key) the decision becomes a guard. C code (``range(n)``) reads
+the plain integer, which goes unnoticed here; that is why a graph is matched before it is run on other
+sizes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 # An expression: ("size", slot, dim), ("numel", slot), ("node", index) or (operator function, operand, operand).
 Expression = tuple[Any, ...]
 
-_listener: Callable[[str, Any], None] | None = None  # of the tracer that runs: takes (what was asked, answer)
+_listener: Callable[[str, Any], None] | None = None  # of the tracer that runs: takes (question, answer)
 
 
 def set_listener(take: Callable[[str, Any], None] | None) -> Callable[[str, Any], None] | None:
@@ -161,10 +161,10 @@ def evaluate(
     node: Callable[[int], int],
     known: dict[int, int] | None = None,
 ) -> int:
-    """Return the value of an expression: ``size_of(slot, dim)`` has the sizes, ``node(index)`` the recorded answers.
+    """Return the value of an expression: ``size_of(slot, dim)`` gives the sizes, ``node(index)`` the recorded answers.
 
-    A ``dim`` of -1 asks for the number of elements. ``known`` are the sizes computed on the way, by ``id``: one size
-    may stand in an expression a million times.
+    A ``dim`` of -1 asks for the number of elements. ``known`` keeps the sizes computed on the way, by ``id``: one size
+    may occur in an expression a million times.
     """
     head = expression[0]
     if head == "size":

@@ -1,9 +1,9 @@
-"""Trace of one module body, made symbolically along the tape of what it really did.
+"""Symbolic trace of one module body, made along the tape of its run.
 
 The body's Python runs again with placeholders for tensors, and nothing is computed. Each torch function that it calls
 must be the next one on the tape, with the same producers, constants and grad state; its result is then a placeholder
-with the metadata that the tape has. A child module is a leaf: its call returns placeholders of what it returned. The
-outcome is a :class:`~fxdebug.capture.graphs.template.GraphTemplate`, of which
+with the metadata on the tape. A child module is a leaf: its call returns placeholders for its recorded results. The
+outcome is a :class:`~fxdebug.capture.graphs.template.GraphTemplate`, from which
 :class:`~fxdebug.capture.graphs.to_fx.FxBuild` makes a ``torch.fx.Graph``.
 """
 
@@ -44,7 +44,7 @@ class ModuleTracer(fx.Tracer):
     """Traces the body of one call; use it once."""
 
     def __init__(self, tape: CallTape, values: ValueTable, is_changed_for: Callable[[nn.Module], bool]) -> None:
-        super().__init__(autowrap_modules=())  # none is to be wrapped: a look through math takes 0.1 ms
+        super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
         self.ambient = AmbientState(is_changed_for)
         self._rng = RngWatch()
         self._tape = tape
@@ -66,7 +66,7 @@ class ModuleTracer(fx.Tracer):
         template.input_names = argument_names(forward, tape, template.inputs)
         before = symbolic_size.set_listener(self._size_asked)
         try:
-            self._rng.check()  # a body may set the very seed that the run has left
+            self._rng.check()  # sets a seed first: a body may set the very one that the generator has now
             with in_context(tape.context), TracingMode(self.operation), NoWritesMode():
                 self.ambient.begin()
                 output = forward(*args, **kwargs)
@@ -92,12 +92,12 @@ class ModuleTracer(fx.Tracer):
         return self._arguments.placeholders
 
     def line(self) -> Line | None:
-        """Return the line of the user's source that the trace has come to on the tape."""
+        """Return the line of the user's source that the trace has reached on the tape."""
         entries = self._tape.entries
         return entries[min(self._position, len(entries)) - 1].line if entries and self._position else None
 
     def knows(self, module: nn.Module) -> bool:
-        """Was this module called in the body, registered or not, or one just like it made there?"""
+        """Did the body, when it ran, call this module (registered or not), or one just like it that it had made?"""
         return any(entry.what is module or is_same_kind_of(module, entry.what) for entry in self._tape.entries)
 
     def forget(self) -> None:
@@ -107,7 +107,7 @@ class ModuleTracer(fx.Tracer):
     def operation(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer a torch function that the body calls: it must be the next entry, and gets the recorded result."""
         if function in UNANSWERABLE and args and type(args[0]) is PlaceholderTensor:
-            attribute = getattr(function, "__self__", None)  # a getter is its method
+            attribute = getattr(function, "__self__", None)  # the attribute, if this is its getter
             raise CannotTrace(reasons.ASKS_FOR(attribute=getattr(attribute, "__name__", function.__name__)))
         if function in METADATA:
             return self._metadata(function, args, kwargs)
@@ -131,7 +131,7 @@ class ModuleTracer(fx.Tracer):
 
     def child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer a module that the body calls: it must be the next entry, and returns placeholders."""
-        with internals.DisableTorchFunction():  # a module's call is no torch function: the tracing mode is on here
+        with internals.DisableTorchFunction():  # unlike in ``operation``, the tracing mode is still on
             return self._child(module, args, kwargs)
 
     def _child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -200,7 +200,7 @@ class ModuleTracer(fx.Tracer):
         return function(*args, **kwargs)
 
     def _answer(self, function: Callable[..., Any], entry: TapeEntry, result: Any) -> Any:
-        """Answer a question about values (``bool``, ``item``, ``tolist``); the answer is a guard from now on."""
+        """Answer a question about values (``bool``, ``item``, ``tolist``); the answer becomes a guard."""
         index = len(self._template.entries) - 1
         if type(result) in (bool, int, float, complex, str, list):
             self._guard(reasons.VALUE_ASKED(function=operation_name(function).strip("_")), result, index)

@@ -32,7 +32,7 @@ class Slot:
 
 
 class Attribute:
-    """A tensor or other object that the module holds, by name; without a name, that one tensor itself."""
+    """A tensor or other object that the module holds, by name; a tensor without a name stands for itself."""
 
     __slots__ = ("name", "tensor")
 
@@ -80,10 +80,10 @@ class GraphTemplate:
     context: Context = (True, False, None)
     input_names: tuple[str, ...] = ()
     for_class: bool = True  # it may hold for other instances of the class: it names nothing by identity
-    matched: set[int] = field(default_factory=set)  # ids of modules it matched: of several templates, tried first
+    matched: set[int] = field(default_factory=set)  # ids of modules it matched: it is tried first for them
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
-    fx_build: FxBuild | None = None  # the torch.fx graph, once somebody has asked for it
+    fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
 
     def note_match(self, module: nn.Module) -> None:
         """Remember that it matched a call of this module. This is a hint only: Python reuses ids."""

@@ -1,7 +1,7 @@
 """A template as a ``torch.fx.Graph``: it can be read, printed, and (if it was verified) run.
 
-Grad and autocast blocks of the body stand in the graph as the calls that switch them, so that the generated code
-computes what the body computed.
+Grad and autocast blocks of the body become calls in the graph that switch them, so that the generated code computes
+the same as the body.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fxdebug.data.graphs import Graph
 
 
 def fx_build_of(template: GraphTemplate) -> FxBuild:
-    """Return the graph of a template, built once for all runs that use the template: nobody writes to it."""
+    """Return the graph of a template, built once for all runs that use the template; it is never changed."""
     build = template.fx_build
     if build is None:
         build = template.fx_build = FxBuild(template)
@@ -38,7 +38,7 @@ def fx_build_of(template: GraphTemplate) -> FxBuild:
 
 
 class FxBuild:
-    """A ``torch.fx.Graph`` with the relation of its nodes to the template that it was built from.
+    """A ``torch.fx.Graph``, and the tables that relate its nodes to the template it was built from.
 
     ``constants`` has the objects and unregistered modules that ``get_attr`` and ``call_module`` nodes name, by target.
     Every node of the graph is in one of four tables, except attributes, constants, grad and autocast switches and the
@@ -59,7 +59,7 @@ class FxBuild:
         self.opaque_operands = 0  # how many operands stand for objects that the graph cannot hold
         self._node_of_slot: dict[int, fx.Node] = {}
         self._attributes: dict[Any, fx.Node] = {}
-        self._sizes: dict[int, fx.Node] = {}  # by ``id``: the template keeps them
+        self._sizes: dict[int, fx.Node] = {}  # by ``id`` of the size, which the template keeps alive
         self._computed: dict[tuple[Any, ...], fx.Node] = {}  # by function and operands
         self._results: list[fx.Node] = []  # the node of each entry
         self._blocks = Blocks(template.context)

@@ -1,8 +1,8 @@
 """From tapes to graphs: each call of a run ends ``verified``, ``recorded`` or ``opaque``.
 
 A template that was proven for another call of the class is tried first: a match is proof enough and runs no Python
-of the model. Otherwise the body is traced symbolically along its tape, and the trace need not be trusted: only a
-match makes it ``verified``. Where neither is what ran, the tape itself is the graph, with the reason in words.
+of the model. Otherwise the body is traced symbolically along its tape. The trace need not be trusted, because only a
+match makes it ``verified``. Where neither matches, the tape itself is the graph, with the reason in words.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class VerifiedCall:
 class GraphVerifier:
     """Finds the graphs of one run's calls.
 
-    ``kept`` are tensors that the program holds on to in places of its own: a body that made one is not run again,
-    as a placeholder would end up there.
+    ``kept`` are tensors that the program holds in places of its own. A body that made one is not run again, because a
+    placeholder would end up there.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class GraphVerifier:
         return VerifiedCall(tape, RECORDED, reason, recorded, tensor_ids)
 
     def _attempt(self, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
-        """Return the template of a body that is traced symbolically; without one, the reason."""
+        """Trace a body symbolically. Return its template, or ``None`` and the reason why there is none."""
         if tape.untraceable is not None:
             return None, tape.untraceable
         lost = internals.missing_for("verification")
@@ -194,7 +194,7 @@ _COMPUTING = frozenset(
 
 
 def _only_computes(tape: CallTape) -> bool:
-    """Is it one of torch's own leaves, as torch has it? Their Python writes to nothing that lasts."""
+    """Is the module one of torch's own leaves, and unpatched? Their Python writes to nothing that lasts."""
     kind: Any = type(tape.module)
     forward = getattr(tape.forward, "__func__", None)
     return (

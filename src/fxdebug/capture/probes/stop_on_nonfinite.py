@@ -37,7 +37,7 @@ _ADVICE = (
 )
 
 
-# The result of these may be computed first, and ``where`` choose afterwards whether it counts.
+# Scaling operations: a model may scale a NaN or infinity first and choose with ``where`` afterwards whether it counts.
 _SCALES = frozenset("mul rmul add radd sub rsub div truediv neg multiply".split())
 
 
@@ -55,12 +55,12 @@ def _is_replaced(pending: _Culprit, op: str, results: list[Value]) -> bool:
 
 
 def _only_low(value: Value) -> bool:
-    """Is what is not finite in it only -Inf, as in a mask that was passed in?"""
+    """Are all its elements that are not finite -Inf, as in a mask that was passed in?"""
     return value.stats is not None and not value.stats.nan and not value.stats.posinf
 
 
 class _Culprit(NamedTuple):
-    """A possible cause. It is no fault yet: memory may still be filled, a row be replaced."""
+    """A possible cause, not a fault yet: the memory may still be filled, or the row replaced."""
 
     kind: str
     what: str
@@ -75,10 +75,10 @@ class _Culprit(NamedTuple):
 class StopOnNonFinite:
     """A probe that raises :class:`~fxdebug.errors.NonFinite` where the first unintended NaN or infinity is made.
 
-    An operation that only passes one on is not stopped: where an operand has one, it was intended (or the run would
-    have stopped there). Divisions, logarithms, roots, powers and exponentials, a fully masked softmax, a NaN that is
-    written as a number, and memory that was never written to stop the run when the next operation does not replace the
-    NaN or infinity.
+    An operation that only passes a NaN or infinity on does not stop the run: the one in its operand was intended, or
+    the run would have stopped there. Some stop the run only when the next operation does not replace them: those made
+    by divisions, logarithms, roots, powers, exponentials or a fully masked softmax, a NaN that is written as a number,
+    and those in memory that was never written to.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class StopOnNonFinite:
         """Judge one operation; raises ``NonFinite`` if it is to blame."""
         op = _name(entry.what)
         if op in OVERWRITES and str(getattr(entry.what, "__name__", "")).endswith("_"):
-            operands = operands[1:]  # of what was there nothing is left
+            operands = operands[1:]  # nothing is left of the overwritten operand
         if op.startswith(("empty", "new_empty", "resize")):
             self._unfilled.update(value.storage for value in entry.values if value.storage is not None)
         if is_probability(op, operands, self._probabilities):
@@ -162,7 +162,7 @@ class StopOnNonFinite:
         return _Culprit(verdict.kind, what, frame.site.path, call, op, source, tuple(operands), result)
 
     def _from_outside(self, body: CallTape, entry: TapeEntry, op: str, value: Value) -> _Culprit:
-        """Return the cause that is an operand from outside the recorded operations."""
+        """Return the culprit for an operand that comes from outside the recorded operations."""
         root = self._frames[0]
         if value.name is not None:
             verdict = NonFiniteCause("weight", f"the weight {value.name} is not finite")

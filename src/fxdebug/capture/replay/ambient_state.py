@@ -1,7 +1,7 @@
 """Modes, settings, context variables and the environment: they decide what calls compute and are in no graph.
 
-A body may set any of them around an operation or a call and restore them. For the random state see ``rng``, for
-attributes and objects ``snapshot``; the other settings of torch are never set again (``global_settings``).
+A body may set any of them around an operation or a call and restore it afterwards. The random state is watched by
+``rng``, attributes and objects by ``snapshot``. Setting anything else of torch is refused (``global_settings``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class AmbientState:
     """Ambient state when a body begins, compared at each operation and each call of that body.
 
     ``is_changed_for(module)`` says whether a call of this module would find other attributes or objects than before
-    the trace. ``change_around_call`` is the reason, once the body has called a module with anything changed.
+    the trace. ``change_around_call`` names the first change that was in effect when the body called a module; it is
+    the reason why the graph is not reusable.
     """
 
     def __init__(self, is_changed_for: Callable[[nn.Module], bool]) -> None:
@@ -58,7 +59,7 @@ class AmbientState:
         self._variables = contextvars.copy_context()
 
     def check_operation(self, function: Any = None) -> None:
-        """Compare where the body calls a torch function. Raises ``CannotTrace`` if it may compute something else."""
+        """Compare when the body calls a torch function. Raises ``CannotTrace`` if it may compute something else."""
         if internals.len_torch_dispatch_stack() or self._dispatch_modes:
             modes = dispatch_modes()
             if modes != self._dispatch_modes:
@@ -67,7 +68,7 @@ class AmbientState:
             raise CannotTrace(reasons.CHANGES_TORCH_SETTING(name="opt_einsum"))
 
     def check_call(self, module: nn.Module) -> None:
-        """Compare where the body calls a module, and note the first change: a graph calls it without the change."""
+        """Compare when the body calls a module, and note the first change: a graph would call it without the change."""
         self.check_operation()
         if not self.change_around_call:
             self.change_around_call = self._change()
@@ -75,7 +76,7 @@ class AmbientState:
             self.change_around_call = reasons.CHANGES_AROUND_CALL()
 
     def _change(self) -> Words | None:
-        """Return what differs from when the body began; ``None`` if nothing does."""
+        """Return the first difference from when the body began; ``None`` if there is none."""
         modes = function_modes()
         if modes != self._function_modes:
             return reasons.MODE_AROUND_CALL(modes=names_of_modes(modes[len(self._function_modes) :]))
@@ -130,7 +131,7 @@ def _values(settings: tuple[tuple[str, str], ...]) -> list[Any]:
 
 @functools.cache
 def _only_collects(variable: contextvars.ContextVar[Any]) -> bool:
-    """Does it belong to a library that collects outputs in it, as a global or inside an object of that library?"""
+    """Does a library of ``_COLLECTING`` have this variable, as a global or as an attribute of one of its objects?"""
     for name, module in list(sys.modules.items()):
         if name.startswith(_COLLECTING) and type(getattr(module, "__dict__", None)) is dict:
             for content in list(vars(module).values()):

@@ -1,4 +1,4 @@
-"""Holders: each place that holds objects, with a snapshot of its contents, a comparison by identity, and a restore.
+"""Holders of objects: take a snapshot of a place's contents, compare them with it by identity, and restore them.
 
 No ``==`` of the program runs, and no method that a class of the program overrides.
 """
@@ -36,19 +36,19 @@ class Holder:
     """A place that holds objects: a container, a variable, the attributes of an object or a class."""
 
     def snapshot(self) -> None:
-        """Note what it holds."""
+        """Record the present contents."""
         raise NotImplementedError
 
     def is_changed(self) -> bool:
-        """Does it hold something else than in the snapshot?"""
+        """Do the contents differ from the snapshot?"""
         raise NotImplementedError
 
     def is_changed_by_wrappers_only(self) -> bool:
-        """Is a forward wrapper of ours, for a module that is first called in the body, the only change?"""
+        """Is the only change a forward wrapper of ours, for a module that is first called in the body?"""
         return False
 
     def restore(self) -> bool:
-        """Restore what it held in the snapshot, and return whether it held something else."""
+        """Restore the contents of the snapshot, and return whether they had changed."""
         changed = self.is_changed()
         if changed:
             self._write()
@@ -59,7 +59,7 @@ class Holder:
         raise NotImplementedError
 
     def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
-        """Return calls that write ``blockers[id(x)]`` in the place of each object ``x`` that is held here."""
+        """Return calls that replace each object ``x`` held here by its blocker, ``blockers[id(x)]``."""
         return []
 
 
@@ -71,11 +71,11 @@ class DictHolder(Holder):
 
     def __init__(self, contents: dict[Any, Any]) -> None:
         self.dict = contents
-        self._kind: Any = OrderedDict if isinstance(contents, OrderedDict) else dict  # never a method of a subclass
+        self._kind: Any = OrderedDict if isinstance(contents, OrderedDict) else dict  # so no subclass's method runs
         self.snapshot()
 
     def snapshot(self) -> None:
-        """Note keys and values, in their order."""
+        """Record keys and values, in their order."""
         self.keys, self.values = list(self._kind.keys(self.dict)), list(self._kind.values(self.dict))
 
     def is_plain(self) -> bool:
@@ -132,7 +132,7 @@ class UnchangedSet:
         self._values = list(chain.from_iterable([holder.values for holder in holders]))
 
     def is_changed(self) -> bool:
-        """Does any of them hold something else than in its snapshot?"""
+        """Do the contents of any of them differ from its snapshot?"""
         dicts = self._dicts
         return not (
             list(map(len, dicts)) == self._sizes
@@ -153,7 +153,7 @@ class _SequenceHolder(Holder):
         self.snapshot()
 
     def snapshot(self) -> None:
-        self._items = list(self._kind.__iter__(self._sequence))  # never a method of a subclass
+        self._items = list(self._kind.__iter__(self._sequence))  # so no subclass's method runs
         self._ids = list(map(id, self._items))
 
     def is_changed(self) -> bool:
@@ -175,7 +175,7 @@ class _SequenceHolder(Holder):
 
 
 class _Variable(Protocol):
-    """A name that one object is bound to; ``MISSING`` if none is."""
+    """A name bound to one object, or unset; its content is then ``MISSING``."""
 
     def get(self) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""Functions of a program: which names their code uses, which objects they close over, and what they cache."""
+"""Functions of a program: the names in their code, the objects they close over, and the results they cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fxdebug.capture.replay.introspect import attributes_of, is_library
 
-_LONGEST_NAME = 100  # characters of a text that may be a name
+_LONGEST_NAME = 100  # characters: a string constant this long or longer is not taken for a name
 
 
 def functions_in(attribute: Any) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ def contents_of(cell: types.CellType) -> tuple[Any, ...]:
 
 
 def patches_in(forward: types.FunctionType) -> list[Any]:
-    """Return functions of the program that replace those of ``torch.nn.functional`` that a forward of torch calls."""
+    """Return the program's functions that are patched into ``torch.nn.functional`` and called by a forward of torch."""
     named = [vars(functional).get(name) for name in forward.__code__.co_names]
     return [called for called in named if type(called) is types.FunctionType and not is_library(home_of(called))]
 

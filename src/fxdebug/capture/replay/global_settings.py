@@ -1,7 +1,7 @@
 """Settings of the process and of torch: a body that is re-executed must leave each of them as it was.
 
-Settings that no computation depends on are restored afterwards. All others, and those that cannot be read, must not
-be set at all: a graph does not say under which settings it holds.
+Settings that no computation depends on are restored afterwards. Setting any other, or one that cannot be read, is
+refused: a graph does not say under which settings it holds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PROCESS = (
 
 
 def refused_setters() -> Iterator[tuple[Any, str, Words]]:
-    """Yield the owner and the name of each function that must not be called, and the reason for the user."""
+    """Yield the owner and the name of each function that must not be called, and the reason the user reads."""
     for owner, name in internals.settings():
         yield owner, name, reasons.CHANGES_TORCH_SETTING(name=name.lstrip("_"))
     yield torch.backends.ContextProp, "__set__", reasons.CHANGES_TORCH_SETTING(name="torch.backends")
@@ -56,17 +56,17 @@ def refused_setters() -> Iterator[tuple[Any, str, Words]]:
 
 
 def setting_restorers() -> list[Callable[[], bool]]:
-    """Return calls that restore the settings as they are now; each returns whether its setting was another one."""
+    """Return calls that restore the settings as they are now; each returns whether its setting had changed."""
     return [restorer_by(get, put) for get, put in _RESTORED]
 
 
 def _set_filters(filters: list[Any]) -> None:
     warnings.filters[:] = filters  # type: ignore[index]
-    getattr(warnings, "_filters_mutated", _nothing)()  # drops what Python cached by the other filters
+    getattr(warnings, "_filters_mutated", _nothing)()  # drops what Python cached under the other filters
 
 
 def _nothing() -> None:
-    """Do nothing, on a Python that notices by itself."""
+    """Do nothing: this Python notices changed filters by itself."""
 
 
 def _set_environment(variables: dict[Any, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-MAX_ITEMS = 5_000  # that are read of one container
+MAX_ITEMS = 5_000  # read from one container at most
 MISSING = object()  # in place of the content of a variable that is not set
 
 
@@ -23,7 +23,7 @@ MISSING = object()  # in place of the content of a variable that is not set
 
 
 def items_of(container: Any) -> list[Any]:
-    """Return the items of a built-in container (of a dict, the values), past methods that a subclass overrides."""
+    """Return the items of a built-in container (the values of a dict) without calling methods of a subclass."""
     kind = type(container)
     if issubclass(kind, dict):
         return list(islice(dict.values(container), MAX_ITEMS))
@@ -35,7 +35,7 @@ _ITERATED = (list, tuple, set, frozenset, deque)
 
 
 def attributes_of(thing: Any) -> dict[str, Any] | None:
-    """Return an object's ``__dict__``, ``None`` if it has none; of a ``threading.local`` that of this thread."""
+    """Return an object's ``__dict__``, or ``None`` if it has none; a ``threading.local`` has one for each thread."""
     kind = type(thing)
     base: Any = threading.local if issubclass(kind, threading.local) else object
     try:
@@ -55,7 +55,7 @@ def slot_of(thing: Any, name: str) -> Any:
 
 @functools.cache
 def slots_of(kind: type) -> tuple[str, ...]:
-    """Return the names of the slots that a class of Python code declares; members of C structs are not among them."""
+    """Return the names of the slots that a class of Python code declares, without members of C structs."""
     return tuple(
         [
             name

@@ -50,7 +50,7 @@ def gc_paused() -> AbstractContextManager[None]:
 def threads_paused() -> Iterator[None]:
     """Keep other threads waiting inside the block, as long as the block itself does not wait for anything."""
     with gc_paused(), _longer_interval.block():
-        time.sleep(0)  # a thread that waits already uses the old interval: let it run once, then it uses the new one
+        time.sleep(0)  # a thread already waiting uses the old interval: let it run once, then it uses the new one
         yield
 
 

@@ -1,9 +1,10 @@
-"""Objects that the Python code of a model can reach: what its modules, their classes and their functions hold.
+"""Objects that a model's Python code can reach through its modules, their classes and their functions.
 
-Running a body a second time may change any of them (``snapshot`` restores them), and a tensor that is held there
-counts as known (``references``). The walk starts at the modules. It goes through attributes, containers and objects,
-and through the variables that functions of the program close over or name. It stops at what belongs to Python and to
-installed libraries.
+A second run of a body may change any of them, and ``snapshot`` restores them. A reference to a tensor from one of
+them is a known reference (``references``).
+
+The walk starts at the model. It follows attributes, containers and objects, and the variables that functions of the
+program close over or name. It stops at objects of Python itself and of installed libraries.
 """
 
 from __future__ import annotations
@@ -36,32 +37,33 @@ from fxdebug.capture.replay.introspect import (
     slots_of,
 )
 
-MAX_OBJECTS = 50_000  # that are visited
+MAX_OBJECTS = 50_000  # visited at most
 
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None), range, torch.dtype, torch.device, torch.Size))
 _BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType)
 _CONTAINERS = (dict, list, deque, set)
 _USUAL_CONTAINERS = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
-_HEAP_TYPE = 1 << 9  # flag of a class that Python code made
+_HEAP_TYPE = 1 << 9  # ``Py_TPFLAGS_HEAPTYPE``: the flag of a class made by Python code
 
 
-# Objects of Python's own classes (locks, loggers, sockets, frames) are not entered, but those of these modules hold
-# what the program puts into them.
+# Objects of Python's own classes (locks, loggers, sockets, frames) are not entered, except those of these modules:
+# they hold objects that the program put there.
 _ENTERED = frozenset(
     ("builtins", "collections", "types", "weakref", "random", "functools", "array", "_thread", "_weakrefset")
 )
 
 
 class ReachableObjects:
-    """Result of the walk from a model: places that hold objects, and objects with a state of their own kind.
+    """Result of the walk from a model: places that hold objects, and objects with an internal state.
 
-    ``visited`` are ids of objects that are not to be entered; ``extra_roots`` are objects that the program passes to
-    the bodies. ``is_complete`` is ``False`` where the walk stopped at ``MAX_OBJECTS``.
+    ``visited`` has the ids of objects that the walk must not enter.
+    ``extra_roots`` are objects that the program passes to the bodies.
+    ``is_complete`` is ``False`` where the walk stopped at ``MAX_OBJECTS``.
     """
 
     def __init__(self, model: nn.Module, visited: Iterable[int] = (), extra_roots: Iterable[Any] = ()) -> None:
         self.dicts: list[dict[Any, Any]] = []
-        self.empty_containers: list[Any] = []  # most containers that modules have
+        self.empty_containers: list[Any] = []  # most containers of modules are empty
         self.sequences: list[Any] = []  # lists, deques and sets
         self.cells: list[types.CellType] = []
         self.slotted: list[Any] = []  # objects with slots
@@ -69,7 +71,7 @@ class ReachableObjects:
         self.globals: list[tuple[dict[str, Any], str]] = []  # a module's namespace, and a name in it that code uses
         self.class_attributes: list[tuple[type, str]] = []  # a library's class, and an attribute that code names
         self.stateful: list[Any] = []
-        self.fixed: set[int] = set()  # ids of objects that are held where nothing can replace them
+        self.fixed: set[int] = set()  # ids of objects held in a place where no blocker can replace them
         self.tensors: dict[int, int] = {}  # id → number of references to it from the places above
         self._visited: set[int] = set(visited)
         self._named: set[tuple[int, str]] = set()
@@ -77,7 +79,7 @@ class ReachableObjects:
         hooks = [hook for table in tables for hook in table.values()]
         roots = [model, *hooks, *contextvars.copy_context().values(), *extra_roots]
         self._pending: deque[Any] = deque(roots)
-        self._cached: list[tuple[Any, Any]] = []  # arguments and results that caches of functions keep
+        self._cached: list[tuple[Any, Any]] = []  # (arguments, result) of each call in a function's cache
         while self._pending and len(self._visited) < MAX_OBJECTS:
             with contextlib.suppress(Exception):  # an object that raises when it is read is skipped
                 self._walk()
@@ -91,7 +93,7 @@ class ReachableObjects:
                 self._visit_cached()
 
     def _visit_cached(self) -> None:
-        """Go on with results that calls can return again: those of another model's arguments are skipped."""
+        """Continue with cached results that a call can return again, not with those for modules of another model."""
         cached, self._cached = self._cached, []
         for key, result in cached:
             parts = key if type(key) is tuple else (key,)
@@ -102,7 +104,7 @@ class ReachableObjects:
                 self._cached.append((key, result))
 
     def _visit(self, thing: Any) -> None:
-        kind = type(thing)  # not isinstance: it asks the object, which may say anything
+        kind = type(thing)  # not isinstance: it believes the object's ``__class__``, which may be anything
         if issubclass(kind, Tensor):
             self.tensors[id(thing)] = self.tensors.get(id(thing), 0) + 1
             attributes = attributes_of(thing)
@@ -172,7 +174,7 @@ class ReachableObjects:
                 self._pending.append(kind)
 
     def _add_fixed(self, things: list[Any]) -> None:
-        """Go on with objects that nothing can replace where they are held."""
+        """Continue with objects held in a place where no blocker can replace them."""
         self.fixed.update([id(thing) for thing in things if type(thing) not in _ATOMS])
         self._pending.extend(things)
 
@@ -190,7 +192,7 @@ class ReachableObjects:
             self._pending.extend([content for name in names if (content := slot_of(thing, name)) is not MISSING])
 
     def _enter_module(self, attributes: dict[str, Any]) -> None:
-        """Enter the attributes of a module: most are flags, and empty containers for hooks and the like."""
+        """Enter the attributes of a module; its many flags and empty containers (for hooks, say) are not queued."""
         self.dicts.append(attributes)
         for content in attributes.values():
             kind = type(content)
@@ -204,7 +206,7 @@ class ReachableObjects:
     # Classes -------------------------------------------------------------------------------------
 
     def _enter_class(self, kind: type) -> None:
-        """Enter a class and its bases: attributes may be written to, and methods of the program name globals."""
+        """Enter a class and its bases: a body may write to their attributes, and their methods name globals."""
         for base in kind.__mro__[:-1]:
             if base is not kind and id(base) in self._visited:
                 continue
@@ -220,18 +222,18 @@ class ReachableObjects:
                 self._enter_installed_class(base)
 
     def _enter_installed_class(self, kind: type) -> None:
-        """Enter a class of an installed package: its forward and its caches; of a model, also what it names."""
+        """Enter a class of an installed package: its forward, its caches, and for a model the globals it names."""
         if "forward" in kind.__dict__:
             self._pending.extend(functions_in(kind.__dict__["forward"]))
         self._enter_caches(kind)
         if not kind.__module__.startswith("transformers.") and not is_of_python(kind.__module__):
-            # a model that was installed: its globals are those of its program
+            # an installed model: its program may patch the globals that its methods name
             self.classes.append(kind)
             for function in [each for attribute in kind.__dict__.values() for each in functions_in(attribute)]:
                 self._add_patchable(function.__globals__, set(names_in(function.__code__)))
 
     def _enter_caches(self, kind: type) -> None:
-        """Enter methods of a library's class that cache their results, by themselves or under a decorator."""
+        """Enter the methods of a library's class that cache their results, directly or inside a decorator."""
         for attribute in kind.__dict__.values():
             if isinstance(attribute, functools._lru_cache_wrapper):
                 self.classes.append(kind)
@@ -244,7 +246,7 @@ class ReachableObjects:
     # Functions and the names in their code ---------------------------------------------------------
 
     def _enter_function(self, function: types.FunctionType) -> None:
-        if hasattr(function, "__fxdebug__"):  # a forward wrapper of ours, which bears the name of the forward
+        if hasattr(function, "__fxdebug__"):  # a forward wrapper of ours: the program's is the one inside
             self._pending.append(function.__wrapped__)  # type: ignore[attr-defined]
             return
         for cell in function.__closure__ or ():
@@ -259,7 +261,7 @@ class ReachableObjects:
             self._enter_names(function.__globals__, set(names_in(function.__code__)))
 
     def _enter_names(self, namespace: dict[str, Any], names: Iterable[str], known: tuple[int, ...] = ()) -> None:
-        """Enter the globals of the program that its code names; ``known`` are ids of modules on the way here."""
+        """Enter the program's globals that its code names; ``known`` has the ids of Python modules on the way here."""
         for name in names:
             if name not in namespace:
                 self._add_global(namespace, name)  # the body may create it

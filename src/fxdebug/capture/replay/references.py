@@ -1,4 +1,4 @@
-"""Count references to a tensor, and find out whether the program holds one where nobody can look."""
+"""Count references to a tensor, and find out whether the program holds it in a place that no walk reaches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fxdebug.capture.torch_state import internals
 
 
 def references_to(tensor: Tensor) -> int:
-    """Return the number of references that Python code has, the caller's included; a reference of C++ is left out."""
+    """Return the number of references from Python, the caller's included, without a reference from C++."""
     thing = object()
-    passing = _count(thing) - 1  # arguments here and of getrefcount; one more where dynamo watches all calls
+    passing = _count(thing) - 1  # references added by passing arguments; one more where dynamo watches all calls
     return sys.getrefcount(tensor) - passing - (internals.IS_COUNTED and tensor._use_count() > 1)
 
 
@@ -26,7 +26,7 @@ def _count(thing: object) -> int:
 class ArgumentReferences:
     """Arguments of a run, and the number of references that the program had to each tensor in them.
 
-    ``added`` has, after :meth:`count_again`, how many references the run has added, by the ``id`` of the tensor.
+    After :meth:`count_again`, ``added`` has the number of references that the run added, by the ``id`` of the tensor.
     """
 
     def __init__(self, arguments: Any) -> None:
@@ -42,17 +42,17 @@ class ArgumentReferences:
 
 
 class KnownReferences:
-    """References to tensors from places that are known: a tensor with more is held by the program somewhere else.
+    """References to tensors from known places: the program holds a tensor with more references somewhere else.
 
     Re-executing a body that made such a tensor would leave a placeholder where the program holds it. References from
-    the results, from the arguments and from places reachable through the model do no harm: a trace gets other
-    containers than the program's, and a ``Snapshot`` restores the rest.
+    the results, from the arguments and from places reachable through the model do no harm: a trace builds its own
+    containers for results and arguments, and a ``Snapshot`` restores the rest.
 
-    Weak references cannot tell. Autograd keeps tensors alive without any Python, and a tensor that is returned or
-    passed may be held in another place as well, even by C code, from where no placeholder could be removed.
+    Weak references could not tell. Autograd keeps tensors alive without any Python. And a tensor that is returned or
+    passed may be held in another place as well, even by C code, and no placeholder could be removed from there.
     """
 
-    MAX_OBJECTS = 200_000  # that are visited
+    MAX_OBJECTS = 200_000  # visited at most
 
     def __init__(self, results: list[Any], arguments: Any, model: nn.Module) -> None:
         self._model = model

@@ -34,7 +34,7 @@ class RngSnapshot:
 
 
 def python_rng_position() -> tuple[Any, Any]:
-    """Return how far the global generators of Python and numpy are: compare two of them to notice a draw.
+    """Return the positions of Python's and numpy's global generators: they differ after a draw.
 
     Torch's generator is left out: its draws are operations, which the tape has.
     """

@@ -23,8 +23,8 @@ def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[San
 
     A body has run once already, with the data of the program. It runs again in two places: ``graphs/verify.py`` runs it
     with placeholders, to make its graph, and ``rerun/check_inputs.py`` on fake tensors or copies, to see whether a
-    graph holds for other inputs. Whatever that Python does besides computing has happened once and must not happen
-    twice: a counter must not count two, a line must not be printed again, a list must not keep a placeholder::
+    graph holds for other inputs. Every other effect of that Python has happened once and must not happen twice: a
+    counter must not count two, a line must not be printed again, a list must not keep a placeholder::
 
         with sandboxed(model, arguments) as sandbox:
             snapshot = sandbox.snapshot()
@@ -34,16 +34,16 @@ def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[San
 
     **Around everything**, from ``with`` to its end:
 
-    1. *The garbage collector is off* (``paused.gc_paused``). A finalizer that ran meanwhile could not be told from the
-       body, and the files it removes would be refused.
+    1. *The garbage collector is off* (``pause_gc_and_threads.gc_paused``). A finalizer that ran meanwhile could not be
+       told from the body: its writes would be undone, and removing a file would be refused.
     2. *Recordings do not see this thread* (``observers.hidden_from_recordings``). Only observers that register within
        the sandbox see the calls of modules that run in it. Recordings in other threads go on.
-    3. *The snapshot is restored at the end* (``snapshot.Snapshot.restore``): generators, and objects if they differ
-       still. An interrupt (Ctrl-C) may come while it is restored, therefore it is restored twice.
+    3. *The snapshot is restored at the end* (``snapshot.Snapshot.restore``): generators, and objects that still
+       differ. It is restored twice, because an interrupt (Ctrl-C) may cut the first time short.
 
     **Around each** :meth:`Sandbox.run`, from the outside to the inside:
 
-    4. *Other threads wait* (``paused.threads_paused``), if the program has any: their writes are to stay.
+    4. *Other threads wait* (``pause_gc_and_threads.threads_paused``), if the program has any: their writes must stay.
     5. *Objects and settings are restored* (``snapshot.Snapshot.restoring``). Objects are those that the walk from the
        model finds (``reachable``): attributes, containers, closures, globals of the program, patched functions of
        libraries. An object whose state cannot be restored, such as an open file, has a blocker in its place
@@ -53,10 +53,10 @@ def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[San
        ``CannotTrace``, with the reason that the user reads.
     7. *Context variables are a copy* (``contextvars``): a variable that the body sets is not set for the program.
 
-    The order matters. Threads must wait before the snapshot is brought up to date, and no longer than until objects
-    are restored. Blocking is innermost, because restoring uses functions that it blocks.
+    The order matters. Threads must wait from before the snapshot is brought up to date until objects are restored.
+    Blocking is innermost, because restoring uses functions that it blocks.
 
-    ``ambient_state`` and ``rng.RngWatch`` belong to this room but not to the sandbox: they watch what the body does
+    ``ambient_state`` and ``rng.RngWatch`` belong to this package but not to the sandbox: they watch what the body does
     between two operations, and the tracer asks them at each operation.
 
     ``extra_roots`` are objects that the program passes to the bodies, such as caches and callbacks.
@@ -73,7 +73,7 @@ def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[San
 
 
 class Sandbox:
-    """One snapshot, and runs that leave nothing else than it holds; made by :func:`sandboxed`."""
+    """One snapshot, and runs after which everything is as in the snapshot; made by :func:`sandboxed`."""
 
     def __init__(self, model: nn.Module, extra_roots: Iterable[Any] = ()) -> None:
         self._model = model
@@ -81,9 +81,9 @@ class Sandbox:
         self._snapshot: Snapshot | None = None
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the model; it is taken by the first call, with all patches in place that are to stay.
+        """Return the snapshot of the model. The first call takes it: patches that are to stay must be in place by then.
 
-        All runs in one sandbox share it, as it takes long for a large model.
+        All runs in one sandbox share it, as taking it is slow for a large model.
         """
         if self._snapshot is None:
             self._snapshot = Snapshot(self._model, self._extra_roots)
@@ -98,7 +98,7 @@ class Sandbox:
             return contextvars.copy_context().run(function, *args)
 
     def is_changed_for(self, module: nn.Module) -> bool:
-        """Inside a run: would a call of this module find something else now than before the run?"""
+        """Inside a run: would a call of this module find other attributes or objects than before the run?"""
         return self._snapshot is not None and self._snapshot.is_changed_for(module)
 
     def restore(self) -> None:

@@ -1,6 +1,7 @@
-"""Block side effects while a body is re-executed: printing and waiting do nothing, writing and starting are refused.
+"""Block side effects while a body is re-executed.
 
-Only the thread that re-executes is affected. Other threads print, warn and start as usual.
+Printing and waiting do nothing. Writing files, starting threads or processes and the like are refused. Only the
+thread that re-executes the body is affected: other threads print, warn and write as usual.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _print(*args: Any, file: Any = None, **kwargs: Any) -> None:
-    """Print only what does not leave the body: to a file that it made, or that it put in place of ``sys.stdout``."""
+    """Print only to a stream of the body's own: a file that it made, also in the place of ``sys.stdout``."""
     stream = sys.stdout if file is None else file
     if stream is not None and type(stream) is not _MutedStream and not is_blocker(stream):
         _original_print(*args, file=stream, **kwargs)
@@ -55,7 +56,7 @@ def _warn(message: Any, category: Any = None, stacklevel: int = 1, *args: Any, *
 
 
 def _collect_nothing(*args: Any, **kwargs: Any) -> int:
-    """Free nothing: finalizers of the program would run."""
+    """Collect nothing: a collection would run finalizers of the program."""
     return 0
 
 
@@ -78,7 +79,7 @@ def _open_to_read(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
 def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse a scripted function, or run it on replaced arguments.
 
-    No mode sees a scripted function, and its writes to tensors would happen twice.
+    No mode sees the operations of a scripted function, so its writes to tensors would happen twice.
     """
     if _here.replace_argument is None:
         raise CannotTrace(reasons.RUNS_SCRIPTED())
@@ -98,14 +99,14 @@ class _ThreadState(threading.local):
     depth = 0  # number of blocks that the thread is in
     entered_from: FrameType | None = None  # frame that has entered the innermost block
     filters: Any = None  # ``warnings.filters`` when the block began: ``catch_warnings`` makes another list
-    replace_argument: Callable[[Any], Any] | None = None  # for tensors that a scripted function gets
+    replace_argument: Callable[[Any], Any] | None = None  # for scripted functions; without it they are refused
 
 
 _here = _ThreadState()
 
 
 def begin(user: object) -> None:
-    """Patch the functions until :func:`end`. Outside of :func:`side_effects_blocked` they do as the originals do."""
+    """Patch the functions until :func:`end`. Outside of :func:`side_effects_blocked` they act as the originals do."""
     _patched.begin(user)
 
 
@@ -160,7 +161,7 @@ def _only_in_blocks(replacement: Callable[..., Any]) -> Callable[[Callable[..., 
 
 
 def _is_importing() -> bool:
-    """Is a library being imported in this block? An import must not stop in the middle: Python keeps half of it."""
+    """Is a library being imported in this block? An import must not fail halfway: parts of it would stay imported."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame is not _here.entered_from:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -252,10 +253,10 @@ _communicate = _refuse(reasons.COMMUNICATES())
 
 
 class _BlockedFunctions(SharedPatch):
-    """All of them, and in a distributed job the functions that communicate with other processes."""
+    """All patches above, and in a distributed job the functions that communicate with other processes."""
 
     def places(self) -> tuple[Patch, ...]:
-        """Return what is to be patched now."""
+        """Return the patches to apply now."""
         collectives = [(owner, name, _communicate) for owner, name in communicating_functions()]
         return (*_ALWAYS, *_group("functions of torch.distributed that communicate", *collectives))
 

@@ -1,7 +1,7 @@
-"""Snapshot of all that re-executing a body may change, and its restore.
+"""Take a snapshot of everything that re-executing a body may change, and restore it.
 
 Contents of modules, containers and variables are compared by identity. An object whose state cannot be restored (an
-iterator, an open file) is replaced by a blocker for the length of a re-execution: a body that uses it ends its trace.
+iterator, an open file) is replaced by a blocker during a re-execution: a body that uses it ends its trace.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from fxdebug.capture.replay.stateful_objects import blocker, restorer
 class Snapshot:
     """State of everything reachable from a model and from the objects that its calls get, and of all generators.
 
-    The garbage collector must be off (``gc_paused``) until :meth:`restore` returns: what a finalizer writes meanwhile
-    would be undone.
+    The garbage collector must be off (``gc_paused``) until :meth:`restore` returns: the writes of a finalizer in
+    between would be undone.
 
     ``cannot_restore`` is the reason why the model must not be re-executed at all, or ``None``. The other two attributes
-    describe the last :meth:`restoring` block: ``has_changes`` if it changed an object that outlives it (replacing
-    objects by blockers does not count), ``has_drawn_numbers`` if it drew numbers of Python's or numpy's generator.
+    describe the last :meth:`restoring` block:
+
+    - ``has_changes``: it changed an object that outlives it (replacing objects by blockers does not count);
+    - ``has_drawn_numbers``: it drew numbers from the generator of Python or of numpy.
     """
 
     def __init__(self, model: nn.Module, extra_roots: Iterable[Any] = ()) -> None:
@@ -60,7 +62,10 @@ class Snapshot:
         self._rng_position = python_rng_position()
 
     def _blockers_for(self, reachable: ReachableObjects) -> dict[int, Any]:
-        """Return the blocker of each object that needs one, by its id; sets ``cannot_restore`` if one has no place."""
+        """Return the blocker of each object that needs one, by its id.
+
+        Sets ``cannot_restore`` if such an object is held in a place where no blocker can replace it.
+        """
         blockers = {id(thing): each for thing in reachable.stateful if (each := blocker(thing)) is not None}
         for thing in reachable.stateful:
             is_fixed = id(thing) in blockers and id(thing) in reachable.fixed
@@ -69,7 +74,7 @@ class Snapshot:
         return blockers
 
     def _sort(self) -> None:
-        """Put plain dicts, which are most holders and rarely change, into sets that are compared at once."""
+        """Gather plain dicts into sets that are compared at once: most holders are plain dicts and rarely change."""
         self._plain = [holder for holder in self._dicts if holder.is_plain() and holder not in self._blocked]
         ids = set(map(id, self._plain))
         self._others = [holder for holder in self._holders if id(holder) not in ids]
@@ -87,7 +92,7 @@ class Snapshot:
         if not self._is_only_thread:
             self._rng_position = python_rng_position()  # before all else: numpy lets other threads run here
         with contextlib.nullcontext() if self._is_only_thread else threads_paused():
-            if not self._is_only_thread:  # what other threads of the program wrote since the last block stays
+            if not self._is_only_thread:  # keep the writes of the program's other threads since the last block
                 self._refresh()
             for replace in self._replacements:
                 replace()
@@ -111,9 +116,9 @@ class Snapshot:
             self._sort()
 
     def is_changed_for(self, module: nn.Module) -> bool:
-        """Inside a block: would a call of this module find something else now than before the block?
+        """Inside a block: would a call of this module find other attributes or objects than before the block?
 
-        Considers what the module and its submodules hold themselves, and what belongs to no module.
+        Compares the attributes of the module and its submodules, and all objects that belong to no module.
         """
         own = [self._holder_of_dict.get(id(each)) for inner in module.modules() for each in dicts_of(inner)]
         shared = self._shared if self._all_shared.is_changed() else []
@@ -125,7 +130,7 @@ class Snapshot:
         )
 
     def _restore_objects(self) -> None:
-        """Restore whatever holds something else now, and set ``has_changes``."""
+        """Restore every object that has changed, and set ``has_changes``."""
         self.has_changes = False
         for container in filter(None, self._empty_containers):
             container.clear()

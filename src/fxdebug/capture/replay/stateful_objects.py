@@ -1,4 +1,4 @@
-"""Objects with a state of their own kind: generators and arrays are restored, files and the like are blocked."""
+"""Objects with an internal state: generators and arrays are restored, files and the like are blocked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Words
 
-_LARGE = 1 << 24  # bytes of an array: from here on it is not copied
+_LARGE = 1 << 24  # bytes: an array of this size or more is not copied
 
 
 # Restorers ---------------------------------------------------------------------------------------
@@ -26,9 +26,9 @@ _LARGE = 1 << 24  # bytes of an array: from here on it is not copied
 def restorer(thing: Any) -> Callable[[], bool] | None:
     """Return a call that restores the present state of a generator or an array; ``None`` for other objects.
 
-    The call returns whether the state was another one.
+    The call returns whether the state had changed.
     """
-    kind = type(thing)  # not isinstance: it asks the object, which may say anything
+    kind = type(thing)  # not isinstance: it believes the object's ``__class__``, which may be anything
     if issubclass(kind, random.Random):
         return restorer_by(thing.getstate, thing.setstate)
     if issubclass(kind, torch.Generator):
@@ -45,16 +45,16 @@ def restorer(thing: Any) -> Callable[[], bool] | None:
             bits = thing.bit_generator
             return restorer_by(lambda: bits.state, functools.partial(setattr, bits, "state"), _comparable)
         if issubclass(kind, numpy.ndarray) and thing.flags.writeable and thing.nbytes < _LARGE:
-            return restorer_by(thing.copy, functools.partial(thing.__setitem__, ...), lambda array: array.tobytes())
+            return restorer_by(thing.copy, functools.partial(thing.__setitem__, ...), lambda state: state.tobytes())
     return None
 
 
 def restorer_by(
     get: Callable[[], Any], put: Callable[[Any], Any], key: Callable[[Any], Any] | None = None
 ) -> Callable[[], bool]:
-    """Return a call that puts back what ``get()`` returns now, and returns whether it was something else.
+    """Return a call that restores the state that ``get()`` returns now, and returns whether it had changed.
 
-    States are compared with ``==``, or their ``key(state)`` where a state cannot be.
+    States are compared with ``==``. Where that does not work for a state, ``key(state)`` is compared instead.
     """
     state = get()
     known = state if key is None else key(state)
@@ -94,7 +94,8 @@ def blocker(thing: Any) -> Any:
     if issubclass(kind, io.IOBase):
         return _Blocker(thing, reasons.USES_OPEN_FILE())
     homes = {base.__module__.partition(".")[0].removeprefix("_") for base in kind.__mro__}
-    is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"  # Python's own queues are walked through
+    # ``queue.Queue`` needs no blocker: ``side_effects`` refuses its ``put`` and ``get``
+    is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"
     if is_outward or issubclass(kind, _SIGNALS):
         return _Blocker(thing, reasons.USES_HELD(kind=kind.__name__))
     if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodType)):
@@ -107,7 +108,7 @@ def blocker(thing: Any) -> Any:
     return None
 
 
-# Python's libraries whose objects have a state that cannot be read, or reach outside this process.
+# Modules of Python's library with objects whose state cannot be read, or that reach outside this process.
 _OUTWARD = frozenset(
     (
         "csv pickle hashlib md5 sha1 sha2 sha256 sha512 sha3 blake2 hmac sqlite3 socket ssl queue ctypes mmap "
@@ -116,12 +117,12 @@ _OUTWARD = frozenset(
 )
 
 
-# Classes by which threads signal to one another.
+# Classes with which threads signal to one another.
 _SIGNALS = (threading.Semaphore, threading.Event, threading.Condition, threading.Barrier)
 
 
 class _Blocker:
-    """Replaces an object while bodies are traced: its use raises ``CannotTrace``, but in the tracing thread only."""
+    """Replaces an object while bodies are traced: using it raises ``CannotTrace``, in the tracing thread only."""
 
     def __init__(self, thing: Any, reason: Words) -> None:
         self.__dict__.update(_thing=thing, _reason=reason, _thread=threading.get_ident())

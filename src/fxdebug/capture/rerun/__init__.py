@@ -1,1 +1,1 @@
-"""A proven graph on other inputs (`call.fx`), and the graphs of a run, made when asked for."""
+"""The graphs of a run, made when asked for, and verified graphs run on other inputs (``call.fx``)."""

@@ -1,7 +1,7 @@
-"""Does a body do what its graph does for other inputs? The body runs once, and its tape is matched with the graph.
+"""Check that a body does for other inputs what its graph does: run the body once, and match its tape with the graph.
 
-It runs on substitutes for all tensors (fake ones, which have sizes and no data, or else copies), and all that its
-Python changes is put back.
+The body runs on substitutes for all tensors: fake tensors, which have sizes and no data, or else copies. Everything
+that its Python changes is restored.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def mismatch_for_inputs(
 ) -> Words | None:
     """Run the body on inputs like these; return the reason if the graph does something else, and ``None`` otherwise.
 
-    It runs on fake tensors, which cost nothing. Copies of the real ones are next where fake tensors cannot tell: a
-    branch on a value, a size that depends on values, an operation without a fake version, Python that looks whether
-    tensors are fake. With ``on_copies`` it runs on copies at once. The graph runs too, as the calls in it must do
-    what they do in the body.
+    It runs on fake tensors first, which cost almost nothing. If that shows a problem, it runs on copies of the real
+    tensors, because fake tensors may be the cause: at a branch on a value, a size that depends on values, an operation
+    without a fake version, or Python that checks whether tensors are fake. With ``on_copies``, or for scripted code, it
+    runs on copies at once. The graph runs too, as the calls in it must do what they do in the body.
     """
     problem: Words | None = None
     template = build.template
@@ -72,7 +72,7 @@ def mismatch_for_inputs(
 
 
 def _has_scripted(module: nn.Module) -> bool:
-    """Is there scripted code in it that keeps its tensors where no mode reaches them?"""
+    """Does the module contain scripted code? It keeps its tensors where no mode reaches them."""
     return any(isinstance(inner, torch.jit.ScriptModule) for inner in module.modules())
 
 
@@ -132,7 +132,7 @@ def _scripted_tensors_restored(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uncompiled(module: nn.Module) -> Iterator[None]:
-    """Run compiled modules as they are written in the block: nothing is compiled for a check."""
+    """Run the original forward of compiled modules inside the block: nothing is compiled for a check."""
     compiled = compiled_in(module.modules())
     try:
         compiled.open_all()

@@ -1,8 +1,8 @@
-"""Do the calls inside a body do the same where its graph makes them?
+"""Check that the calls inside a body do the same when its graph makes them.
 
-A body's Python may change what its calls find: it may patch a function of a library, or set a context variable. That
-is neither on the body's own tape nor in its graph, but on the tapes of those calls. So the body and its graph run on
-the same inputs, and the tapes of all calls in them are compared.
+A body's Python may change what its calls find: it may patch a function of a library, or set a context variable. Such
+a change is neither on the body's own tape nor in its graph, but it shows on the tapes of those calls. So the body and
+its graph run on the same inputs, and the tapes of all calls in them are compared.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class _Comparison:
         calls, others = list(_calls(tape)), list(_calls(other))
         if len(calls) != len(others):
             return reasons.OTHER_CALLS()
-        for call, its in zip(calls, others):
-            problem = self._of(call, its)
+        for call, other_call in zip(calls, others):
+            problem = self._of(call, other_call)
             if problem is not None:
                 return problem
         return None
@@ -60,8 +60,8 @@ class _Comparison:
         self._pairs = {}
         if not self._same((call.args, call.kwargs), (other.args, other.kwargs)):
             return reasons.CALL_GIVEN_OTHER(module=name)
-        for entry, its in zip(call.entries, other.entries):
-            if not self._is_same_step(entry, its):
+        for entry, other_entry in zip(call.entries, other.entries):
+            if not self._is_same_step(entry, other_entry):
                 return reasons.CALL_RUNS_OTHER(module=name, place=_at(entry))
         if len(call.entries) != len(other.entries) or not self._same(call.out, other.out):
             return reasons.CALL_RUNS_OTHER(module=name, place="")

@@ -64,7 +64,7 @@ class Executor(fx.Interpreter):
         module = self._build.constants.get(target) or member(self._module, str(target))
         if self._child is not None:
             return self._child(module, args, kwargs)
-        return module.forward(*args, **kwargs)  # what hooks and a __call__ of its own compute is in this graph
+        return module.forward(*args, **kwargs)  # not the module: operations of its hooks and __call__ are in this graph
 
     def run(self, *args: Any, **options: Any) -> Any:
         """Run the graph; no block that it entered is left open."""
@@ -72,7 +72,7 @@ class Executor(fx.Interpreter):
             return super().run(*args, **options)
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node. If its value was an assumption, it must come out again: raises :class:`GuardFailed` otherwise."""
+        """Run a node. Raises :class:`GuardFailed` if the graph assumes a value for it and another comes out."""
         result = super().run_node(n)
         index = self._build.entry_of.get(n)
         if index in self._guards:
@@ -84,7 +84,7 @@ class Executor(fx.Interpreter):
 
 
 def _mutable(argument: Any) -> Any:
-    kind = type(argument)  # what the program's own kinds hold is the program's
+    kind = type(argument)  # containers of the program's own classes are passed as they are
     if kind is immutable_dict:
         return {key: _mutable(item) for key, item in argument.items()}
     if kind is immutable_list:
@@ -93,7 +93,7 @@ def _mutable(argument: Any) -> Any:
 
 
 def bind_arguments(template: Any, argument: Any, into: dict[int, Any]) -> None:
-    """Put the tensors of an argument (or result) into ``into``, by slot. Raises :class:`GuardFailed` if it differs."""
+    """Put the tensors of an argument into ``into``, by slot. Raises :class:`GuardFailed` if it does not fit."""
     kind = type(template)
     if kind is Slot:
         if not isinstance(argument, Tensor):

@@ -1,4 +1,4 @@
-"""A ``torch.fx`` graph as plain data, with its code: what a trace keeps of it, and a file."""
+"""A ``torch.fx`` graph as plain data with its code, the form that traces and files keep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxdebug.capture.tensors.describe import type_name
 from fxdebug.data.graphs import Graph, Op, Operand, Ref
 from fxdebug.data.values import Group, Item
 
-MOST_AS_DATA = 64  # combinations of children's classes, where the same body calls others in each module
+MOST_AS_DATA = 64  # per graph: forms with other classes of children, where modules share a body and not those
 
 
 def graph_of(build: FxBuild, module: nn.Module) -> Graph:
@@ -33,7 +33,7 @@ def _as_data(build: FxBuild, children: Mapping[torch.fx.Node, str]) -> Graph:
     ops = tuple([_op(node, build, children.get(node)) for node in build.nodes])
     try:
         code = build.graph.python_code("self").src.strip()
-    except Exception as error:  # a target torch.fx has no name for: the graph stands without its text
+    except Exception as error:  # torch.fx cannot write the name of a target: the graph is kept without its code
         code = f"# torch.fx cannot write this graph as code: {error}"
     return Graph(ops, code)
 

@@ -1,4 +1,4 @@
-"""``call.fx``: the graph of a verified call as a ``torch.fx.GraphModule`` that knows when it holds.
+"""``call.fx``: the graph of a verified call as a ``torch.fx.GraphModule`` that checks whether it holds.
 
 Before it runs, it checks its arguments: the structure, constants, dtypes and devices must be those of the recorded
 call. Then the body runs once on fake tensors of these sizes. The graph must match that tape, and the calls in the
@@ -6,8 +6,8 @@ graph must do what they do in the body. Where fake tensors cannot tell (a questi
 on them) the body runs on copies instead, each time anew. Questions about values are asked again while the graph runs.
 If anything differs, it refuses and says which assumption does not hold.
 
-Its ``graph`` is a copy of its own. Once that is changed and recompiled, it is the user's: a plain
-``torch.fx.GraphModule`` that checks nothing, as is everything made of it, copies included.
+Its ``graph`` is a copy of its own. Once the user changes and recompiles it, the module runs the user's code and checks
+nothing, like a plain ``torch.fx.GraphModule``. Its copies are plain ``GraphModule`` objects, too.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fxdebug.errors import UsageError, first_line
 class GraphOfCall(fx.GraphModule):
     """A verified graph, called with the arguments of the module's ``forward``.
 
-    ``call`` is the id of the call it is of, ``classes`` are those of its input tensors. With ``not_reusable``, a
-    reason, it can be read but not run.
+    ``call`` is the id of that call, ``classes`` are the class names of its input tensors. ``not_reusable``, if given,
+    is the reason why the graph can be read but not run.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class GraphOfCall(fx.GraphModule):
                     return Executor(build, module).run(*tensors)
             except GuardFailed:
                 raise
-            except Exception as error:  # of these values: the body may go on in another way
+            except Exception as error:  # for these values: the body may catch it, or take another branch
                 problem = mismatch_for_inputs(build, module, args, kwargs, tensors, on_copies=True)
-                if problem is None or type(error).__name__ in problem:  # so does the body
+                if problem is None or type(error).__name__ in problem:  # the body raises it, too
                     raise
                 raise GuardFailed(reasons.RAISES(error=f"{type(error).__name__}: {first_line(error)}")) from None
         except GuardFailed as error:
@@ -91,11 +91,11 @@ class GraphOfCall(fx.GraphModule):
         return copy.copy(self).__reduce__()
 
     def recompile(self) -> Any:
-        """Write the code. If a name is no Python name, the graph runs without it."""
+        """Write the code of the graph. If that has a name which Python does not accept, the graph runs without code."""
         python_code = None
         with contextlib.suppress(SyntaxError, ValueError):
             python_code = super().recompile()
-        kind = type(self)  # torch.fx makes a class for each
+        kind = type(self)  # torch.fx makes a class for each instance
         code = self.__dict__.get("_code")
         if code == self.__dict__.setdefault("_verified", code):
             kind.forward = _checked_forward(kind.forward)
@@ -124,7 +124,7 @@ def _root(build: FxBuild, module: nn.Module) -> dict[str, Any]:
 
 
 def _renamed(root: dict[str, Any], graph: fx.Graph) -> tuple[dict[str, Any], fx.Graph]:
-    """Return a copy without the names that a ``GraphModule`` has for itself: a buffer called ``code``, say."""
+    """Return a copy in which targets that bear a name of ``GraphModule`` itself (``code``, say) are renamed."""
     taken = {target: f"{target.partition('.')[0]}_{target}" for target in root if _is_taken(target.partition(".")[0])}
     renamed = fx.Graph()
     renamed.output(renamed.graph_copy(graph, {}))

@@ -1,4 +1,4 @@
-"""The graphs of a run while its model is at hand: found when somebody asks, run when somebody wants to.
+"""The graphs of a run whose model is at hand, made and run on demand.
 
 :class:`LazyGraphs` makes the :class:`~fxdebug.data.graphs.RunGraphs` of a trace, and the runnable
 ``torch.fx.GraphModule`` of a verified call.
@@ -24,9 +24,9 @@ from fxdebug.errors import UsageError, first_line
 
 
 class LazyGraphs:
-    """The tapes and the model of a run, from which its graphs are made when somebody asks for one.
+    """The tapes and the model of a run, from which its graphs are made on demand.
 
-    ``shift`` is the number of calls that the trace has on top of those on the tapes.
+    ``shift`` is the number of calls at the start of the trace that the tapes do not have.
     """
 
     def __init__(self, model: nn.Module, modules: list[nn.Module], tape: Tape, values: ValueTable, shift: int) -> None:
@@ -43,7 +43,7 @@ class LazyGraphs:
         if self._run_graphs is None:
             self._verify()
             graphs: list[Graph] = []
-            numbers: dict[int, int] = {}  # by id: these graphs are kept
+            numbers: dict[int, int] = {}  # by id of the graph, which ``graphs`` keeps alive
             calls = [self._call_graph(index - self._shift, graphs, numbers) for index in range(count)]
             self._run_graphs = RunGraphs(tuple(graphs), tuple(calls))
         return self._run_graphs
@@ -62,7 +62,7 @@ class LazyGraphs:
         not_reusable = hidden_input(tape, outermost) or changed_by_caller(tape)
         try:
             return GraphOfCall(fx_build_of(verified.template), tape.module, call.id, classes, not_reusable)
-        except (AttributeError, KeyError, TypeError) as error:  # what it names was taken away or put elsewhere since
+        except (AttributeError, KeyError, TypeError) as error:  # an attribute that it names was removed or moved since
             changed = f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(reasons.FITS_NO_MORE(call=call.id, error=changed)) from None
 

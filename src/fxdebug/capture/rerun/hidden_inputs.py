@@ -1,8 +1,8 @@
-"""Inputs that reach a call past its arguments: tensors by an attribute or a closure, a caller's mode or forward.
+"""Inputs that bypass a call's arguments: a tensor in an attribute or a closure, a mode or forward set by a caller.
 
-A graph passes arguments on and nothing else. If a call inside takes a tensor of the run that is no argument of it,
-the graph is right for this run only: on other inputs it would compute with stale tensors. If a caller set a mode or
-another forward, the calls inside would do something else without that caller.
+A graph passes arguments on and nothing else. If a call inside takes a tensor of the run that is not among its
+arguments, the graph is right for this run only: on other inputs it would compute with stale tensors. If a caller set a
+mode or another forward, the call and the calls inside it would do something else without that caller.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _computed(tape: CallTape) -> Iterator[TensorId]:
 
 
 def _taken(tape: CallTape) -> set[TensorId]:
-    """Return the tensors that a body uses though they are neither its arguments nor its results."""
+    """Return the tensors that a body uses and that are neither its arguments nor results of its own operations."""
     known = set(tape.input_layouts) | set(tensor_ids_in(tape.args)) | set(tensor_ids_in(tape.kwargs))
     taken: set[TensorId] = set()
     for entry in tape.entries:

@@ -21,7 +21,7 @@ from fxdebug.data.values import Group, Item, Thing, Value, as_item
 
 
 class NodeValues:
-    """The values of a graph's nodes in one call. ``tensor_ids``: the tensors in the slots of the graph's template."""
+    """The values of a graph's nodes in one call; ``tensor_ids`` are the tensors in the slots of its template."""
 
     def __init__(
         self, build: FxBuild, tape: CallTape, tensor_ids: Sequence[TensorId | None], values: ValueTable
@@ -31,7 +31,7 @@ class NodeValues:
         self._uids = tensor_ids
         self._values = values
         self._shapes: dict[TensorId, tuple[int, ...]] = {
-            tensor_id: facts[0] for tensor_id, facts in tape.input_layouts.items()
+            tensor_id: layout[0] for tensor_id, layout in tape.input_layouts.items()
         }
         self._items: dict[fx.Node, Item] = {}
 

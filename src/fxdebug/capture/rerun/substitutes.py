@@ -1,7 +1,7 @@
 """Fake tensors or copies in the place of a model's tensors, while a check runs its body.
 
-A substitute takes the place of a parameter, a buffer or another tensor that the body gets at, so that nothing the body
-writes reaches the model.
+A substitute takes the place of a parameter, a buffer or another tensor that the body reaches, so that no write of the
+body changes the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fxdebug.capture.torch_state import internals
 
 
 class Substitutes(TorchFunctionMode):
-    """Passes substitutes to every operation; an argument that it returns is the model's own tensor again."""
+    """Passes substitutes to every operation. If one returns its argument, the body gets the model's own tensor back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Substitutes(TorchFunctionMode):
         raise NotImplementedError
 
     def is_foreign(self, tensor: Tensor) -> bool:
-        """Is it a tensor of the model's, which needs a substitute?"""
+        """Is it a tensor of the model, which needs a substitute?"""
         raise NotImplementedError
 
     def own(self, argument: Any) -> Any:
@@ -119,7 +119,7 @@ def _has_tensors_inside(args: Sequence[Any]) -> bool:
 
 
 class _Result(torch.autograd.Function):
-    """Makes a copy the result of an operation, as far as gradients are concerned, as the original was."""
+    """Makes a copy the result of an operation for autograd, as the original was: not a leaf."""
 
     @staticmethod
     def forward(context: Any, leaf: Tensor, copies: list[Tensor]) -> Tensor:
@@ -131,7 +131,7 @@ class _Result(torch.autograd.Function):
 
 
 class TensorCopies(Substitutes):
-    """Substitutes that are copies, of the tensors that the module can reach and of its inputs."""
+    """Substitutes that are copies: of the tensors that the module can reach, and of its inputs."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class TensorCopies(Substitutes):
         self._storages: dict[int, tuple[Any, Any]] = {}  # by address: the storage, and its copy
 
     def make(self, tensor: Tensor) -> Tensor:
-        """Return a copy with the same strides, gradient and place in the graph of gradients."""
+        """Return a copy with the same strides and gradient, which is a leaf of autograd if the original is one."""
         if tensor.requires_grad and not tensor.is_leaf:
             leaf = torch.empty(0, requires_grad=True)
             with torch.enable_grad():
@@ -150,11 +150,11 @@ class TensorCopies(Substitutes):
         return copy
 
     def _copied(self, tensor: Tensor) -> Tensor:
-        """Return a copy with the same strides, in a copy of its storage: tensors that share one share the other."""
+        """Return a copy with the same strides, in a copy of its storage; tensors of one storage share its copy."""
         is_plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
         if type(tensor) not in PLAIN or not is_plain:
             return tensor.clone()
-        if tensor.is_conj():  # conjugated, or negated below, only when it is read
+        if tensor.is_conj():  # a view that is conjugated (or negated, below) only when it is read
             return self._copied(tensor.conj()).conj()
         if tensor.is_neg():
             return internals.neg_view(self._copied(internals.neg_view(tensor)))

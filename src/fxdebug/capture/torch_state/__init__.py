@@ -1,1 +1,1 @@
-"""State that torch keeps per thread or process: read it, and run our own operations hidden from it."""
+"""State that torch keeps per thread or process: read it, and hide our own operations from it."""

@@ -19,9 +19,9 @@ def rank_and_size() -> tuple[int, int] | None:
 
 
 def communicating_functions() -> list[tuple[Any, str]]:
-    """Return (owner, name) of each function that waits for other processes, or counts their agreed steps.
+    """Return (owner, name) of each function that waits for other processes, or counts steps that all must agree on.
 
-    Functions in Python end in methods of a process group; data parallel modules call C++ directly.
+    Python functions end in methods of a process group; data parallel modules call C++ directly.
     """
     if rank_and_size() is None:
         return []

@@ -34,7 +34,7 @@ _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 @contextlib.contextmanager
 def in_context(context: Context) -> Iterator[None]:
-    """Restore the state that a call began in, for a block."""
+    """Set the state that a call began in, for the length of a block."""
     gradients, inference, autocast = context
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(inference))
@@ -57,7 +57,7 @@ _open = _OpenBlocks()
 
 
 class no_gradients:
-    """A ``torch.no_grad()`` of which two may overlap without being nested.
+    """A ``torch.no_grad()`` for blocks that may overlap without being nested.
 
     If the block that began first also ends first, gradients stay off until the second ends; the second then restores
     the mode that the first had found.
@@ -77,7 +77,7 @@ class no_gradients:
         if blocks and blocks[-1] is self:
             blocks.pop()
             internals.set_grad_enabled(self._before)
-        elif self in blocks:  # otherwise it ends in another thread than it began in, and the mode belongs to a thread
+        elif self in blocks:  # otherwise it began in another thread: this thread's mode is not its to restore
             later = blocks[blocks.index(self) + 1]
             blocks.remove(self)
             later._before = self._before

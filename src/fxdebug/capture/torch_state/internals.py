@@ -1,7 +1,7 @@
-"""Private names of torch and Python that capturing uses: their purpose, and what a run loses without each.
+"""Private names of torch and Python that capturing uses: the purpose of each, and the loss without it.
 
-Such names come and go between versions. Importing this file looks up each of them once. A name that is missing has a
-substitute here; if a run loses something by it, :func:`notes` says what. Other files import the names from here, as
+Such names come and go between versions. Importing this file looks up each of them once. A missing name has a
+substitute here; if a run loses something by that, :func:`notes` says what. Other files import the names from here, as
 torch calls them, without the underscore in front.
 
 Names that every torch since 1.0 has (``nn.Module._parameters``, ``Tensor._version``, …) are looked up and listed as
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 Loss = Literal["nothing", "a detail", "verification", "graphs"]
-"""The loss of a run: nothing (the substitute does the same), a detail (see ``without``), verification, all graphs."""
+"""The loss of a run without a name: nothing (the substitute does the same), a detail, verification, all graphs."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ _MISSING = object()
 
 
 def _look_up(name: str, use: str, instead: Any, loses: Loss = "nothing", without: str = "") -> Any:
-    """Return the object with a name (``module:attribute``), or the substitute ``instead``."""
+    """Return the object called ``name`` (``module:attribute``); if there is none, the substitute ``instead``."""
     home, _, path = name.partition(":")
     name = name.replace(":", ".")
     try:
@@ -57,13 +57,13 @@ def _look_up(name: str, use: str, instead: Any, loses: Loss = "nothing", without
 
 
 def missing_for(loss: Loss) -> str | None:
-    """Return in words the missing name that costs runs this; ``None`` if none is missing."""
+    """Return, in words, a missing name that causes this loss; ``None`` if none does."""
     lost = next((entry for entry in LISTED.values() if entry.loses == loss and not entry.is_there), None)
     return None if lost is None else f"{_version_of(lost)} has no {lost.name}"
 
 
 def notes() -> list[str]:
-    """Return the losses of a run as texts, one for each missing name that costs something."""
+    """Return the losses of a run as texts, one for each missing name that causes one."""
     lost = [entry for entry in LISTED.values() if entry.without and not entry.is_there]
     return [f"{_version_of(entry)} has no {entry.name}: {entry.without}" for entry in lost]
 
@@ -104,7 +104,7 @@ def _detail(name: str, use: str, instead: Any, without: str) -> Any:
     return _look_up(name, use, instead, "a detail", without)
 
 
-# Torch function modes: tapes note by one -------------------------------------------------------------
+# Torch function modes: one of them records tapes -----------------------------------------------------
 
 len_torch_function_stack: Callable[[], int] = _no_graphs(
     "torch._C:_len_torch_function_stack", "how many modes are on in this thread", _zero
@@ -220,15 +220,15 @@ def keep_dynamo_off(code: CodeType) -> None:
 COMPILED = "torch._dynamo.eval_frame"
 """The module whose ``_maybe_set_eval_frame`` is called around each compiled region; torch imports it to compile."""
 COMPILES_NOTHING = "torch._dynamo.backends.debugging"
-"""The home of the backend ``eager``."""
+"""The module of the backend ``eager``, which compiles nothing."""
 WRAPPED = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
-"""The attribute of dynamo's callbacks that holds the one inside, the backend innermost; another name in torch 2.8."""
+"""The attribute of dynamo's callbacks that holds the one inside, innermost the backend; torch 2.8 has another name."""
 OPTIMIZED = "torch._dynamo"
-"""The home of ``OptimizedModule``, what ``torch.compile`` makes of a module."""
+"""The module of ``OptimizedModule``, the class of the modules that ``torch.compile`` returns."""
 
 
 def announces_regions(dynamo: Any) -> bool:
-    """Does this module :data:`COMPILED` announce compiled regions? If not, no tape has an entry for them."""
+    """Does ``dynamo``, the module :data:`COMPILED`, announce compiled regions? If not, no tape has entries for them."""
     return callable(getattr(dynamo, "_maybe_set_eval_frame", None))
 
 
@@ -267,8 +267,8 @@ IS_COUNTED = _is_counted()
 
 
 # WeakTensor: a weak reference to a tensor or a storage. Newer torch holds the Python object of a tensor by a counted
-# reference, and ``weakref.ref`` does. Older torch lets C++ own the Python object once Python has dropped its last
-# reference ("resurrection"), and a plain weak reference then returns an object that loses its memory with C++.
+# reference, and ``weakref.ref`` suffices. Older torch lets C++ own the Python object once Python has dropped its last
+# reference ("resurrection"); a plain weak reference then returns an object whose memory goes when C++ lets go of it.
 if TYPE_CHECKING or IS_COUNTED:
     WeakTensor = weakref.ref
 else:
@@ -277,7 +277,7 @@ else:
         """A weak reference to a tensor or a storage whose Python object only C++ may hold.
 
         Called, it gives the ownership of the Python object back to Python (``_fix_weakref``, as
-        ``torch.utils.weak`` does): else it would lose its memory when C++ lets go.
+        ``torch.utils.weak`` does): otherwise the object would lose its memory when C++ lets go of it.
         """
 
         __slots__ = ()
@@ -313,7 +313,7 @@ tree_map: Callable[[Callable[[Any], Any], Any], Any] = _look_up(
 )
 
 
-# Settings that are looked at or put back -------------------------------------------------------------
+# Settings that are read or restored, and other names -------------------------------------------------
 
 neg_view = _look_up("torch:_neg_view", "a negated view, to copy what is negative when it is read", torch.neg)
 
@@ -362,7 +362,7 @@ STARTS_THREADS = tuple(
 """The names in ``threading`` of the functions that start a thread."""
 
 
-# Names that are used directly: every torch has them, and no run works without -------------------------
+# Names that are used directly: every torch has them, and no run works without them --------------------
 
 for _name, _use in (
     ("torch:Tensor._version", "was a tensor written to"),

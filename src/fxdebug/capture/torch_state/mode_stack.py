@@ -1,4 +1,4 @@
-"""This thread's stack of torch function modes: remove one mode, insert it again, and modules that bear none."""
+"""This thread's stack of torch function modes: remove and insert a mode, and ask if a module may run under one."""
 
 from __future__ import annotations
 

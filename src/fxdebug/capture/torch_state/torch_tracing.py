@@ -1,4 +1,4 @@
-"""Is this thread traced by torch itself: ``torch.compile``, ``torch.jit.trace``, ``torch.export``, ``make_fx``?"""
+"""Detect that torch traces this thread: by ``torch.compile``, ``torch.jit.trace``, ``torch.export`` or ``make_fx``."""
 
 from __future__ import annotations
 

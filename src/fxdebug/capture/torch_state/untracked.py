@@ -21,9 +21,9 @@ _gradients = torch.is_grad_enabled
 
 
 def no_modes_active() -> bool:
-    """Is there no mode and no functorch transform in this thread? A plain tensor's facts can then be read as they are.
+    """Is there no mode and no functorch transform in this thread? If so, plain tensors can be read as they are.
 
-    Inside a mode's own function that mode is off.
+    A mode does not count inside its own function, where torch switches it off.
     """
     return not (_function_modes() or _dispatch_modes()) and _functorch_level() is None
 
@@ -37,7 +37,8 @@ class untracked:
     """A block whose torch operations are invisible to the user's modes, subclasses and autograd.
 
     Torch function modes and ``__torch_function__`` are off, dispatch modes are removed, gradients are not recorded,
-    ``torch.jit`` traces nothing and functorch transforms are left. All of this is state of the thread, and restored.
+    ``torch.jit`` traces nothing and functorch transforms are left. All of this is state of the thread, and is restored
+    at the end of the block.
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> with untracked():
