@@ -3,7 +3,7 @@
 Reading order: after ``runs/attach``, which puts the wrappers on; then ``recorder/recorder``, which a call enters.
 
 Each module instance gets an instance attribute ``forward`` (:class:`ForwardWrapper`) that passes the call to the
-observers. A module that is copied or pickled meanwhile is copied without it.
+observers. A module that is copied or pickled during a run is copied without it.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
 
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         wrapper = wrappers.get(id(self))
-        if wrapper is None or wrapper.method.__func__ is not forward:  # a deep copy made meanwhile
+        if wrapper is None or wrapper.method.__func__ is not forward:  # a deep copy made during a run
             return original(*args, **kwargs) if function is None else function(self, *args, **kwargs)
         run, of_class = wrapper.original, wrapper.of_class
         if of_class is not None and getattr(type(self), "forward", None) is not of_class:
-            run = _class_forward(self)  # the class was patched meanwhile
+            run = _class_forward(self)  # the program has patched the class since
         if is_traced_by_torch() or (wrapper.bypassed and _whole_calls.modules[-1:] == (self,)):
             return run(*args, **kwargs)  # torch is tracing it, or it is recorded already: just pass the call on
         observers = visible_to(wrapper.users) if visible_in_thread else wrapper.users
@@ -104,7 +104,7 @@ def _signature(function: Callable[..., Any]) -> Any:
     return own.replace(parameters=[receiver, *own.parameters.values()])
 
 
-# Copies made meanwhile ---------------------------------------------------------------------------
+# Copies made during a run ------------------------------------------------------------------------
 
 
 def _is_ours(method: Any) -> bool:

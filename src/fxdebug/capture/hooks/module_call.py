@@ -4,9 +4,9 @@ Each module instance of a model gets an instance attribute ``forward`` for the l
 eight times as much and switch off fast paths. One wrapper per instance serves all recordings that are on, in whatever
 order they begin and end; the last one to end removes it.
 
-The code of ``nn.Module._call_impl`` is replaced meanwhile. It sees modules that no parent has registered, and the
-changes that hooks make to inputs and outputs. The function object and its file name stay the same: ``torch.compile``
-would trace a function that had been replaced.
+The code of ``nn.Module._call_impl`` is replaced during the run. The new code sees modules that no parent has
+registered, and the changes that hooks make to inputs and outputs. The function object and its file name stay the same:
+``torch.compile`` would trace a function that had been replaced.
 """
 
 from __future__ import annotations

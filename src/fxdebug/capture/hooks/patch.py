@@ -1,4 +1,4 @@
-"""The one primitive that replaces an attribute or a setting for a while, and restores the original.
+"""The one primitive that replaces an attribute or a setting temporarily, and restores the original.
 
 A :class:`Patch` is one place: an attribute or a setting of Python, torch or the model. Its name is that of its row
 in ``docs/how-it-works.md`` ("Everything that is ever patched"); a test compares the two. A :class:`SharedPatch` is one
@@ -25,7 +25,7 @@ class Patch(ABC):
     """One place that can be patched: its original content, and ours.
 
     It is safe against an interrupt (Ctrl-C) at any moment: :meth:`restore` undoes a half-made change, too, and may be
-    called again. Content that the program puts there meanwhile stays.
+    called again. Content that the program puts there in the meantime stays.
     """
 
     is_put = False

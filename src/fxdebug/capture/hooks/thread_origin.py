@@ -36,7 +36,7 @@ def origin(recorder: CallRecorder[CallT]) -> CallT | None:
 
 
 def is_calling(module: nn.Module) -> bool:
-    """Is this thread inside a call of the module, whether that was recorded or not?"""
+    """Is this thread inside a call of the module, recorded or not?"""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _CALL and frame.f_locals.get("self") is module:

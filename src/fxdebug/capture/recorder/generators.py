@@ -45,7 +45,7 @@ def relay(inner: Any, listener: StepListener) -> Any:
         outer = _generator(inner, listener, listener.yielded)
     elif isinstance(inner, types.CoroutineType):
         outer = _coroutine(inner, listener)
-        # If it is thrown away before it began, Python must warn once that it was never awaited, not for both.
+        # If both are dropped before they began, only the outer one must warn that it was never awaited.
         weakref.finalize(outer, inner.close).atexit = False
     else:
         outer = _asynchronous(inner, listener)

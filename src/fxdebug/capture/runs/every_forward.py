@@ -166,7 +166,7 @@ class EveryForward:
     def __exit__(self, *error: object) -> None:
         self._attached.__exit__()
         self._finish_loose()
-        for open_trace in list(self._open):  # a generator that was not run to its end, a thread that is not done
+        for open_trace in list(self._open):  # a generator that did not run to its end, a thread that goes on
             self._finish(open_trace)
 
 

@@ -1,4 +1,4 @@
-"""Run a model once: everything that happens meanwhile becomes one trace.
+"""Run a model once: everything that happens until it returns becomes one trace.
 
 Reading order: after ``api/run_model``, which prepares the arguments; then ``runs/attach``, which puts the wrappers on.
 """
@@ -37,7 +37,7 @@ class _OtherThread(threading.local):
 
 
 class SingleRun:
-    """One call of the model, with everything that happens meanwhile; an observer of its modules."""
+    """One call of the model, with everything that happens until it returns; an observer of its modules."""
 
     def __init__(self, model: nn.Module, options: Options) -> None:
         self._sites = Sites(model)

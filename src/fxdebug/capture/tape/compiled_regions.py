@@ -44,7 +44,7 @@ class WhenImported(Patch):
         return self
 
     def restore(self) -> None:
-        """Stop being a finder, and restore the loaders that were patched meanwhile."""
+        """Stop being a finder, and restore the loaders that were patched so far."""
         super().restore()
         while self._loaders:
             self._loaders[-1].restore()

@@ -183,4 +183,4 @@ def _inside(container: Any) -> Iterable[Any]:
 
 
 _CONTAINERS = (list, dict, tuple)
-_SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # what nearly all arguments are
+_SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # types of nearly all arguments

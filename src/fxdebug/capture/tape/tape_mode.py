@@ -52,7 +52,7 @@ from fxdebug.data.values import Value
 
 _iterate = Tensor.__iter__
 _new = tuple.__new__
-NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: nobody writes to it
+NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: never written to
 
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
 
@@ -116,7 +116,7 @@ class Tape(TorchFunctionMode):
     ) -> None:
         line = user_line(frame, self._lines, tape.code, tape.line)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
-            return  # a library that is imported meanwhile: no operation of the body
+            return  # the import of a library: no operation of the body
         name = getattr(func, "__name__", "")
         if shares_memory(func, name):
             self._writes.note_escape(refs)

@@ -197,7 +197,7 @@ class Parameters:
         return tuple([self._record(position, *weight, values) for position, weight in weights])
 
     def _unchanged_records(self, values: ValueTable) -> tuple[Parameter, ...]:
-        """Return the records where the run changed no weight: those of the last run, if they still hold."""
+        """Return the records of a run that changed no weight: the last run's records, if they still hold."""
         depends_on = self._states, self._before, [values.storage_number(tensor) for tensor in self._tensors]
         known = self._table.records
         if known is None or known[0] != depends_on:
@@ -207,7 +207,7 @@ class Parameters:
     def _records_of_new_table(
         self, table: _WeightTable, tensors: list[Tensor], values: ValueTable
     ) -> tuple[Parameter, ...]:
-        """Return the records where the run registered, removed or replaced weights, or modules that have some."""
+        """Return the records of a run that registered, removed or replaced weights, or modules with weights."""
         by_name = {name: place for place, names in enumerate(table.names) for name in names}
         records = []
         for position, names in enumerate(self._table.names):
@@ -270,7 +270,7 @@ def _record_of(
 
 
 def _statistics(tensors: list[Tensor], checksums: list[Checksum | None], table: _WeightTable) -> list[Stats | None]:
-    """Return the statistics of weights: those of the last run where the checksum is the same."""
+    """Return the statistics of weights: the last run's statistics where the checksum is the same."""
     if checksums == table.checksums and None not in checksums:
         return table.stats
     weights = zip(tensors, checksums, table.checksums, table.stats)

@@ -246,7 +246,7 @@ class ValueTable:
                 self._rewritten.add(id(tensor))
 
     def clear_stats_of(self, tensor: Tensor) -> None:
-        """Drop the statistics of a weight's values: it was written to unseen, so nobody knows which value had which."""
+        """Drop the statistics of a weight's values: it was written to unseen, so it is not known which had which."""
         ref = self.lookup(tensor)
         if id(tensor) in self._rewritten or (ref is not None and ref.value.storage in self._storages.unversioned):
             return  # it was measured each time
