@@ -33,7 +33,7 @@ _remembered: dict[int, tuple[weakref.ref[nn.Module], Layout]] = {}
 def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
     """Return the layout and the registered modules, in the order of ``named_modules``."""
     if type(model).named_modules is not nn.Module.named_modules or "named_modules" in model.__dict__:
-        modules = list({id(module): module for _, module in model.named_modules()}.values())  # it names them
+        modules = list({id(module): module for _, module in model.named_modules()}.values())  # names of its own
     else:
         modules = _walked(model)
     signature: list[Any] = []  # of each module: its id, its class, its children's names and their ids

@@ -169,7 +169,7 @@ class SharedPatch:
     """Places that several users want patched at once: the first to begin patches, the last to end restores.
 
     A user that calls :meth:`begin` must call :meth:`end` in any case, even if ``begin`` itself was interrupted; ending
-    twice does no harm. ``users`` holds all users between the two, in the order in which they began.
+    twice does no harm. ``users`` are the users that have begun and not yet ended, in the order of their beginning.
     """
 
     users: tuple[Any, ...] = ()

@@ -78,7 +78,7 @@ class Recorder:
         self.notes: list[Note] = []
         self.values = ValueTable(names, keeper, self.note, measuring, unchanged)
         self.structure = ItemBuilder(self.values, self.note, shown)
-        self._lines: dict[tuple[int, int], Line] = {}  # lines of the user's code; equal ones are noted once
+        self._lines: dict[tuple[int, int], Line] = {}  # the lines noted so far, by code and instruction
         self.tape: Tape | None = None
         if graph and probe is None:
             self.tape = Tape(self.values, self._lines)

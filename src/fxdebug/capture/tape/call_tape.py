@@ -44,7 +44,7 @@ class TapeEntry(NamedTuple):
 class TensorRefs(list[TensorRef]):
     """The tensors in the arguments or results of one operation, and how many more items may be walked."""
 
-    MOST_ITEMS = 10_000  # in containers: lists that hold one list many times, level on level, are endless to walk
+    MOST_ITEMS = 10_000  # in containers: a list that holds one list many times is small, but endless to walk
     DEEPEST = 24
 
     items_left = MOST_ITEMS

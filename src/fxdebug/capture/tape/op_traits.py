@@ -81,7 +81,7 @@ FORWARD_AD = frozenset(("_make_dual", "_unpack_dual"))
 
 
 def shares_memory(function: Any, name: str) -> bool:
-    """May a function's arguments be written to or moved after it, without a new version?"""
+    """May a function's arguments be written to or moved, once it has run, without a new version?"""
     if name == "__get__" or name == "__set__":
         return bool(getattr(function, "__self__", None) is _DATA)
     return name in UNTRACKED_WRITES and name not in _HARMLESS
