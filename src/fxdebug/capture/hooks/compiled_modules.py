@@ -1,8 +1,8 @@
 """Modules that ``torch.compile`` compiled: observe them without changing the kernels that run.
 
-Wrappers inside a compiled region would break its graph and recompile it, and the fused kernels of the new one may
-differ in the last bit. So such a region stays closed: it is one call. The backend ``eager`` compiles nothing; its
-regions run as plain Python for the length of the run, which is the same arithmetic, and everything inside is recorded.
+A wrapper inside a compiled region would break its graph and force a recompilation, and the new fused kernels may differ
+in the last bit. So a compiled region stays closed: it is recorded as one call. The backend ``eager`` compiles nothing;
+its regions run as plain Python during the run, with the same arithmetic, and everything inside is recorded.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.torch_state import internals
 
 Run = Callable[..., Any]
-Way = Callable[[nn.Module, Run], Run]  # makes, from a module and its compiled code, the function to call instead
+Way = Callable[[nn.Module, Run], Run]  # given a module and its compiled code, returns the function to call instead
 
 
 # In front of compiled code -----------------------------------------------------------------------
 
 
 class _Front(SharedPatch):
-    """The wrapper of a module's compiled code. Its users are :data:`Way` functions, the first innermost."""
+    """The wrapper around a module's compiled code. Its users are :data:`Way` functions; the first one is innermost."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(lock=_lock)
@@ -48,7 +48,7 @@ class _Front(SharedPatch):
                 run = way(self.module, run)
             return run(*args, **kwargs)
 
-        instead.__dict__.update(__fxdebug__=True, __wrapped__=self.compiled)  # marked: its closure is not the program's
+        instead.__dict__.update(__fxdebug__=True, __wrapped__=self.compiled)  # marks its closure as ours
         return instead
 
 
@@ -66,7 +66,7 @@ def stand_in_front(module: nn.Module, way: Way) -> None:
 
 
 def step_aside(module: nn.Module, way: Way) -> None:
-    """Run it no longer; the last one restores the compiled code. Calling it twice does no harm."""
+    """Stop running ``way``; the last one to stop restores the compiled code. A second call does no harm."""
     with _lock:
         front = _fronts.get(id(module))
         if front is not None and front.module is module:
@@ -98,9 +98,9 @@ class Compiled:
         return inside | {id(outer) for outer in self.closed if not _is_optimized(outer)}
 
     def begin(self, observer: Observer) -> None:
-        """Run the open ones uncompiled and show calls of the closed ones to ``observer``, until :meth:`end`.
+        """Run the open modules uncompiled and show calls of the closed ones to ``observer``, until :meth:`end`.
 
-        ``module.compile()`` bypasses ``forward``: its compiled code gets a wrapper of its own.
+        Code compiled by ``module.compile()`` bypasses ``forward``, so it gets a wrapper of its own.
         """
         self._open(self.open)
         for module in self.closed:
@@ -108,7 +108,7 @@ class Compiled:
                 self._change(module, _recorded(observer))
 
     def open_all(self) -> None:
-        """Run all of them uncompiled, until :meth:`end`."""
+        """Run all compiled modules uncompiled, until :meth:`end`."""
         self._open([*self.open, *self.closed])
 
     def _open(self, modules: list[nn.Module]) -> None:
@@ -116,7 +116,7 @@ class Compiled:
             self._change(module, _uncompiled())
 
     def end(self) -> None:
-        """Restore the compiled code of all."""
+        """Restore the compiled code of every module."""
         while self._changed:
             step_aside(*self._changed[-1])
             self._changed.pop()
@@ -160,7 +160,7 @@ def _callback(module: nn.Module) -> Any:
 
 
 def _closed_over(function: Any, name: str) -> Any:
-    """Return a variable of a function's closure; the function itself where it has no such variable."""
+    """Return a variable of a function's closure, or the function itself if it has no such variable."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
     for free, cell in zip(code.co_freevars if code else (), cells):
         if free == name:

@@ -3,7 +3,7 @@
 Reading order: after ``runs/attach``, which puts the wrappers on; then ``recorder/recorder``, which a call enters.
 
 Each module instance gets an instance attribute ``forward`` (:class:`ForwardWrapper`) that passes the call to the
-observers. Copies of modules that are made meanwhile, by ``copy`` or ``pickle``, are made without it.
+observers. A module that is copied or pickled during a run is copied without it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ForwardWrapper(SharedPatch):
     """The wrapper on one module: the forward that was there before, and its observers (``users``)."""
 
     bypassed = False  # has the program put another forward in our place?
-    temporary: tuple[Observer, ...] = ()  # observers that stay only while a call of the module is on
-    temporary_calls = 0  # such calls that are on
+    temporary: tuple[Observer, ...] = ()  # observers that are attached only for the length of a call of the module
+    temporary_calls = 0  # how many such calls are running
 
     def __init__(self, module: nn.Module, functions: Functions) -> None:
         if "forward" in module.__dict__:
@@ -51,21 +51,21 @@ Functions = dict[Any, Callable[..., Any]]  # a class's forward → the function 
 
 
 def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Callable[..., Any]:
-    """Return the function that replaces ``module.forward``, bound to its module as a method is.
+    """Return the function that replaces ``module.forward`` once it is bound to the module, as a method is.
 
-    One for all modules whose forward is that of their class, or one for a module that has its own.
+    All modules that take their forward from one class share a function; a module with a forward of its own has its own.
     """
     function = original if is_of_class else getattr(original, "__func__", None)  # not bound: it keeps no module alive
 
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         wrapper = wrappers.get(id(self))
-        if wrapper is None or wrapper.method.__func__ is not forward:  # a deep copy made meanwhile: it runs its own
+        if wrapper is None or wrapper.method.__func__ is not forward:  # a deep copy made during a run
             return original(*args, **kwargs) if function is None else function(self, *args, **kwargs)
         run, of_class = wrapper.original, wrapper.of_class
         if of_class is not None and getattr(type(self), "forward", None) is not of_class:
-            run = _class_forward(self)  # the class was patched meanwhile
+            run = _class_forward(self)  # the program has patched the class since
         if is_traced_by_torch() or (wrapper.bypassed and _whole_calls.modules[-1:] == (self,)):
-            return run(*args, **kwargs)  # traced by torch itself, or recorded already: be as if not there
+            return run(*args, **kwargs)  # torch is tracing it, or it is recorded already: just pass the call on
         observers = visible_to(wrapper.users) if visible_in_thread else wrapper.users
         if len(observers) == 1:
             return observers[0].around_forward(self, run, args, kwargs)
@@ -83,7 +83,7 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
 
 
 def _class_forward(module: nn.Module) -> Callable[..., Any]:
-    """Return the forward that a module has from its class, bound."""
+    """Return the forward of a module's class, bound to the module."""
     for base in type(module).__mro__:
         if "forward" in base.__dict__:
             found = base.__dict__["forward"]
@@ -93,7 +93,7 @@ def _class_forward(module: nn.Module) -> Callable[..., Any]:
 
 
 def _signature(function: Callable[..., Any]) -> Any:
-    """Return the signature of a function without ``self``, with a first parameter for ``MethodType`` to remove."""
+    """Return the signature of a function that has no ``self``, with a first parameter for ``MethodType`` to drop."""
     import inspect
 
     try:
@@ -104,7 +104,7 @@ def _signature(function: Callable[..., Any]) -> Any:
     return own.replace(parameters=[receiver, *own.parameters.values()])
 
 
-# Copies made meanwhile ---------------------------------------------------------------------------
+# Copies made during a run ------------------------------------------------------------------------
 
 
 def _is_ours(method: Any) -> bool:
@@ -114,7 +114,7 @@ def _is_ours(method: Any) -> bool:
 
 def _without_wrapper(state: Any) -> Any:
     """Return the state of a module without our wrapper, for ``copy`` and ``pickle``."""
-    if isinstance(state, tuple):  # of a class with slots: (attributes, slots)
+    if isinstance(state, tuple):  # the state of a class with slots: (attributes, slots)
         return tuple([_without_wrapper(part) for part in state])
     method: Any = state.get("forward") if isinstance(state, dict) else None
     if not _is_ours(method):
@@ -125,7 +125,7 @@ def _without_wrapper(state: Any) -> Any:
 
 
 def reduce_ex(self: nn.Module, protocol: Any) -> Any:
-    """Reduce a module as it would be without a wrapper: the replacement of ``nn.Module.__reduce_ex__``."""
+    """Reduce a module as if it had no wrapper: the replacement of ``nn.Module.__reduce_ex__``."""
     reduced = _original_reduce_ex(self, protocol)
     if isinstance(reduced, tuple) and len(reduced) > 2:
         return (*reduced[:2], _without_wrapper(reduced[2]), *reduced[3:])
@@ -133,7 +133,7 @@ def reduce_ex(self: nn.Module, protocol: Any) -> Any:
 
 
 def remove_copied_wrapper(module: nn.Module) -> None:
-    """Remove another module's wrapper from a module that got a copy of its ``__dict__``, as replicas do."""
+    """Remove the wrapper that a module got with a copy of another module's ``__dict__``, as replicas do."""
     method = module.__dict__.get("forward")
     if method is not None and _is_ours(method) and method.__self__ is not module:
         module.__dict__.pop("forward")
@@ -158,7 +158,10 @@ _whole_calls = _WholeCalls()
 
 
 def recorded_whole(module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``run``, the whole call of a module, with its own wrapper (bypassed by the program) silent within."""
+    """Return ``run``, the whole call of a module, with the module's own wrapper silent while it runs.
+
+    The program has bypassed that wrapper, but may still call it from the forward that it put in its place.
+    """
 
     def whole(*args: Any, **kwargs: Any) -> Any:
         before = _whole_calls.modules

@@ -1,7 +1,7 @@
-"""The layout of a model, walked once a run: its modules, their names, their parameters and buffers.
+"""The layout of a model, walked once per run: its modules, their names, their parameters and buffers.
 
-A model has the same layout in most runs. The walk makes a signature of the ids of all modules and classes and of all
-names; everything derived from these alone is remembered for as long as the signature is the same.
+A model has the same layout in most runs. The walk builds a signature from the ids of all modules and classes and from
+all names. Anything derived from these alone is remembered until the signature changes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ RegisteredTensor = tuple[int, str, bool, Tensor, bool]  # module's position, nam
 
 
 class Layout:
-    """The names of a model's modules, and anything derived from them. It keeps no module alive; nor must ``memo``."""
+    """The names of a model's modules, and anything derived from them. Neither it nor ``memo`` keeps a module alive."""
 
     def __init__(self, signature: list[Any], paths: list[tuple[str, ...]]) -> None:
         self.signature = signature
-        self.paths = paths  # the names of each module, the first one first, in the order of ``modules``
+        self.paths = paths  # each module's names, the first one first; modules in the order of ``named_modules``
         self.memo: dict[str, Any] = {}  # derived from the layout
         self.forwards: dict[Any, Any] = {}  # forward of a class → its replacement
 
@@ -33,7 +33,7 @@ _remembered: dict[int, tuple[weakref.ref[nn.Module], Layout]] = {}
 def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
     """Return the layout and the registered modules, in the order of ``named_modules``."""
     if type(model).named_modules is not nn.Module.named_modules or "named_modules" in model.__dict__:
-        modules = list({id(module): module for _, module in model.named_modules()}.values())  # it names them itself
+        modules = list({id(module): module for _, module in model.named_modules()}.values())  # names of its own
     else:
         modules = _walked(model)
     signature: list[Any] = []  # of each module: its id, its class, its children's names and their ids
@@ -55,7 +55,7 @@ def tensors_of(modules: list[nn.Module]) -> list[RegisteredTensor]:
     tensors: list[RegisteredTensor] = []
     for position, module in enumerate(modules):
         attributes = module.__dict__
-        parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")  # a scripted one may lack them
+        parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")  # scripted: may lack them
         for name, parameter in parameters.items() if parameters else ():
             if parameter is not None:
                 tensors.append((position, name, False, parameter, True))

@@ -1,12 +1,12 @@
 """Put observers on modules for the length of a run, and see every ``module(...)`` through ``nn.Module._call_impl``.
 
-Each module instance of a model gets an instance attribute ``forward`` for the length of the run (a
-hook would cost eight times as much and switch off fast paths). One wrapper per instance serves all
-recordings that are on, in whatever order they begin and end; the last one to end removes it.
+Each module instance of a model gets an instance attribute ``forward`` for the length of the run; a hook would cost
+eight times as much and switch off fast paths. One wrapper per instance serves all recordings that are on, in whatever
+order they begin and end; the last one to end removes it.
 
-``nn.Module._call_impl`` gets other code meanwhile. There modules show up that no parent has registered, and the
-changes that hooks make to inputs and outputs. The function stays the same object, with the same file name:
-``torch.compile`` takes a replaced function for a reason to trace it.
+The code of ``nn.Module._call_impl`` is replaced during the run. The new code sees modules that no parent has
+registered, and the changes that hooks make to inputs and outputs. The function object and its file name stay the same:
+``torch.compile`` would trace a function that had been replaced.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code 
 
 
 def _on_call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run one ``module(...)``; every one passes here while a recording is on."""
+    """Run one ``module(...)``; every such call passes through here while a recording is on."""
     wrapper = wrappers.get(id(self))
     if (
         wrapper is not None
@@ -86,7 +86,7 @@ def _observed(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _uncovered(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, ...]:
-    """Return the observers that no wrapper shows this call to: there is none, or the program replaced it."""
+    """Return the observers that no wrapper shows this call to: the module has none, or the program replaced it."""
     wrapper = wrappers.get(id(module))
     if wrapper is None:
         return new
@@ -100,11 +100,11 @@ _class_call_impl = nn.Module._call_impl
 _torch_code = _class_call_impl.__code__
 _our_code = _call_impl.__code__.replace(co_filename=_torch_code.co_filename)
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
-internals.keep_dynamo_off(_on_call.__code__)  # dynamo looks at each frame in a compiled region: not at this one
+internals.keep_dynamo_off(_on_call.__code__)  # dynamo inspects each frame in a compiled region: not this one
 
 
 def _put_code(code: types.CodeType) -> None:
-    _class_call_impl.__code__ = code  # of the same function: see above
+    _class_call_impl.__code__ = code  # the function stays the same object: see above
 
 
 _calls = SharedPatch(  # its users are all observers, in the order in which they began
@@ -117,15 +117,15 @@ _calls = SharedPatch(  # its users are all observers, in the order in which they
 
 
 def is_our_code(code: types.CodeType) -> bool:
-    """Is this the code that ``_call_impl`` has meanwhile? It has the name of torch's file, with our lines."""
+    """Is this the code that ``_call_impl`` has during a recording? It names torch's file, with our line numbers."""
     return code is _our_code
 
 
 def _add_temporary(module: nn.Module) -> tuple[tuple[Observer, ...], ForwardWrapper | None]:
-    """Put observers on a module that they did not know of and want to observe.
+    """Attach the observers that want a module but did not know of it.
 
-    They stay only while a call of it is on: a wrapper keeps its module alive. Returns these observers, and the
-    wrapper to pass to :func:`_remove_temporary`, if any.
+    They stay only for the length of the call, because a wrapper keeps its module alive. Returns these observers, and
+    the wrapper to pass to :func:`_remove_temporary`, if any.
     """
     wrapper = wrappers.get(id(module))
     if wrapper is None:
@@ -158,7 +158,7 @@ def _remove_temporary(wrapper: ForwardWrapper) -> None:
 def attach(observer: Observer, modules: Iterable[nn.Module], functions: Functions | None = None) -> None:
     """Put ``observer`` on each of the modules; modules that cannot carry a wrapper are left alone.
 
-    ``functions``: the replacements of these classes' forwards from the last run, to be used again.
+    ``functions``: the replacements that earlier runs made for the forwards of classes, to be used again.
     """
     functions = {} if functions is None else functions
     computed: dict[type, bool] = {}
@@ -178,8 +178,8 @@ def attach(observer: Observer, modules: Iterable[nn.Module], functions: Function
                 wrapper.begin(observer)
             elif observer not in wrapper.users:
                 wrapper.begin(observer)
-                together = wrapper.users
-                wrapper.users = tuple([other for other in _calls.users if other in together])
+                attached = wrapper.users
+                wrapper.users = tuple([other for other in _calls.users if other in attached])
 
 
 def _is_computed(kind: type) -> bool:
@@ -191,7 +191,7 @@ def _is_computed(kind: type) -> bool:
 
 
 def _detach(observer: Observer, keys: Iterable[int]) -> None:
-    """Take ``observer`` off some modules; those without any observer are as they were before."""
+    """Take ``observer`` off some modules; a module left without observers is as it was before."""
     with lock:
         for key in keys:
             wrapper = wrappers.get(key)
@@ -203,13 +203,13 @@ def _detach(observer: Observer, keys: Iterable[int]) -> None:
 
 
 def begin(observer: Observer) -> None:
-    """Show ``observer`` every ``module(...)`` from now on; the first one changes ``_call_impl``'s code."""
+    """Show ``observer`` every ``module(...)`` from now on; the first observer changes ``_call_impl``'s code."""
     visible_again(observer)
     _calls.begin(observer)
 
 
 def end(observer: Observer) -> None:
-    """Take ``observer`` off every module; those without any observer are as they were before."""
+    """Take ``observer`` off every module; a module left without observers is as it was before."""
     with lock:
         _detach(observer, list(wrappers))
         _calls.end(observer)

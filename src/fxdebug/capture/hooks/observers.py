@@ -1,4 +1,4 @@
-"""Observers: what a recording offers to the wrappers, which of them sees a thread's calls, and how several nest.
+"""Observers: the interface between a recording and the wrappers, their visibility by thread, and their nesting.
 
 While a forward is run again, to explain or to check it, its calls are hidden from all other recordings that are on
 (:func:`hidden_from_recordings`).
@@ -32,11 +32,11 @@ class Observer(Protocol):
         """Run the whole ``module(...)`` with its hooks, for modules that have hooks."""
 
     def wants(self, module: nn.Module) -> bool:
-        """Is a module without a wrapper, which is about to run, to get one for this recording?"""
+        """Should a module that is about to run without a wrapper get one for this recording?"""
 
 
 class CallRecorder(Protocol[CallT]):
-    """A recorder, as far as functions that are patched during a run need it (threads, swapped tensors)."""
+    """The part of a recorder that functions patched during a run use (to start a thread, to swap tensors)."""
 
     def innermost(self) -> CallT | None:
         """Return the innermost call open in this thread."""
@@ -69,7 +69,7 @@ def hidden_from_recordings() -> Iterator[None]:
 
 
 def visible_again(observer: Any) -> None:
-    """Show this thread's calls to an observer that begins here, also inside :func:`hidden_from_recordings`."""
+    """Show this thread's calls to an observer that begins here, even inside :func:`hidden_from_recordings`."""
     thread = get_ident()
     if thread in visible_in_thread:
         visible_in_thread[thread] = (*visible_in_thread[thread], observer)
@@ -85,7 +85,7 @@ def visible_to(observers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def nested(observers: tuple[Observer, ...], module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``run`` inside all observers, the first outermost: it sees a recording begun within as part of the run."""
+    """Return ``run`` inside all observers, the first one outermost: to it, later recordings are part of the run."""
     for observer in reversed(observers):
         run = inside(observer.around_forward, module, run)
     return run

@@ -1,9 +1,9 @@
-"""The one primitive that replaces an attribute or a setting for a while, and restores the original.
+"""The one primitive that replaces an attribute or a setting temporarily, and restores the original.
 
 A :class:`Patch` is one place: an attribute or a setting of Python, torch or the model. Its name is that of its row
 in ``docs/how-it-works.md`` ("Everything that is ever patched"); a test compares the two. A :class:`SharedPatch` is one
-or more places that several blocks want patched at once, in any threads and ending in any order. No other file assigns
-to objects that are not its own.
+or more places that several blocks want patched at the same time; the blocks may be in any threads and end in any order.
+No other file assigns to objects that are not its own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _UNKNOWN: Any = object()  # ours is about to be written, or was just written
 class Patch(ABC):
     """One place that can be patched: its original content, and ours.
 
-    It is safe against an interrupt (Ctrl-C) at any moment: :meth:`restore` does the rest, and does no harm when called
-    again. Content that the program puts there meanwhile stays.
+    It is safe against an interrupt (Ctrl-C) at any moment: :meth:`restore` undoes a half-made change, too, and may be
+    called again. Content that the program puts there in the meantime stays.
     """
 
     is_put = False
     _original: Any = None
-    _ours: Any = None  # as it reads after the change: some settings are rounded
+    _ours: Any = None  # as read back after the change: some settings are rounded
 
     def __init__(self, name: str) -> None:
         self.name = name  # its row in docs/how-it-works.md
@@ -61,7 +61,7 @@ class Patch(ABC):
         self._ours = self.read()
 
     def _is_done(self) -> bool:
-        """Is our content there already? If an interrupt left that half done, it is undone."""
+        """Is our content there already? A change that an interrupt left half made is undone first."""
         if self.is_put and self._ours is _UNKNOWN:
             self.restore()
         return self.is_put
@@ -91,7 +91,7 @@ class Attribute(Patch):
         """Return the present content."""
         own = vars(self._owner)
         if self._attribute in own:
-            return own[self._attribute]  # not by getattr: methods in C give another object each time
+            return own[self._attribute]  # not getattr: for a method in C it gives a new object each time
         return INHERITED if hasattr(self._owner, self._attribute) else ABSENT
 
     def write(self, content: Any) -> None:
@@ -107,13 +107,13 @@ class Attribute(Patch):
 
 
 class OwnAttribute(Patch):
-    """An entry of an object's own ``__dict__``, past any ``__setattr__`` of its class."""
+    """An entry of an object's own ``__dict__``, written without the ``__setattr__`` of its class."""
 
     def __init__(self, name: str, own: dict[str, Any], attribute: str, content: Any) -> None:
         super().__init__(name)
         self._own, self._attribute, self._content = own, attribute, content
 
-    def put(self) -> None:  # in one piece: it is done for every module of a model
+    def put(self) -> None:  # written out, for speed: it runs for every module of a model
         """Set our content, unless it is there."""
         if self.is_put and self._is_done():
             return
@@ -140,7 +140,7 @@ class OwnAttribute(Patch):
 
 
 class Setting(Patch):
-    """A setting that is read and set by functions; ``make`` returns our setting for the original."""
+    """A setting that is read and written through functions; ``make`` returns our setting for the original."""
 
     def __init__(
         self, name: str, get: Callable[[], Any], set: Callable[[Any], Any], make: Callable[[Any], Any]
@@ -168,8 +168,8 @@ class Setting(Patch):
 class SharedPatch:
     """Places that several users want patched at once: the first to begin patches, the last to end restores.
 
-    A user that calls :meth:`begin` must call :meth:`end` in any case, also when ``begin`` itself was interrupted;
-    ending twice does no harm. ``users`` are those that have begun, in that order.
+    A user that calls :meth:`begin` must call :meth:`end` in any case, even if ``begin`` itself was interrupted; ending
+    twice does no harm. ``users`` are the users that have begun and not yet ended, in the order of their beginning.
     """
 
     users: tuple[Any, ...] = ()
@@ -177,7 +177,7 @@ class SharedPatch:
     _is_whole = False  # are all of them put?
 
     def __init__(self, *patches: Patch, lock: Lock | None = None) -> None:
-        """``lock``: one that can be entered twice by a thread, where the users need it as well."""
+        """Share these places; ``lock`` is a reentrant lock, given if the users hold it as well."""
         self._patches = patches
         self._lock = threading.RLock() if lock is None else lock
 
@@ -204,7 +204,7 @@ class SharedPatch:
                 patch.put()
 
     def end(self, user: Any) -> None:
-        """Restore, if this is the last user. If one place cannot be restored, the others are, and then it raises."""
+        """Restore, if this is the last user. An error at one place is raised after all others are restored."""
         with self._lock:
             users = self.users
             is_only = len(users) == 1 and users[0] is user
@@ -218,7 +218,7 @@ class SharedPatch:
                     patch.restore()
                 except Exception as error:
                     failed = failed or error
-            if failed is not None:  # the next to end tries again
+            if failed is not None:  # the next call of end tries again
                 raise failed
             self._put = ()
 
@@ -232,5 +232,5 @@ class SharedPatch:
         finally:
             try:
                 self.end(user)
-            finally:  # once more, where an interrupt came at that very moment
+            finally:  # once more, in case an interrupt cut the first one short
                 self.end(user)

@@ -1,6 +1,6 @@
 """Functions of Python and torch that are patched while recordings are on, and the recorders that they report to.
 
-A recorder must know, at that moment, of threads that are started and of tensors that are swapped.
+A recorder must know of a started thread, and of tensors about to be swapped, at the moment when it happens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def reporting_swap(
     @functools.wraps(swap)
     def reported(t1: Any, t2: Any) -> Any:
         for recorder in recorders():
-            with contextlib.suppress(Exception):  # then torch says why it cannot be done
+            with contextlib.suppress(Exception):  # then torch's own error says why they cannot be swapped
                 recorder.before_swap((t1, t2))
         return swap(t1, t2)
 
@@ -45,7 +45,7 @@ def begin(recorder: CallRecorder[Any]) -> None:
 
 
 def end(recorder: CallRecorder[Any]) -> None:
-    """Report to it no longer; the last one restores the functions."""
+    """Stop reporting to this recorder; the last one to end restores the functions."""
     _patches.end(recorder)
 
 

@@ -1,4 +1,4 @@
-"""The call in which a thread was started: calls of that thread belong there.
+"""The call in which a thread was started: the thread's own calls belong to it.
 
 While recordings are on, ``threading.Thread.start`` and ``ThreadPoolExecutor.submit`` note the call that is open where
 they are called (``patched_functions``). Nothing else about them changes.
@@ -28,7 +28,7 @@ _of_task = threading.local()  # ``origins`` while a task of a pool runs
 
 
 def origin(recorder: CallRecorder[CallT]) -> CallT | None:
-    """Return the call in which this thread, or the pool's task that it runs, was started; ``None`` if in none."""
+    """Return the call in which this thread, or the pool task that it runs, was started; ``None`` if there was none."""
     origins: _Origins | None = getattr(_of_task, "origins", None)
     if origins is None:
         origins = _of_thread.get(threading.current_thread())
@@ -36,7 +36,7 @@ def origin(recorder: CallRecorder[CallT]) -> CallT | None:
 
 
 def is_calling(module: nn.Module) -> bool:
-    """Is this thread inside a call of the module, whether that was recorded or not?"""
+    """Is this thread inside a call of the module, recorded or not?"""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _CALL and frame.f_locals.get("self") is module:
@@ -49,7 +49,7 @@ _CALL = nn.Module.__call__.__code__
 
 
 def _open_calls(recorders: _Recorders) -> _Origins:
-    """Return the call open in this thread for each recorder; none of them can be run again, as it starts a thread."""
+    """Return each recorder's open call in this thread, marked: a call that starts a thread cannot be run again."""
     origins: _Origins = {}
     for recorder in recorders():
         call = recorder.innermost()

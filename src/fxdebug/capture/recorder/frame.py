@@ -16,7 +16,7 @@ from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, fast_constr
 from fxdebug.errors import first_line
 
 NO_INPUTS = Inputs()
-NOWHERE = -1  # the index of the call that was running where none was (a generator consumed outside any)
+NOWHERE = -1  # ``invoked_in`` where no call was running: a generator was consumed outside all calls
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Frame:
     # Defaults of the class, not of each object: there is a frame for every call.
     exception_id: int | None = None  # id of the exception that left it
     invoked_in: int | None = None
-    yielded: list[tuple[Any, Item]] | None = None  # items of its generator, by number, and the generator's result
+    yielded: list[tuple[Any, Item]] | None = None  # of a generator: (number, item) of each, then ("returned", result)
     inputs = NO_INPUTS
     outputs: Outputs | None = None
     inputs_before_hooks: Inputs | None = None  # where hooks changed them
@@ -54,7 +54,7 @@ class Frame:
 
     def __init__(self, site: Site, module: nn.Module, index: int, number: int, parent: Frame | None) -> None:
         self.site = site
-        self.module: nn.Module | None = module  # while the call is open: a finished one keeps nothing alive
+        self.module: nn.Module | None = module  # ``None`` once the call is finished: then it keeps nothing alive
         self.index = index
         self.number = number
         self.parent = parent
@@ -62,20 +62,20 @@ class Frame:
 
 
 class CallStack(list[Frame]):
-    """The calls open in one thread, outermost first, and what differs between threads besides."""
+    """The calls open in one thread, outermost first, and the thread's other state."""
 
     __slots__ = ("current", "overhead")
 
     def __init__(self) -> None:
         super().__init__()
-        self.current: Frame | None = None  # the call that is being recorded, while it is: notes refer to it
-        self.overhead = 0.0  # seconds spent recording, taken out of durations
+        self.current: Frame | None = None  # the call being noted right now: notes refer to it
+        self.overhead = 0.0  # seconds spent recording, subtracted from durations
 
 
 def to_call(frame: Frame) -> Call:
     """Return the finished record of a frame."""
     site, parent, line = frame.site, frame.parent, frame.line
-    return _quick_call(  # by position, in half the time: there is one for every call
+    return _quick_call(  # by position: that takes half the time, and this runs for every call
         frame.index,
         site.path,
         site.type,
@@ -137,8 +137,8 @@ def _with_yielded(outputs: Outputs | None, yielded: list[tuple[Any, Item]]) -> O
 def called_as(frames: list[Frame], frame: Frame) -> str | None:
     """Return the name by which a module with several names was called, as far as that can be known.
 
-    The names whose parent is the calling module come first; among several the name written at the
-    call decides (``self.second(x)``), and then the order of registration (a loop over children).
+    Only names below the calling module come into question. Among several, the name written at the call decides
+    (``self.second(x)``), and failing that the order of registration (a loop over children).
     """
     parent = frame.parent
     if parent is None:
@@ -156,7 +156,7 @@ def called_as(frames: list[Frame], frame: Frame) -> str | None:
 
 
 def has_submodules(module: nn.Module) -> bool:
-    """Is there a named child, of any kind, that is not ``None``? The reference asks it in this way."""
+    """Is there a child, registered under any name, that is not ``None``? The debugger of transformers asks the same."""
     for child in module._modules.values():  # a plain loop: it runs at every call
         if child is not None:
             return True

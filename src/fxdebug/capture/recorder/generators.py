@@ -1,7 +1,7 @@
 """Forwards that return before they are done: generators, coroutines and asynchronous generators.
 
-The generator that such a forward returns is replaced by another one of the same kind, which steps it. So its calls,
-its items and its result are recorded with its call, however and wherever it is consumed.
+The generator that such a forward returns is replaced by another one of the same kind, which steps it. So the calls that
+it makes, its items and its result are recorded with the call of the forward, however and wherever it is consumed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class StepListener(Protocol):
 
 
 def relay(inner: Any, listener: StepListener) -> Any:
-    """Return a generator or coroutine, as ``inner`` is, that steps it and shows each step to ``listener``."""
+    """Return a generator or coroutine of the same kind that steps ``inner`` and shows each step to ``listener``."""
     outer: Any
     if isinstance(inner, types.GeneratorType):
         outer = _generator(inner, listener, listener.yielded)
     elif isinstance(inner, types.CoroutineType):
         outer = _coroutine(inner, listener)
-        # Thrown away before it began, it must be the only one to say that it was never awaited.
+        # If both are dropped before they began, only the outer one must warn that it was never awaited.
         weakref.finalize(outer, inner.close).atexit = False
     else:
         outer = _asynchronous(inner, listener)
@@ -69,7 +69,7 @@ def _generator(inner: Any, listener: StepListener, yielded: Callable[[Any], None
                 yielded(items[0])
             resume = argument = None
             try:
-                argument = yield items.pop()  # popped: while it waits, nothing is kept alive
+                argument = yield items.pop()  # popped: while this waits, it keeps no item alive
                 resume = inner.send
             except GeneratorExit:
                 with listener.step():
@@ -86,7 +86,7 @@ STEP_CODE = _generator.__code__
 
 
 class _SteppedAwaitable(Awaitable[Any]):
-    """Awaits something step by step. Objects passed up to the event loop are no values of the forward."""
+    """Awaits something step by step. Objects that it passes up to the event loop are not recorded."""
 
     def __init__(self, inner: Any, listener: StepListener) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Protocols of a recording's followers: listeners, which follow its calls, and a probe, which judges operations."""
+"""Protocols of the objects that follow a recording: listeners see its calls, a probe also judges its operations."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Probe(OpObserver, Protocol):
     error: BaseException | None
 
     def begin(self, frames: list[Frame]) -> None:
-        """Begin with a recording; ``frames`` will have its calls."""
+        """Begin with a recording; ``frames`` is the list that its calls will be added to."""
 
     def after_call(self, frame: Frame, output: Any) -> None:
         """Look at a call that returned."""
 
 
 def probe_call(probe: Probe, frame: Frame, output: Any, note: Callable[[str], None]) -> None:
-    """Let a probe look at a call that returned; an error that it raises on purpose becomes the call's."""
+    """Let a probe look at a call that returned; an ``FxDebugError`` that it raises becomes the call's error."""
     try:
         probe.after_call(frame, output)
     except FxDebugError as error:

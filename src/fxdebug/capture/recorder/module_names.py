@@ -40,7 +40,7 @@ class Sites:
         if site is None:
             reference, site = self._discovered.get(id(module), (None, None))
             if reference is not None and reference() is not module:
-                return None  # another one had this id
+                return None  # another module had this id
         return site
 
     def root(self) -> Site:
@@ -52,7 +52,7 @@ class Sites:
     def discover(self, module: nn.Module, stack: list[Frame]) -> Site:
         """Return a site for a module that was not in the model when the recording began.
 
-        ``stack``: the open calls, innermost last. It is named after the parent that registered it or keeps it.
+        The module is named after the parent that registered it or holds it. ``stack``: the open calls, innermost last.
         """
         site = self.of(module)
         if site is None:
@@ -81,7 +81,7 @@ class Sites:
 def _sites(layout: Layout, modules: list[nn.Module]) -> list[Site]:
     sites = []
     for position, (names, module) in enumerate(zip(layout.paths, modules)):
-        unnamed = names[0] == "" and position > 0  # registered under an empty name: the reference cannot see it
+        unnamed = names[0] == "" and position > 0  # registered under the empty name
         origin: Origin = "unnamed" if unnamed else "registered"
         sites.append(Site("''" if unnamed else names[0], type_name(type(module)), names, origin))
     return sites

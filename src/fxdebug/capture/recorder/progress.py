@@ -15,7 +15,7 @@ INTERVAL = 0.1  # seconds between two updates
 
 
 class ProgressLine:
-    """Rewrites one line of ``stream``; anything that goes wrong with the stream ends it."""
+    """Rewrites one line of ``stream``; any error of the stream ends it."""
 
     def __init__(self, model: str, stream: TextIO, patience: float = PATIENCE) -> None:
         self._model = model
@@ -25,7 +25,7 @@ class ProgressLine:
         self._shown = False
 
     def enter_call(self, frame: Frame) -> None:
-        """Count one call more, and rewrite the line if the last time is long enough ago."""
+        """Count one more call, and rewrite the line if the last update is long enough ago."""
         self._calls += 1
         now = time.monotonic()
         if now >= self._next:

@@ -54,9 +54,10 @@ _quick_inputs, _quick_outputs = fast_constructor(Inputs), fast_constructor(Outpu
 class Recorder:
     """Collects the calls and values of one trace.
 
-    ``names`` are the names of parameters and buffers by ``id``. ``keeper`` gets each new value's data; with
-    ``keep_all`` false, only values that the standard tree shows. ``shown`` is the ``repr`` of objects. ``no_grad`` runs
-    every forward without gradients. ``graph`` records operations, too: then there is a ``tape``.
+    ``names`` are the names of parameters and buffers by ``id``. ``keeper`` gets the data of each new value or, with
+    ``keep_all`` false, of the values that the standard tree shows. ``shown`` makes the text of an object, as ``repr``
+    does. ``no_grad`` runs every forward without gradients. ``graph`` records operations, too: then there is a ``tape``.
+    ``unchanged`` looks up the statistics of weights that are as they were before the run.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Recorder:
         self.notes: list[Note] = []
         self.values = ValueTable(names, keeper, self.note, measuring, unchanged)
         self.structure = ItemBuilder(self.values, self.note, shown)
-        self._lines: dict[tuple[int, int], Line] = {}  # lines of the users' code, shared by notes
+        self._lines: dict[tuple[int, int], Line] = {}  # the lines noted so far, by code and instruction
         self.tape: Tape | None = None
         if graph and probe is None:
             self.tape = Tape(self.values, self._lines)
@@ -94,7 +95,7 @@ class Recorder:
         self._counts: dict[str, int] = {}
         self._noted: set[tuple[int | None, str]] = set()
         self._finish_order = itertools.count()
-        self._lock = threading.RLock()  # calls begin and end in any thread; no code of the user's runs inside
+        self._lock = threading.RLock()  # calls begin and end in any thread; no user code runs while it is held
 
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
@@ -105,7 +106,7 @@ class Recorder:
     def run_call(
         self, site: Site, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run a forward, recorded; return its result, and let its exception pass."""
+        """Run a forward and record it; return its result, or let its exception pass."""
         stack = self.stack()
         frame = self.enter_call(stack, site, module, run, args, kwargs)
         tape = self.tape
@@ -125,7 +126,7 @@ class Recorder:
             probe_call(self._probe, frame, output, self.note)
         if type(output) in generators.KINDS and (frame.parent is not None or site.path):
             ours = 0 if tape is None else references_by_tape(tape, frame.index, output)
-            if sys.getrefcount(output) <= 2 + ours:  # the forward's own: one that the program keeps stays itself
+            if sys.getrefcount(output) <= 2 + ours:  # nobody else keeps it: otherwise it must stay the same object
                 return generators.relay(output, RecordedSteps(self, frame, module))
         return output
 
@@ -138,11 +139,11 @@ class Recorder:
         return stack
 
     def is_idle(self, *, everywhere: bool = False) -> bool:
-        """Is no call open in this thread, or in any?"""
+        """Is no call open in this thread (``everywhere``: in any thread)?"""
         return not (any(list(self._stacks.values())) if everywhere else self._stacks.get(get_ident()))
 
     def innermost(self) -> Frame | None:
-        """Return the innermost call open in this thread; where none is, the call in which the thread was started."""
+        """Return the innermost call open in this thread or, if none is, the call in which the thread was started."""
         stack = self._stacks.get(get_ident())
         return stack[-1] if stack else thread_origin.origin(self)
 
@@ -180,7 +181,7 @@ class Recorder:
         previous, stack.current = stack.current, frame
         context = context_now()
         try:
-            if caller is not None and caller.finish_order is not None:  # a generator: its consumer is below it
+            if caller is not None and caller.finish_order is not None:  # a generator: its consumer is further out
                 running = [other.index for other in stack if other.finish_order is None]
                 frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
@@ -251,14 +252,14 @@ class Recorder:
     def _note_exception(self, frame: Frame, error: BaseException) -> None:
         """Note the exception that left a call, and whether it began there.
 
-        An exception that was caught may be gone and its id that of the next one; their tracebacks differ.
+        An equal id alone proves nothing: the first exception may be gone and its id used again. The traceback decides.
         """
         frame.exception_id = id(error)
         below = any(other.exception_id == frame.exception_id for other in self.frames[frame.index + 1 :])
         frame.error = failure(error, here=not (below and came_through(error, _EXITS)))
 
     def _pop(self, stack: CallStack, frame: Frame) -> None:
-        while stack:  # calls above this one were left unnoticed (a generator was thrown away)
+        while stack:  # calls above this one ended unnoticed (a generator was thrown away)
             if stack.pop() is frame:
                 break
         frame.has_submodules = frame.module is not None and has_submodules(frame.module)
@@ -275,7 +276,7 @@ class Recorder:
         frame.started_at = perf_counter() - stack.overhead
 
     def suspend_call(self, frame: Frame, error: BaseException | None) -> None:
-        """Close it again, for now or for good."""
+        """Close a generator's call again, for now or for good."""
         stack = self.stack()
         while stack and stack.pop() is not frame:
             pass
@@ -285,7 +286,7 @@ class Recorder:
             self._note_exception(frame, error)
 
     def note_yielded(self, frame: Frame, key: Any, item: Any) -> None:
-        """Note an item that came out of it."""
+        """Note an item that came out of a generator, or its result."""
         stack = self.stack()
         previous, stack.current = stack.current, frame
         try:
@@ -320,7 +321,7 @@ class Recorder:
     # Hooks ---------------------------------------------------------------------------------------
 
     def run_with_hooks(self, site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a whole ``module(...)`` whose hooks may replace its inputs and outputs, and note if they do."""
+        """Run a whole ``module(...)`` whose hooks may replace its inputs and outputs, and note the changes."""
         first = len(self.frames)
         output = run(*args, **kwargs)
         try:
@@ -353,7 +354,7 @@ class Recorder:
             return NO_INPUTS
 
     def outputs_of(self, output: Any) -> Outputs | None:
-        """Return its outputs."""
+        """Return the outputs of a method other than forward."""
         try:
             return self._outputs(output, self._keep_all)
         except Exception as error:
@@ -373,19 +374,19 @@ class Recorder:
             return _quick_outputs(self.structure.build(output, keep=keep))
 
     def release(self) -> None:
-        """Break reference cycles when the trace is built: otherwise all of this waits for the garbage collector."""
+        """Break reference cycles once the trace is built, so that nothing has to wait for the garbage collector."""
         self.values.release_notes()
         self.structure.release_notes()
 
     def note(self, text: str) -> None:
-        """Make a note on the current call, once."""
+        """Make a note on the current call; the same note is made only once."""
         subject = self.stack().current or self.innermost()
-        call = None if subject is None else subject.index
-        if (call, text) not in self._noted:
-            self._noted.add((call, text))
+        index = None if subject is None else subject.index
+        if (index, text) not in self._noted:
+            self._noted.add((index, text))
             where = "" if subject is None else subject.site.path
-            self.notes.append(Note(text, where, call))
+            self.notes.append(Note(text, where, index))
 
 
-# An exception that leaves a call leaves one of these.
+# An exception that leaves a call passes through one of these.
 _EXITS = (Recorder.run_call.__code__, generators.STEP_CODE)

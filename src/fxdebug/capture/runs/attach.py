@@ -29,11 +29,11 @@ class Attached:
         self._compiled = compiled_in(sites.registered())
 
     def is_closed(self, module: nn.Module | None) -> bool:
-        """Is this a compiled module, whose inside (with the compiler's own modules) is not recorded?"""
+        """Is this a compiled module that stays closed? Nothing in it is recorded, nor the compiler's modules."""
         return any(module is closed for closed in self._compiled.closed)
 
     def wants(self, module: nn.Module, recorder: Recorder) -> bool:
-        """Does a recording want calls of a module that was not registered when it began? If so, name the module."""
+        """Should calls of a module that was not registered at the beginning be recorded? If so, name the module."""
         caller = recorder.innermost()
         if caller is None or self.is_closed(caller.module) or CompiledRegions.is_inside():
             return False
@@ -68,7 +68,10 @@ class Attached:
 
 
 def _limit_with_wrappers(limit: int) -> int:
-    """Return the limit under which a model that just fits still fits: a module call takes three frames itself."""
+    """Return the limit at which a model that just fits still fits with wrappers.
+
+    Without them a module call takes three Python frames, so at most a third of the limit are module calls.
+    """
     return limit + FRAMES_PER_CALL * (limit // 3) + 200
 
 

@@ -37,7 +37,7 @@ OUTSIDE = "(outside forward)"  # the method of a root that stands for calls made
 class Options:
     """Options of a recording; see :class:`~fxdebug.capture.recorder.recorder.Recorder` and ``Parameters``.
 
-    ``value_listeners`` makes listeners that need the model's type and the list of values: a journal.
+    ``value_listeners`` makes listeners from the model's type and the list of values; a journal needs both.
     """
 
     keeper: Keeper | None = None
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(slots=True)
 class Recording:
-    """A recorder, and what the trace needs besides."""
+    """A recorder, and the other facts that the trace needs."""
 
     sites: Sites
     recorder: Recorder
@@ -99,7 +99,10 @@ def start_recording(sites: Sites, options: Options) -> Recording:
 def trace_of(
     recording: Recording, settings: Mapping[str, Any], output: Any = NO_OUTPUT, error: BaseException | None = None
 ) -> TraceData:
-    """Return the trace of a run that is over. Where several calls are outermost, it gets a root above them."""
+    """Return the trace of a run that is over.
+
+    It gets a root above all calls unless the run was one forward of the model itself.
+    """
     duration = time.perf_counter() - recording.started_at
     sites, recorder = recording.sites, recording.recorder
     with untracked():

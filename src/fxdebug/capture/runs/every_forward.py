@@ -21,7 +21,7 @@ from fxdebug.data.trace import TraceData
 
 
 class EveryForward:
-    """Each forward of the model, and each group of calls outside one, becomes a trace of its own.
+    """Makes a trace of each forward of the model, and of each group of calls outside one.
 
     ``begin`` makes the options for a recording and ``done`` gets its trace, both in the thread of the forward.
     Exceptions of either are in ``errors``: they do not reach the program.
@@ -64,7 +64,7 @@ class EveryForward:
         goes_on = False
         try:
             output = open_trace.recording.recorder.run_call(site, module, run, args, kwargs)
-            # A generator that somebody keeps stays itself: of the forward's own there is this one reference.
+            # A generator that the program keeps must stay the same object. If nobody keeps it, this reference is all.
             goes_on = open_trace.root and type(output) in generators.KINDS and sys.getrefcount(output) <= 2
         finally:
             self._local.recording = None
@@ -84,22 +84,23 @@ class EveryForward:
         return current.recorder.run_with_hooks(site, run, args, kwargs)
 
     def wants(self, module: nn.Module) -> bool:
-        """Is this call of a module that nobody registered to be recorded?"""
+        """Should this call of an unregistered module be recorded?"""
         current: Recording | None = getattr(self._local, "recording", None)
         return current is not None and self._attached.wants(module, current.recorder)
 
     def _enter_trace(self, site: Site) -> _OpenTrace | None:
         """Return the trace that an outermost call of this thread belongs to.
 
-        It is the one in which the thread was started. Otherwise a call of the root begins a trace; a call of another
-        module belongs to a forward that is running in another thread, or else to no forward.
+        It is the trace in which the thread was started, if there is one. Otherwise a call of the root begins a trace; a
+        call of another module belongs to the latest forward that is running in another thread or, if there is none, to
+        the calls outside any forward. ``None``: the call is not recorded.
         """
         if (
             threading.get_ident() != self._owner
             and site is not self._root
             and thread_origin.is_calling(self._sites.model)
         ):
-            return None  # a forward that began before us
+            return None  # part of a forward that began before the recording
         with self._lock:
             running = [each for each in self._open if not each.recording.recorder.is_idle(everywhere=True)]
             found = next(
@@ -130,7 +131,7 @@ class EveryForward:
         return open_trace
 
     def _leave_trace(self, open_trace: _OpenTrace) -> None:
-        """Close a call. A forward of the root is over when all of its calls are."""
+        """Leave a trace at the end of a call. The trace of a root's forward is over when all of its calls are."""
         with self._lock:
             open_trace.users -= 1
             over = not open_trace.users and open_trace is not self._loose
@@ -165,17 +166,17 @@ class EveryForward:
     def __exit__(self, *error: object) -> None:
         self._attached.__exit__()
         self._finish_loose()
-        for open_trace in list(self._open):  # a generator that was not run to its end, a thread that is not done
+        for open_trace in list(self._open):  # a generator that did not run to its end, a thread that goes on
             self._finish(open_trace)
 
 
 @dataclass(eq=False)
 class _OpenTrace:
-    """A trace that is being recorded, with the options it was begun with."""
+    """A trace that is being recorded, with its options."""
 
     recording: Recording
     options: Options
-    root: bool  # a forward of the root, or calls outside any
+    root: bool  # is it of a forward of the root, or of calls outside any?
     users: int = 1  # calls that entered it and are not over
     done: bool = False
 

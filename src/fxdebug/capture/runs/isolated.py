@@ -1,7 +1,7 @@
 """Run a model with another run's inputs for each call, so that each call is judged by itself.
 
-Every call that has a counterpart there gets the counterpart's inputs, and its caller the counterpart's outputs. The
-plan for that comes from ``comparison/pairing/replay_plan``.
+A call that has a counterpart in the other run gets the counterpart's inputs, and passes the counterpart's outputs on to
+its caller. The plan for that comes from ``comparison/pairing/replay_plan``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Plan = Mapping[tuple[str, int], Mapping[str, Value]]  # (path, number) of a call
 
 
 class InputReplay:
-    """While it is entered, the calls of ``model`` get the inputs, and pass on the outputs, of another run.
+    """A block in which the calls of ``model`` get the inputs, and pass on the outputs, of another run.
 
-    ``trace`` is that run, with its tensors kept; ``inputs`` and ``outputs`` say which of its values go where. Tensors
-    are taken in the dtype and on the device of those they replace, and only where shapes agree. ``replayed`` counts the
-    calls.
+    ``trace`` is that run, with its tensors kept; ``inputs`` and ``outputs`` say which of its values go where. Each
+    tensor is converted to the dtype and device of the tensor that it replaces. A tensor of another shape, or of a
+    subclass, is not replaced. ``replayed`` counts the calls for which something is planned.
     """
 
     def __init__(self, model: nn.Module, trace: TraceData, inputs: Plan, outputs: Plan) -> None:
@@ -72,7 +72,7 @@ class InputReplay:
         return before, after
 
     def _put(self, plan: Mapping[str, Value], content: Any, slot: str) -> Any:
-        """Return an argument or result with the planned tensors in place of its own; itself where there are none."""
+        """Return an argument or result with the planned tensors in it; the same object if none is planned for it."""
         if isinstance(content, Tensor):
             value = plan.get(slot)
             return content if value is None else self._tensor(value, content)
@@ -104,15 +104,15 @@ class InputReplay:
     def _tensor(self, value: Value, like: Tensor) -> Tensor:
         if type(like) not in (Tensor, nn.Parameter) or tuple(like.shape) != value.shape:
             return like
-        with untracked():  # unseen by the tape and autograd; in memory of torch's own, which has versions
+        with untracked():  # hidden from tape and autograd; copied to memory of torch's own, which has versions
             tensor: Tensor = self._trace.tensor(value).to(device=like.device, dtype=like.dtype, copy=True)
         return tensor
 
 
 def _hookable(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules below a model by path, without those whose hooks would make it run in another way.
+    """Return the modules below a model by path, except modules that would run differently with a hook on them.
 
-    ``nn.TransformerEncoder`` runs its layers fused, if neither they nor anything in them has a hook.
+    ``nn.TransformerEncoder`` runs its layers fused only if neither they nor anything in them has a hook.
     """
     named = dict(model.named_modules())
     fused = [path for path, module in named.items() if not allows_mode_around(module)]

@@ -1,4 +1,4 @@
-"""Run a model once: everything that happens meanwhile becomes one trace.
+"""Run a model once: everything that happens until it returns becomes one trace.
 
 Reading order: after ``api/run_model``, which prepares the arguments; then ``runs/attach``, which puts the wrappers on.
 """
@@ -31,13 +31,13 @@ from fxdebug.errors import first_line
 
 
 class _OtherThread(threading.local):
-    """A thread that the run does not belong to."""
+    """The state of a thread other than the run's own."""
 
-    is_calling = False  # is it calling the model for itself?
+    is_calling = False  # is it calling the model independently of this run?
 
 
 class SingleRun:
-    """One call of the model, with everything that happens meanwhile; an observer of its modules."""
+    """One call of the model, with everything that happens until it returns; an observer of its modules."""
 
     def __init__(self, model: nn.Module, options: Options) -> None:
         self._sites = Sites(model)
@@ -51,7 +51,7 @@ class SingleRun:
     def around_forward(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Record a forward, unless another thread uses the model for itself."""
+        """Record a forward, unless another thread is using the model independently of this run."""
         site = self._sites.of(module)
         if site is None:
             return run(*args, **kwargs)
@@ -82,7 +82,7 @@ class SingleRun:
         return self._recorder.run_with_hooks(site, run, args, kwargs)
 
     def wants(self, module: nn.Module) -> bool:
-        """Is this call of a module that nobody registered to be recorded?"""
+        """Should this call of an unregistered module be recorded?"""
         return not self._other_thread.is_calling and self._attached.wants(module, self._recorder)
 
     def set_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -98,7 +98,7 @@ class SingleRun:
         self._recorder.note(text)
 
     def close(self, output: Any, references: int, passed: ArgumentReferences) -> None:
-        """Close the tape when the run is over; ``references``: how many there are to ``output``, if it is a tensor."""
+        """Close the tape when the run is over; ``references`` counts those to ``output``, if it is a tensor."""
         tape = self._recorder.tape
         if tape is not None:
             try:
@@ -107,9 +107,10 @@ class SingleRun:
                 self._recorder.note(f"what the program keeps was not found out: {type(error).__name__}: {error}")
 
     def _is_unrelated(self, site: Site) -> bool:
-        """Does another thread call the model for itself, or trace a model that this is a part of?
+        """Does the call come from a thread that uses the model independently, or traces a model that contains it?
 
-        Such a thread has no call open here and was not started in one. The model's own workers call parts of it.
+        Such a thread has no call open in this run and was not started in one. It calls the whole model, or a part from
+        inside a call of the whole; the model's own worker threads call only parts.
         """
         thread = get_ident()
         if thread == self._owner or not self._recorder.is_idle() or thread_origin.origin(self._recorder) is not None:
@@ -137,7 +138,7 @@ class SingleRun:
         self.end()
 
     def end(self) -> None:
-        """Put everything back. Called again, it does what an interrupt (Ctrl-C) left undone the first time."""
+        """Put everything back. A second call finishes the rest if an interrupt (Ctrl-C) stopped the first."""
         while self._undo:
             try:
                 self._undo[-1]()
@@ -160,7 +161,7 @@ def _forget(run: SingleRun) -> None:
 
 
 def _switch_off(tape: Tape | None) -> None:
-    while tape is not None and remove_mode(tape) is not None:  # it is still on only if an interrupt came between
+    while tape is not None and remove_mode(tape) is not None:  # still on only if an interrupt came in between
         pass
 
 
@@ -192,7 +193,7 @@ def run_once(
                 raised = options.probe.error  # the model caught it
             if target is not model and raised is None:
                 run.set_outputs(output)
-            # on a line of its own: the arguments of a call that is being prepared are references, too
+            # on a line of its own: as an argument of another call, ``output`` would be referred to once more
             references = references_to(output) if issubclass(type(output), torch.Tensor) else 0
             passed.count_again()
             run.close(output, references, passed)

@@ -18,7 +18,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
     """Yield a function that restores random generators, and buffers and attributes of the models' modules.
 
-    They are restored at the end, too. The content of an attribute (a list that grows) is not restored.
+    They are restored at the end, too. Objects in attributes are not copied: a list that has grown stays as it is.
     """
     modules = {id(module): module for model in models for module in model.modules()}.values()
     generators = RngSnapshot()
@@ -33,7 +33,7 @@ def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
     def restore() -> None:
         generators.restore()
         for module, kind, before in attributes:
-            if type(module) is kind:  # a lazy module becomes another one once and for all
+            if type(module) is kind:  # a lazy module changes its class for good
                 now = vars(module)
                 for name in _attributes(module).keys() - before.keys():
                     del now[name]
@@ -59,7 +59,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def copied_inputs(inputs: Any) -> Any:
-    """Return a copy of inputs, since models may write into them (caches above all); themselves where that fails."""
+    """Return a copy of inputs, since models may write into them (caches above all), or the originals if that fails."""
     try:
         return copy.deepcopy(inputs)
     except Exception:

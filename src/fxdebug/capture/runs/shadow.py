@@ -32,17 +32,17 @@ from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.cpu_sums import is_freed
 
-Key = tuple[int, int]  # call, position on its tape; -1: what the call returned
+Key = tuple[int, int]  # call, position on its tape; position -1: the call's result
 _NARROWING = {Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
 
 
-# Elements this low are masks: the lowest number of one dtype is not that of the other.
+# Elements at or below this share of the dtype's lowest number are masks: the two dtypes differ in their lowest number.
 _MASK = 0.5
 
 
 @dataclass
 class Errors:
-    """Relative errors of the native run: by (call, node of its graph), and by call of what it returned."""
+    """Relative errors of the native run: of operations by (call, node of its graph), of results by call."""
 
     of_nodes: dict[tuple[int, str], float] = field(default_factory=dict)
     of_calls: dict[int, float] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _NativeResults:
     def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
         storages = {value.storage for value in operands}
         view = not entry.writes and any(value.storage in storages for value in entry.values)
-        if not view:  # the errors of a view are those of what it is a view of
+        if not view:  # a view has the errors of its base
             self._keep((body.index, len(body.entries) - 1), _named(entry.what), result)
 
     def after_call(self, frame: Frame, output: Any) -> None:
@@ -89,7 +89,7 @@ class _TwinErrors:
         self.error: BaseException | None = None
         self.frames: list[Frame] = []
         self.errors: dict[Key, float] = {}
-        self.diverged: dict[int, int] = {}  # call → the position from which its operations are others
+        self.diverged: dict[int, int] = {}  # call → the position from which its operations differ
         self._kept = kept
 
     def begin(self, frames: list[Frame]) -> None:
@@ -117,9 +117,9 @@ class _TwinErrors:
 
 
 def relative_error(native: Tensor, twin: Tensor) -> float:
-    """The norm of the difference over the norm of the twin, without masked elements and what is not finite in both.
+    """Return the norm of the difference over the norm of the twin, over elements finite in both and not masked.
 
-    It is infinite where the twin has numbers and the run has none.
+    It is infinite if some element is finite in the twin but not in the native run.
 
     >>> relative_error(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0], dtype=torch.float64))
     0.0
@@ -128,7 +128,7 @@ def relative_error(native: Tensor, twin: Tensor) -> float:
     wide = torch.complex128 if twin.is_complex() else torch.float64
     a, b = native.to(wide), twin.to(wide)
     known = torch.isfinite(a) & torch.isfinite(b)
-    lost = torch.isfinite(b) & ~torch.isfinite(a)  # it overflowed, or is no number
+    lost = torch.isfinite(b) & ~torch.isfinite(a)  # an overflow, or NaN
     if not a.is_complex():
         known &= (a > lowest) & (b > lowest)
         lost &= (b > lowest) & ~(a == -torch.inf)  # masks
@@ -152,7 +152,7 @@ def _named(what: Any) -> str:
 
 
 class _WideDtypes(TorchFunctionMode):
-    """A mode that replaces each floating dtype that the code asks for by the wide one."""
+    """A mode that replaces each floating dtype that the code asks for with the wide one."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def copied(inputs: Any, dtype: torch.dtype | None = None) -> Any:
-    """Return a copy of inputs, for a run to write to: tensors cloned (and cast, if floating), all else deep-copied."""
+    """Return a copy of inputs that a run may write to: tensors cloned (and cast, if floating), the rest deep-copied."""
 
     def copied_leaf(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -234,9 +234,9 @@ def twin_runs(
     settings: Mapping[str, Any],
     budget: int,
 ) -> tuple[TraceData, Errors]:
-    """Run a copy of the model and its twin, with the same random numbers; the native trace and its errors.
+    """Run a copy of the model and its twin with the same random numbers; return the native trace and its errors.
 
-    Raises ``UsageError`` where the model cannot be copied or its twin cannot run, and what the native run raises.
+    Raises ``UsageError`` if the model cannot be copied or its twin cannot run. Exceptions of the native run pass.
     """
     try:
         native, twin = copied_model(model), widened(model, dtype)
@@ -255,7 +255,7 @@ def twin_runs(
         options = Options(graph=True, probe=compared, weights=False)
         _, raised = run_once(twin, twin, args_copy, kwargs_copy, options, settings)
     if raised is not None:
-        if not isinstance(raised, Exception):  # somebody wants to stop
+        if not isinstance(raised, Exception):  # Ctrl-C or an exit
             raise raised
         what = f"the {str(dtype)[6:]} twin of {type(model).__name__} cannot run"
         raise UsageError(f"{what}: {type(raised).__name__}: {first_line(raised)}") from raised
@@ -263,7 +263,7 @@ def twin_runs(
 
 
 def _by_node(trace: TraceData, kept: _NativeResults, compared: _TwinErrors) -> Errors:
-    """Return the errors by node of the graphs; the runs have them by position on the tape."""
+    """Return the errors by graph node; the probes have collected them by position on the tape."""
     errors, graphs = Errors(), trace.graph_source
     assert isinstance(graphs, LazyGraphs)
     shift = len(trace.calls) - len(kept.frames)

@@ -1,6 +1,6 @@
-"""Copies of a call's arguments that are compared by identity, as they were when the call began.
+"""Copies of a call's opaque arguments (objects compared by identity), as they were when the call began.
 
-A cache or a list may be filled while the body runs; a trace later begins with what the call began with.
+The body may fill a cache or a list while it runs; a symbolic trace later begins with the content at the call's start.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ArgumentCopies:
         try:
             copy: Any = object.__new__(kind)
         except TypeError:
-            return original  # made by C: it is shared
+            return original  # of a class written in C: it is shared
         self._remember(original, copy)
         copy.__dict__.update({name: self._copied(member) for name, member in original.__dict__.items()})
         return copy

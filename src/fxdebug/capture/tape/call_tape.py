@@ -36,19 +36,19 @@ class TapeEntry(NamedTuple):
     context: Context
     line: Line | None = None
     changed: tuple[int, tuple[int, ...], torch.dtype, bool] | None = None  # tensor_id, shape, dtype, requires_grad
-    writes: tuple[tuple[TensorId, Value], ...] = ()  # the arguments it wrote to, with their values right after it
-    values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after it
+    writes: tuple[tuple[TensorId, Value], ...] = ()  # the arguments it wrote to, with their values afterwards
+    values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after the operation
     tape: CallTape | None = None
 
 
 class TensorRefs(list[TensorRef]):
-    """The tensors in the arguments or results of one operation, and how many more items are looked at."""
+    """The tensors in the arguments or results of one operation, and how many more items may be walked."""
 
-    MOST_ITEMS = 10_000  # of containers: a list that holds one list many times is small, and endless to walk
+    MOST_ITEMS = 10_000  # in containers: a list that holds one list many times is small, but endless to walk
     DEEPEST = 24
 
     items_left = MOST_ITEMS
-    plain = True  # is none of them of a subclass?
+    plain = True  # are all of them plain tensors, of no subclass?
 
     def may_enter(self, container: Any, depth: int) -> bool:
         """May this container be walked? If not, it is an opaque object, and :attr:`untraceable` says so."""
@@ -72,8 +72,8 @@ def debugger_failure(reason: Reason, error: Exception) -> Words:
 class CallTape:
     """The record of one call: its arguments and results as codes, and its operations.
 
-    ``unobserved`` is the reason why there is no tape, ``untraceable`` the reason why a symbolic trace along it is
-    not to be trusted, and ``callers_modes`` the reason why its graph must not run elsewhere: a caller had put a
+    Three reasons may be set. ``unobserved``: why its operations were not noted. ``untraceable``: why a symbolic trace
+    along the tape cannot be trusted. ``callers_modes``: why its graph must not run elsewhere, since a caller had put a
     function mode on for it.
     """
 
@@ -88,7 +88,7 @@ class CallTape:
         self.module = module
         self.forward = forward
         self.code = getattr(forward, "__code__", None)
-        self.line: Line | None = None  # where it was called, if that is the user's
+        self.line: Line | None = None  # the line that called it, if that is the user's
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
         self.out: Any = None
@@ -103,7 +103,7 @@ class CallTape:
         self.untraceable: Words | None = None
         self.callers_modes: Words | None = None
         self.outermost = False  # was no body open when it began?
-        self.dispatch_modes: tuple[Any, ...] = ()  # those that were on around the run
+        self.dispatch_modes: tuple[Any, ...] = ()  # of an outermost body: those on around the run
         self.function_modes = 0  # how many were on when it began
         self.compiled_ops = 0  # how many of its operations are compiled code
 

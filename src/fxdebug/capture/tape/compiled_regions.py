@@ -16,10 +16,10 @@ from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 
 
 class WhenImported(Patch):
-    """Calls ``then`` with the module ``module`` as soon as somebody imports it, while it is put.
+    """Calls ``then`` with the module named ``module`` as soon as it is imported, if that happens while this is put.
 
-    It is one of Python's finders and finds nothing itself: the others find the module, and the loader that runs its
-    code is patched to call ``then`` afterwards.
+    It is an import finder that finds nothing itself. The other finders find the module; its loader, which runs the
+    module's code, is patched to call ``then`` afterwards.
     """
 
     def __init__(self, module: str, then: Callable[[Any], None]) -> None:
@@ -33,7 +33,7 @@ class WhenImported(Patch):
         return self if self in sys.meta_path else None
 
     def write(self, content: Any) -> None:
-        """Become the first finder, or be none any more."""
+        """Become the first finder, or stop being one."""
         if content is self:
             sys.meta_path.insert(0, self)
         while content is None and self in sys.meta_path:
@@ -44,7 +44,7 @@ class WhenImported(Patch):
         return self
 
     def restore(self) -> None:
-        """Be no finder any more, and leave the loaders that were found meanwhile as they were."""
+        """Stop being a finder, and restore the loaders that were patched so far."""
         super().restore()
         while self._loaders:
             self._loaders[-1].restore()
@@ -53,7 +53,7 @@ class WhenImported(Patch):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return what the other finders find, if it is the module that is waited for."""
+        """Return the spec that the other finders find, if it is of the awaited module."""
         if name != self._module:
             return None
         found = (finder.find_spec(name, path, target) for finder in list(sys.meta_path) if finder is not self)
@@ -82,8 +82,8 @@ class CompiledRegions:
     """Takes a tape's mode off while compiled code runs, wherever it is called from.
 
     A mode would make ``torch.compile`` run its functions eagerly. Dynamo announces the beginning and end of each region
-    to ``_maybe_set_eval_frame``, which is patched while recordings are on. A program that compiles for the first time
-    while it is recorded imports dynamo only then.
+    by calling ``_maybe_set_eval_frame``, which is patched while recordings are on. If the program compiles for the
+    first time during a recording, dynamo is imported only then.
     """
 
     def __init__(self, tape: Tape | None) -> None:
@@ -100,7 +100,7 @@ class CompiledRegions:
 
     @staticmethod
     def is_inside() -> bool:
-        """Does compiled code run in this thread? Modules that it calls are the compiler's."""
+        """Is compiled code running in this thread? Modules that it calls are the compiler's own."""
         return bool(_nesting.frames)
 
     def enter(self, function: Any, args: Any, kwargs: Any) -> None:
@@ -121,7 +121,7 @@ class CompiledRegions:
 
 
 class _Nesting(threading.local):
-    """The regions this thread is in: each begins and ends in one Python frame of dynamo's, known by its id."""
+    """The regions this thread is in, each as the id of the Python frame of dynamo in which it begins and ends."""
 
     def __init__(self) -> None:
         self.frames: list[int] = []
@@ -159,12 +159,12 @@ class _Announcements(SharedPatch):
     def _announcing(self, original: Any) -> Any:
         def ours(callback: Any) -> Any:
             frame, frames = sys._getframe(1), _nesting.frames
-            # Code that is not to be compiled is announced, too, and each end with the callback from before it: only
-            # the frame distinguishes the two. A context manager has a frame for each.
+            # Dynamo announces code that must not be compiled, too, and each end with the callback from before the
+            # region: only the frame tells a beginning from an end. A context manager has one frame for each.
             ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
             if ended:
                 frames.pop()
-                before = original(callback)  # first: until then older torch looks at every frame, and would at ours
+                before = original(callback)  # called first: until then older torch inspects every frame, even ours
                 if not frames:
                     result = frame.f_locals.get("result")
                     for regions in reversed(self.users):

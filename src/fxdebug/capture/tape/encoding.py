@@ -1,4 +1,4 @@
-"""Arguments and results of operations as inert codes: what the tape keeps, and what a trace is matched with.
+"""Arguments and results of operations as inert codes: the tape keeps them, and a symbolic trace is matched with them.
 
 The code of a tensor is its :class:`~fxdebug.capture.tensors.tensor_ref.TensorId`; lists, tuples and dicts stay what
 they are; a ``torch.Size``, a named tuple, a dataclass, a ``ModelOutput`` or an ordered dict is a :class:`Struct`; any
@@ -22,7 +22,7 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 NUMPY_SCALARS = frozenset(np.sctypeDict.values()) - {np.object_, np.void}
 
 
-# Values that are their own code: equal when type and value are.
+# Types whose values are their own codes: two are equal if type and value are.
 ATOMS = NUMPY_SCALARS | frozenset(
     (
         int, float, bool, str, type(None), complex, bytes, type, type(Ellipsis),
@@ -75,7 +75,7 @@ class Struct:
     def build(self, items: list[Any]) -> Any:
         """Return an object of this kind with other members; no code of its class runs."""
         kind: Any = self.type
-        if self.keys is None:  # those of C have no other way in; a constructor of the program's may compute
+        if self.keys is None:  # torch's have no other way; a constructor of the program's may compute
             return kind(items) if is_torch_tuple(kind) else tuple.__new__(kind, items)
         members = dict(zip(self.keys, items))
         if kind is OrderedDict:
@@ -90,7 +90,7 @@ class Struct:
             built.__dict__.update(dict.fromkeys([field.name for field in dataclasses.fields(kind)]))
         in_slots = slots_of(kind)
         for name, item in members.items():
-            if name in in_slots:  # also of a frozen one
+            if name in in_slots:  # works on frozen objects, too
                 object.__setattr__(built, name, item)
             else:
                 built.__dict__[name] = item
@@ -103,7 +103,7 @@ def is_torch_tuple(kind: type) -> bool:
 
 
 def members_of(struct: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
-    """Return names and members of an object that is coded as a :class:`Struct`, or ``None`` if it is not one."""
+    """Return names and members of an object that is coded as a :class:`Struct`; ``None`` for any other object."""
     kind = type(struct)
     if issubclass(kind, tuple):
         return None if getattr(struct, "__dict__", None) else (None, list(tuple.__iter__(struct)))
@@ -148,7 +148,7 @@ def _leaves(code: Any) -> Iterator[Any]:
 def map_leaves(
     code: Any, leaf: Callable[[Any], Any], struct: Callable[[Struct, list[Any]], Any] = Struct.with_items
 ) -> Any:
-    """Return a code with other leaves, each made by ``leaf``; ``struct`` makes what stands in place of a Struct."""
+    """Return a code with each leaf replaced by the result of ``leaf``, and each Struct by that of ``struct``."""
     kind = type(code)
     if kind is tuple or kind is list:
         return kind([map_leaves(item, leaf, struct) for item in code])

@@ -1,4 +1,4 @@
-"""Writes into memory that was there before, and changes that no operation shows."""
+"""Writes into existing memory, and changes of tensors that no operation on the tape explains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fxdebug.data.values import Value
 
 
 class InPlaceWrites:
-    """The writes of a run's operations, told by the versions of tensors; ``any`` says whether there was one yet."""
+    """The writes of a run's operations, found by the versions of tensors; ``any``: has there been one yet?"""
 
     def __init__(self, values: ValueTable, lines: dict[tuple[int, int], Line]) -> None:
         self.any = False
@@ -41,7 +41,7 @@ class InPlaceWrites:
                 self.any = True
                 base = tensor._base
                 whole = None if base is None else self._values.lookup(base)
-                if base is not None and whole is not None:  # what is written into a part, the whole depends on
+                if base is not None and whole is not None:  # the base depends on writes to its view
                     whole.requires_grad = base.requires_grad
                 gradient = tensor.requires_grad
             entry.requires_grad = gradient
@@ -56,7 +56,8 @@ class InPlaceWrites:
     def catch_up(self, tape: CallTape, refs: TensorRefs) -> None:
         """Note new values of arguments whose memory was written to through another tensor.
 
-        Such a view has another value since that operation, and the operation's entry gets it.
+        Such an argument shares memory with a tensor that an earlier operation wrote to. Its new value is added to the
+        writes of that operation's entry.
         """
         with untracked():
             for ref in refs:
@@ -78,7 +79,7 @@ class InPlaceWrites:
         """
         if not refs or tape.untraceable is not None:
             return
-        with internals.DisableTorchFunction():  # a subclass, or a mode, is not to hear of the question
+        with internals.DisableTorchFunction():  # no subclass and no mode may see this query
             known = [(entry(), entry.requires_grad) for entry in refs]
             changed = [tensor is not None and tensor.requires_grad != gradient for tensor, gradient in known]
         if any(changed):

@@ -1,4 +1,4 @@
-"""A tape that shows each operation to an observer as it runs, with the values of its operands before it."""
+"""A tape that shows each operation to an observer, with the values that its operands had before it ran."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def tensors_in(arguments: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
         kind = type(argument)
         if issubclass(kind, Tensor):
             yield argument
-        elif depth and issubclass(kind, (list, tuple, dict)):  # iterated as those do, whatever the subclass says
+        elif depth and issubclass(kind, (list, tuple, dict)):  # iterated as by the base, whatever a subclass does
             inside = list.__iter__(argument) if issubclass(kind, list) else None
             inside = tuple.__iter__(argument) if issubclass(kind, tuple) else inside
             inside = iter(dict.values(argument)) if inside is None else inside

@@ -1,4 +1,4 @@
-"""Sets of torch functions that the tape treats apart: questions about metadata, functions that let memory escape, …"""
+"""Sets of torch functions that the tape treats specially: queries of metadata, functions that let memory escape, …"""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ UNTRACKED_WRITES = frozenset(
 NORMS = frozenset(("batch_norm", "instance_norm"))
 
 
-# Somebody else may own the memory of their results. (No mode hears of ``from_numpy``, ``frombuffer`` and dlpack.)
+# The memory of their results may not be torch's own. (No mode sees ``from_numpy``, ``frombuffer`` and dlpack.)
 SHARE_FOREIGN_MEMORY = frozenset(("as_tensor", "asarray"))
-_DATA: Any = Tensor.data  # the same memory, with versions of its own
+_DATA: Any = Tensor.data  # gives the same memory with a version counter of its own
 _HARMLESS = frozenset(("register_hook", "backward", "__deepcopy__"))
 NUMEL = (Tensor.numel, Tensor.nelement, torch.numel)
 
@@ -64,11 +64,11 @@ GRADIENT_HOOKS = frozenset(
 )
 
 
-# The layout of a tensor in memory: for some results (``roll``, ``channel_shuffle``) torch's fake tensors differ in it.
+# Queries of memory layout: for some results (``roll``, ``channel_shuffle``) torch's fake tensors answer differently.
 LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset))
 
 
-# Questions that a tensor without memory and history cannot answer.
+# Queries that a tensor without memory and history cannot answer.
 UNANSWERABLE = GRADIENT_HOOKS | frozenset(
     [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
     + [Tensor.storage_offset, Tensor._is_view, Tensor.is_inference, torch.is_inference]
@@ -81,7 +81,7 @@ FORWARD_AD = frozenset(("_make_dual", "_unpack_dual"))
 
 
 def shares_memory(function: Any, name: str) -> bool:
-    """May its arguments be written to or moved afterwards without a new version?"""
+    """May a function's arguments be written to or moved, once it has run, without a new version?"""
     if name == "__get__" or name == "__set__":
         return bool(getattr(function, "__self__", None) is _DATA)
     return name in UNTRACKED_WRITES and name not in _HARMLESS

@@ -3,7 +3,7 @@
 Reading order: after ``recorder/recorder``, which enters a call on the tape and runs it here; then ``tape/tape_mode``,
 which notes its operations.
 
-The mode is on while the thread has a call open, and off again where it would change which kernels run.
+The mode is on while the thread has a call open, except where it would change which kernels run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fxdebug.capture.torch_state.mode_stack import allows_mode_around
 def run_taped(
     tape: Tape, body: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None
 ) -> Any:
-    """Run the forward of a call that was entered on the tape; return its result, and let its exception pass.
+    """Run the forward of a call that was entered on the tape; return its result, or let its exception pass.
 
     ``line`` is the line of the user's code that calls it, if that is known.
     """
@@ -76,7 +76,7 @@ def run_taped(
 
 
 def _why_suspended(tape: Tape, module: nn.Module, parent: CallTape | None, functions: int) -> Words | None:
-    """Return why no operation of a call can be noted; ``functions``: how many function modes are on."""
+    """Return the reason why no operation of a call can be noted, if any; ``functions`` counts the function modes on."""
     if parent is not None and parent.unobserved is not None:
         is_fused = parent.unobserved == _fused(parent.module)
         return reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.unobserved
@@ -86,7 +86,7 @@ def _why_suspended(tape: Tape, module: nn.Module, parent: CallTape | None, funct
 
 
 def _note_modes(body: CallTape, outermost: CallTape) -> None:
-    """Note modes that a caller put on for this call: they are in no graph, and compute instead of it."""
+    """Note modes that a caller put on for this call: they may change its operations, and no graph contains them."""
     names = names_of_modes(function_modes(outermost.function_modes + 1))
     body.callers_modes = reasons.RAN_UNDER_CALLERS_MODE(modes=names) if names else None
     modes = dispatch_modes()
@@ -102,9 +102,10 @@ def references_by_tape(tape: Tape, index: int, output: Any) -> int:
 
 
 def close_tape(tape: Tape, output: Any, references: int, model: nn.Module, passed: ArgumentReferences) -> None:
-    """Find, after a run, the tensors that the program keeps: running a forward again would leave placeholders there.
+    """Find the tensors that the program still keeps after a run.
 
-    ``references``: how many references there are to the output itself, if it is a tensor.
+    A forward that keeps tensors would keep placeholders if it were run again. ``references`` counts those to the output
+    itself, if it is a tensor.
     """
     opaque = list(tape.opaque_objects.values())
     tape.opaque_objects.clear()
@@ -142,7 +143,7 @@ def _a(noun: str) -> str:
 
 
 def _why_unheard() -> Words:
-    """Return why the tape does not see the operations of a call that begins now, although it sees its caller's."""
+    """Return the reason why the tape misses the operations of a call that begins now, but noted its caller's."""
     if CompiledRegions.is_inside():
         return reasons.INSIDE_COMPILED()
     frame: FrameType | None = sys._getframe(1)
@@ -182,4 +183,4 @@ def _inside(container: Any) -> Iterable[Any]:
 
 
 _CONTAINERS = (list, dict, tuple)
-_SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # what nearly all arguments are
+_SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # types of nearly all arguments

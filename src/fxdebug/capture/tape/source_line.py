@@ -1,4 +1,4 @@
-"""The line of the user's source that asked for an operation or a call: noted cheaply, decoded when somebody asks."""
+"""The line of the user's source that asked for an operation or a call: noted cheaply, decoded on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 
 from fxdebug.capture.reasons import Words
 
-FXDEBUG_FOLDER = str(Path(__file__).parents[2]) + os.sep  # the whole package: the root is called by the door
+FXDEBUG_FOLDER = str(Path(__file__).parents[2]) + os.sep  # the whole package: ``api`` calls the model
 _MODULE_FILE = torch_module.__file__
 _SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
 
@@ -72,12 +72,15 @@ class Line:
 _TORCH = str(Path(torch_module.__file__).parents[2])
 _PYTHON = str(Path(os.__file__).parent) + os.sep
 
-_entry_points: dict[int, CodeType] = {}  # by id: to hash code takes longer than all the rest
+_entry_points: dict[int, CodeType] = {}  # by id: hashing code takes longer than the rest
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def runs_user_code(function: _Function) -> _Function:
-    """Mark a function that runs the program's code anew: its own caller did not ask for the operations in it."""
+    """Mark a function that runs the program's code again: :func:`user_line` searches no further than this function.
+
+    The function's own caller did not ask for the operations in it.
+    """
     _entry_points[id(function.__code__)] = function.__code__
     return function
 
@@ -96,10 +99,10 @@ def user_line(
     inside: CodeType | None = None,
     called: Line | None = None,
 ) -> Line | None:
-    """Return the nearest line outside torch and fxdebug at or below ``frame``: the user's code that asked for this.
+    """Return the nearest line outside torch and fxdebug, from ``frame`` outwards: the user's code that asked for this.
 
-    ``known`` has earlier lines by the code's id and the instruction; a line keeps its code alive, so that the id stays
-    its own. ``called`` is the line that called the function ``inside``, if that is known: the search ends there.
+    ``known`` has the lines noted so far, by the code's id and the instruction; a line keeps its code alive, so that the
+    id is not reused. ``called`` is the line that called the function ``inside``, if known: the search ends there.
     """
     for _ in range(64):
         if frame is None:
@@ -129,7 +132,7 @@ def raised_at(error: BaseException) -> Line | None:
 
 
 def is_users(line: Line) -> bool:
-    """Is it outside torch, fxdebug and Python's own files?"""
+    """Is the line outside torch, fxdebug and Python's own files?"""
     return _homes.get(line.code.co_filename) == _USERS
 
 
@@ -139,7 +142,7 @@ def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
     ``known`` is as for :func:`user_line`.
     """
     frame: FrameType | None = sys._getframe(3)
-    try:  # where a module is called in the usual way, there is no need to look at the frames between
+    try:  # where a module is called in the usual way, the frames in between can be skipped
         usual = sys._getframe(_BETWEEN)
         if usual.f_code is _WRAPPED_CALL:
             frame = usual.f_back
@@ -157,14 +160,14 @@ def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
 
 
 _WRAPPED_CALL = nn.Module._wrapped_call_impl.__code__
-_BETWEEN = 8  # frames from caller_line to that: recorder, run, stand-in, torch's call and ours around it
+_BETWEEN = 8  # frames from caller_line to torch's: recorder, run, forward wrapper, torch's call and ours around it
 
-_USERS, _TORCHS, _CALLING = range(3)  # whose code is it: the user's, torch's or Python's, or what calls a module
+_USERS, _TORCHS, _CALLING = range(3)  # code of: the user; torch or Python; the way into a module
 _homes: dict[str, int] = {}
 
 
 def _is_pythons(file: str) -> bool:
-    """Is this a file of Python's own library? Where a package is installed beside it, that is not."""
+    """Is this a file of Python's standard library? Packages that are installed inside its folder are not."""
     return file.startswith(_PYTHON) and "-packages" not in file
 
 

@@ -52,7 +52,7 @@ from fxdebug.data.values import Value
 
 _iterate = Tensor.__iter__
 _new = tuple.__new__
-NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: nobody writes to it
+NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: never written to
 
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
 
@@ -74,7 +74,7 @@ class Tape(TorchFunctionMode):
         self._stacks: dict[int, list[CallTape]] = {}  # thread → its open calls, innermost last
         self._lines = lines
         self._writes = InPlaceWrites(values, lines)
-        self._met_opaque = False  # since this was set to False
+        self._met_opaque = False  # was an opaque object coded since this was last set to False?
 
     # Operations ----------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Tape(TorchFunctionMode):
                 tape.untraceable = tape.untraceable or refs.untraceable
         except Exception as error:
             tape.untraceable = tape.untraceable or debugger_failure(reasons.ARGUMENT_UNNOTED, error)
-        if func is _iterate and args and args[0].dim():  # iterating calls unbind unseen: note its results
+        if func is _iterate and args and args[0].dim():  # iterating calls unbind, unseen by modes
             result = args[0].unbind(0)
         else:
             result = func(*args, **kwargs) if kwargs else func(*args)
@@ -116,7 +116,7 @@ class Tape(TorchFunctionMode):
     ) -> None:
         line = user_line(frame, self._lines, tape.code, tape.line)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
-            return  # a library that is imported meanwhile: no operation of the body
+            return  # the import of a library: no operation of the body
         name = getattr(func, "__name__", "")
         if shares_memory(func, name):
             self._writes.note_escape(refs)
@@ -151,7 +151,7 @@ class Tape(TorchFunctionMode):
         if name in SHARE_FOREIGN_MEMORY:
             known = self.values.lookup(result)
             self._writes.note_escape([] if known is None else [known])
-        # a tuple made the short way: there is one for every operation
+        # a tuple made the fast way: this runs for every operation
         tape.entries.append(_new(TapeEntry, (func, *codes, out, context, line, changed, writes, values, None)))
 
     # Codes ---------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Tape(TorchFunctionMode):
         kind = type(argument)
         if kind in ATOMS:
             return argument
-        if issubclass(kind, Tensor):  # isinstance would ask the object, which may say anything
+        if issubclass(kind, Tensor):  # isinstance would ask the object's ``__class__``, which may lie
             ref = self.values.ref_of(argument)
             refs.append(ref)
             if kind not in PLAIN:
@@ -241,7 +241,7 @@ class Tape(TorchFunctionMode):
     def _note_arguments(
         self, tape: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], parent: CallTape | None
     ) -> None:
-        """Note the arguments of a call, and what they are now."""
+        """Note the arguments of a call, with their present layouts and values."""
         self._met_opaque = False
         refs = TensorRefs()
         tape.args, tape.kwargs = self._codes(args, kwargs, refs)
@@ -266,7 +266,7 @@ class Tape(TorchFunctionMode):
     def fail_call(self, tape: CallTape, parent: CallTape | None, error: BaseException) -> None:
         """Note that a call raised."""
         tape.untraceable = reasons.RAISED(error=type(error).__name__)
-        if parent is not None:  # it may go on: what it called then is on no tape
+        if parent is not None:  # it may go on, but its tape has no entry for the call that raised
             parent.untraceable = parent.untraceable or reasons.CALL_RAISED(error=type(error).__name__)
 
     def leave_call(self, tape: CallTape, parent: CallTape | None, output: Any) -> None:
@@ -287,7 +287,7 @@ class Tape(TorchFunctionMode):
                 with contextlib.nullcontext() if type(output) is tuple else untracked():
                     tape.out = self._code(output, refs)
                 tape.untraceable = tape.untraceable or refs.untraceable
-        except Exception as error:  # the caller's tape has the call all the same
+        except Exception as error:  # the caller's tape gets its entry all the same
             tape.out, tape.untraceable = OpaqueArg(output), debugger_failure(reasons.RESULT_UNNOTED, error)
         context = context_now()
         if refs and context[0]:
@@ -302,7 +302,7 @@ class Tape(TorchFunctionMode):
 
     @contextlib.contextmanager
     def switched_on(self) -> Iterator[None]:
-        """Put this mode on in this thread for a block, and take it off wherever it is on the stack then."""
+        """Put this mode on in this thread for a block; then take it off, wherever on the stack it is by that time."""
         internals.push_on_torch_function_stack(self)
         try:
             yield
@@ -328,7 +328,7 @@ class Tape(TorchFunctionMode):
     # Compiled code ------------------------------------------------------------------------------
 
     def enter_region(self, function: Any, args: Any, kwargs: Any) -> _Region | None:
-        """Note that compiled code is about to run in the innermost open body; there it is one operation."""
+        """Note that compiled code is about to run: one operation of the innermost open body."""
         tapes = self._stacks.get(get_ident())
         if not tapes:
             return None

@@ -1,1 +1,1 @@
-"""The tensors of a run: which are the same value, the description of each value, and its statistics."""
+"""The tensors of a run: the identity of their values, and the description and statistics of each value."""

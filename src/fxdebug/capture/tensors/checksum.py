@@ -1,4 +1,4 @@
-"""Checksums of tensor data: they find writes that move no version, such as those through ``.data``."""
+"""Checksums of tensor data: they reveal writes that move no version, such as writes through ``.data``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def is_uninitialised(tensor: Tensor) -> bool:
 def reader_of(tensor: Tensor) -> Reader | None:
     """Return the reader of a dense CPU tensor, bound to its present address; ``None`` for all other tensors.
 
-    The checksum is the sum of the elements and the sum of their bits. A write to one element always moves the
-    second; a change that leaves both alone (elements change places) leaves the statistics alone, too. A reader
+    The checksum is the sum of the elements and the sum of their bits. A write to one element always changes the second
+    sum. A change that leaves both sums alone (elements that swap places) leaves the statistics alone, too. A reader
     does not keep the memory alive.
     """
     if type(tensor) not in PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
@@ -56,7 +56,7 @@ def _compiled_checksum(compiled: Callable[[int, int], bytes], address: int, coun
 
 
 def _numpy_checksum(arrays: list[np.ndarray]) -> Checksum:
-    return tuple([_sum(array).tobytes() for array in arrays])  # as bytes: NaN is equal to NaN
+    return tuple([_sum(array).tobytes() for array in arrays])  # as bytes, so that NaN equals NaN
 
 
 def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:

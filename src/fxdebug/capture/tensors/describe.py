@@ -57,7 +57,7 @@ def is_ordinary(tensor: Tensor) -> bool:
 
 
 _is_wrapped = internals.is_functorch_wrapped_tensor
-_names: dict[Any, str] = {}  # of dtypes and devices; torch takes a while to write one
+_names: dict[Any, str] = {}  # of dtypes and devices; torch is slow to write one
 
 
 def name_of(kind: torch.dtype | torch.device) -> str:
@@ -118,7 +118,7 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 def size_of(size: Any) -> int:
     """Return a size as a plain integer; ``UNKNOWN`` if it depends on values or is ragged.
 
-    A symbolic size gives its present value. ``int(size)`` would promise torch that it always has that value.
+    A symbolic size gives its present value. ``int(size)`` would add a guard: torch would take the size for constant.
     """
     if type(size) is int:
         return size

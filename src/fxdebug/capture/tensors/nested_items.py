@@ -27,14 +27,14 @@ from fxdebug.data.values import Group, Item, Thing, as_item
 from fxdebug.errors import first_line
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
-MOST = 100_000  # items in all, a container counts as eight: a list that holds itself many times is endless to walk
+MOST = 100_000  # items in all, a container counts as eight: lists that hold one list many times are endless to walk
 SEARCHED = 2_000  # objects that are searched for a tensor
 
 _ATOMS = frozenset((type(None), bool, int, float, str, complex, bytes))
 _ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]+")
 
 
-# Inside these are no activations, only the model or the interpreter.
+# Never opened: they hold no activations, only parts of the model or the interpreter.
 _CLOSED = (
     torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType,
     torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format, functools.partial,
@@ -46,7 +46,7 @@ _ITERABLE = (collections.deque, KeysView, ValuesView, ItemsView)
 
 
 def without_addresses(text: str) -> str:
-    """Replace memory addresses in a repr by ``0xXXXXXXXX``: it is then the same in every run.
+    """Replace memory addresses in a repr with ``0xXXXXXXXX``, so that it is the same in every run.
 
     >>> without_addresses("<Opaque object at 0x7f00deadbeef>")
     '<Opaque object at 0xXXXXXXXX>'
@@ -55,7 +55,7 @@ def without_addresses(text: str) -> str:
 
 
 class _Options(threading.local):
-    """The options of the item that a thread builds, and how much of it is left to walk."""
+    """The options of the item that a thread is building, and how much of it may still be walked."""
 
     keep = True
     reopen = True
@@ -66,7 +66,7 @@ class _Options(threading.local):
 class ItemBuilder:
     """Builds the items of one trace from Python objects.
 
-    ``note`` takes the text of each note on the current call; ``shown`` is the ``repr`` to show objects with.
+    ``note`` takes the text of each note on the current call; ``shown`` makes the text of an object, as ``repr`` does.
     """
 
     def __init__(self, values: ValueTable, note: AddNote, shown: Callable[[Any], str] = repr) -> None:
@@ -85,8 +85,8 @@ class ItemBuilder:
     def build(self, obj: Any, *, keep: bool = True, reopen: bool = True) -> Item:
         """Build the item of any object.
 
-        ``keep``: store the data of its tensors, too. ``reopen``: open an object again that was opened before, as it
-        may have changed; without it such an object is only named by its number.
+        ``keep``: store the data of its tensors, too. ``reopen``: if an object was opened before, open it again, as it
+        may have changed; without this option only its number is given.
         """
         if type(obj) in PLAIN:
             return self._values.value_of(obj, keep)

@@ -1,4 +1,4 @@
-"""Making a new :class:`~fxdebug.data.values.Value` of a tensor: its description, name, storage and statistics."""
+"""Make a new :class:`~fxdebug.data.values.Value` of a tensor: its description, name, storage and statistics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _quick_value = fast_constructor(Value)
 class StorageNumbers:
     """Numbers the storages of one run, equal for tensors that share memory; it keeps none of them alive.
 
-    ``unversioned`` has the numbers of storages that can be written to without a tensor's version moving: memory
-    shared with numpy, of a file or another process, or given out as ``.data``.
+    ``unversioned`` has the numbers of storages that can be written to without a tensor's version moving: memory that is
+    shared with numpy, a file or another process, or was given out as ``.data``.
     """
 
     def __init__(self) -> None:
         self.unversioned: set[int] = set()
-        self._refs: dict[int, StorageRef] = {}  # by the address of torch's object, which may be used again
+        self._refs: dict[int, StorageRef] = {}  # by the address of torch's object, which may be reused
         self._count = 0
         self._lock = threading.Lock()
 
@@ -69,8 +69,8 @@ class ValueMaker:
     ) -> Value:
         """Make the value of a plain dense tensor, as nearly all are.
 
-        ``owner`` is the id of the tensor that counts its versions. ``remeasure``: what was measured before says
-        nothing of it, as it was written to without its version moving.
+        ``owner`` is the id of the tensor that counts its versions. ``remeasure``: ignore earlier statistics, since it
+        was written to without its version moving.
         """
         layout, address, _, _ = state
         name = self._names.get(id(tensor))

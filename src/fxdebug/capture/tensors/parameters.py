@@ -59,7 +59,7 @@ class _WeightTable:
         self.affords_all = self.affords_buffers = False
         self.checksums: list[Checksum | None] = []
         self.stats: list[Stats | None] = []
-        self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # behind the facts that they depend on
+        self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # (facts, records that hold while those do)
 
     def update(self, tensors: list[Tensor], states: list[WeightState]) -> None:
         """Store where the weights are now; drop their statistics unless all are the same, in the same places."""
@@ -81,15 +81,15 @@ class _WeightTable:
 
 
 def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
-    """Return a weak reference to its storage; one to the tensor itself would forbid ``swap_tensors`` to the program."""
+    """Return a weak reference to a tensor's storage; with one to the tensor itself ``swap_tensors`` would refuse it."""
     try:
         return WeakTensor(tensor.untyped_storage())
     except (NotImplementedError, RuntimeError):
-        return None  # it has none of its own: only its checksum tells whether it is as it was
+        return None  # it has no storage of its own: only its checksum shows whether it has changed
 
 
 def _table_of(layout: Layout, registered: list[RegisteredTensor]) -> tuple[_WeightTable, list[Tensor]]:
-    """Return the table of the registered weights, a new one if they are others than last time, and each weight once."""
+    """Return the table of the registered weights (a new one if they differ from last time), and each weight once."""
     signature: list[Any] = []  # the tensors, where they are, and under which names
     for position, name, _, tensor, persistent in registered:
         signature += position, name, id(tensor), persistent
@@ -130,8 +130,8 @@ class Parameters:
     """A snapshot of a model's parameters and buffers: metadata always, statistics where affordable.
 
     ``measuring``: ``True`` for statistics of all weights, ``False`` for none, ``None`` for those of a small model and
-    of any weight that changed. Data are compared by checksums where all weights, or at least the buffers, are few
-    enough; of the others only versions tell.
+    of any weight that changed. Data are compared by checksums: of all weights if the model is small, else of the
+    buffers if these are small. A change of any other weight shows only in its version or its place.
     """
 
     def __init__(self, layout: Layout, modules: list[nn.Module], measuring: bool | None = None) -> None:
@@ -158,7 +158,7 @@ class Parameters:
     def stats_before(self, tensor: Tensor, state: TensorState | None) -> KnownStats | None:
         """Return a weight's statistics from before the run; ``None`` if it is no weight, has moved or was written to.
 
-        A large model's weights were not measured unasked: then the statistics are ``None``, in a tuple.
+        The result is ``(None,)`` for a weight of a large model, which was not measured unasked.
         """
         position = self._table.position.get(id(tensor))
         if position is None or self._tensors[position] is not tensor:
@@ -197,7 +197,7 @@ class Parameters:
         return tuple([self._record(position, *weight, values) for position, weight in weights])
 
     def _unchanged_records(self, values: ValueTable) -> tuple[Parameter, ...]:
-        """Return the records where the run changed no weight: those of the last run, if they still hold."""
+        """Return the records of a run that changed no weight: the last run's records, if they still hold."""
         depends_on = self._states, self._before, [values.storage_number(tensor) for tensor in self._tensors]
         known = self._table.records
         if known is None or known[0] != depends_on:
@@ -207,7 +207,7 @@ class Parameters:
     def _records_of_new_table(
         self, table: _WeightTable, tensors: list[Tensor], values: ValueTable
     ) -> tuple[Parameter, ...]:
-        """Return the records where the run registered, removed or replaced weights, or modules that have some."""
+        """Return the records of a run that registered, removed or replaced weights, or modules with weights."""
         by_name = {name: place for place, names in enumerate(table.names) for name in names}
         records = []
         for position, names in enumerate(self._table.names):
@@ -225,10 +225,10 @@ class Parameters:
     def _record(self, position: int, tensor: Tensor, checksum: Checksum | None, values: ValueTable) -> Parameter:
         """Return the record of a weight from before the run; ``checksum`` is that of its data now."""
         before = self._before[position]
-        moved = tensor is not self._tensors[position] or version_of(tensor) != _version_in(self._states[position])
+        is_other = tensor is not self._tensors[position] or version_of(tensor) != _version_in(self._states[position])
         is_unmoved = _is_unmoved(tensor, state_of(tensor), self._states[position])
-        changed = moved or not is_unmoved or checksum != self._checksums[position]
-        if changed and is_unmoved and not moved:
+        changed = is_other or not is_unmoved or checksum != self._checksums[position]
+        if changed and is_unmoved and not is_other:
             values.clear_stats_of(tensor)
         stats = _stats_of(tensor) if changed and self._measuring is not False else before
         return _record_of(
@@ -270,7 +270,7 @@ def _record_of(
 
 
 def _statistics(tensors: list[Tensor], checksums: list[Checksum | None], table: _WeightTable) -> list[Stats | None]:
-    """Return the statistics of weights: those of the last run where the checksum is the same."""
+    """Return the statistics of weights: the last run's statistics where the checksum is the same."""
     if checksums == table.checksums and None not in checksums:
         return table.stats
     weights = zip(tensors, checksums, table.checksums, table.stats)

@@ -28,7 +28,7 @@ def only_stands_for_data(tensor: Tensor) -> bool:
     kind = type(tensor)
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or not kind.__module__.startswith("torch."):
         return False
-    if kind.__module__.startswith("torch.distributed."):  # the result of a collective: it is waited for
+    if kind.__module__.startswith("torch.distributed."):  # the result of a collective: reading it waits for the data
         return False
     return bool(
         not tensor.is_nested

@@ -1,4 +1,4 @@
-"""Statistics of the tensors of one run: the same elements are measured once, on an accelerator in batches.
+"""Statistics of the tensors of one run: the same elements are measured only once, and on an accelerator in batches.
 
 A tensor in the CPU's memory is measured when it appears. A number fetched from an accelerator would make the host wait
 for the device, so tensors there are copied to a :class:`~fxdebug.stats.accelerator.DeviceBatch` and their statistics
@@ -147,7 +147,7 @@ class StatsTaker:
         return self.measure(tensor)
 
     def _note_no_data(self, kind: str) -> None:
-        """Note once a run that a kind of tensor has no data: where one has none, all of them may."""
+        """Note that a kind of tensor has no data, once per run: there may be many such tensors."""
         if kind not in self._noted:
             self._noted.add(kind)
             self.note(f"no statistics: a {kind} tensor has no data")

@@ -29,7 +29,7 @@ class TensorRef(WeakTensor[Tensor]):
     value: Value
     tensor_id: TensorId
     is_unmeasured: bool  # a weight without statistics, as only operations have read it so far
-    state: TensorState | None  # ``None`` for a tensor that is no plain one
+    state: TensorState | None  # ``None`` for any tensor that is not plain and dense
     requires_grad: bool  # when it was last an argument or a result
 
 

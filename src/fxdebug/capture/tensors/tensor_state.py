@@ -16,14 +16,14 @@ from fxdebug.stats.cpu_sums import is_freed
 LAYOUTS_KEPT = 20_000  # at a time: lengths and strides come and go
 
 Dims = tuple[tuple[int, int], ...]
-"""(stride, size) of the stretches of memory that a strided tensor covers, the finest first."""
+"""(stride, size) of the stretches of memory that a strided tensor covers, the smallest stride first."""
 
 
 @functools.lru_cache(maxsize=4096)
 def dims_of(strides: tuple[int, ...], shape: tuple[int, ...]) -> Dims | None:
     """Return the stretches of memory that a strided tensor covers; ``None`` where elements share memory.
 
-    They are equal for all tensors that arrange the same elements differently.
+    Tensors that arrange the same elements differently cover the same stretches.
 
     >>> dims_of((4, 1), (3, 4)) == dims_of((1, 4), (4, 3)) == ((1, 12),)
     True
@@ -55,7 +55,7 @@ class TensorLayout:
         self.count = tensor.numel()
         self.is_off_cpu = is_off_cpu(tensor)
         is_plain = not (tensor.is_neg() or tensor.is_conj())
-        self.dims: Dims | None = None  # of a negated or conjugated view: memory holds other numbers
+        self.dims: Dims | None = None  # stays so for a negated or conjugated view: memory holds other numbers
         if is_plain:
             self.dims = ((1, self.count),) if tensor.is_contiguous() else dims_of(self.stride, self.shape)
 
@@ -100,7 +100,8 @@ def state_of(tensor: Tensor) -> TensorState | None:
 def is_unmoved(before: TensorState | None, tensor: Tensor) -> bool:
     """Is a tensor at the address of ``before``, with the same shape, strides and dtype?
 
-    An assignment to ``tensor.data`` moves a tensor and leaves its version alone. Call it as :func:`state_of`.
+    An assignment to ``tensor.data`` moves a tensor and leaves its version alone. Call it only where :func:`state_of`
+    may be called.
     """
     if before is None:
         return state_of(tensor) is None  # its memory may be new

@@ -1,10 +1,12 @@
-"""Table of the values of a run: the same value is described, measured and kept once.
+"""Table of the values of a run: each value is described, measured and kept once.
 
 A tensor is still the same :class:`~fxdebug.data.values.Value` if it is the same tensor object with the same
 ``_version`` at the same address: then nothing was written to it. The object is held weakly: Python reuses an ``id``
-after the tensor is freed, so an entry counts only while its reference is alive. Where versions tell nothing, the
-numbers decide: inference tensors have none, and memory shared with numpy, or not torch's own, can be written to
-without one. Such tensors are measured each time and are the same value while nothing about them differs.
+after the tensor is freed, so an entry counts only while its reference is alive.
+
+Where versions tell nothing, the numbers decide: inference tensors have no version, and memory that is shared with
+numpy, or is not torch's own, can be written to without a new one. Such a tensor is measured each time, and is the same
+value as long as the measurement is the same.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import measure
 
-NO_VERSION = -1  # of an entry whose value is out of date: the version of no tensor
+NO_VERSION = -1  # of an entry whose value is out of date; no tensor has this version
 
 
 class Keeper(Protocol):
@@ -79,10 +81,10 @@ class ValueTable:
     # Four look-ups -------------------------------------------------------------------------------
 
     def value_of(self, tensor: Tensor, keep: bool = True, weights: bool = True) -> Value:
-        """Return the value that a tensor is now; make, measure and (``keep``) store it if it is new.
+        """Return a tensor's present value; make, measure and (``keep``) store it if it is new.
 
-        Without ``weights`` those of a large model stay unmeasured: operations read all of them, calls are given
-        few. Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`.
+        Without ``weights``, the weights of a large model stay unmeasured: its operations read all of them, while calls
+        are given only few. Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`.
         """
         ref = self.refs.get(id(tensor))
         if (
@@ -124,7 +126,7 @@ class ValueTable:
             version = version_of(tensor) if state is None else state.version
             return self._add(tensor, state, version, self._new(tensor, state, self._keep_all, False), False)
 
-    # Behind them ---------------------------------------------------------------------------------
+    # Behind the look-ups -------------------------------------------------------------------------
 
     def _value_of(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         keep = keep or self._keep_all
@@ -174,7 +176,7 @@ class ValueTable:
             counting = ref if base is None else self.lookup(base)
             owner = (
                 len(self.first_values) if counting is None else counting.tensor_id
-            )  # else: the id of no other tensor
+            )  # else an id that no other tensor has
             remeasure = id(tensor) in self._rewritten
             value = self._maker.plain(len(self.all), tensor, state, owner, weights, remeasure=remeasure)
         self.all.append(value)
@@ -236,7 +238,7 @@ class ValueTable:
                     self._checksums[ref.value.number] = checksum_of(tensor, None)
 
     def mark_rewritten(self, refs: Iterable[TensorRef], tensor_ids: Sequence[Any]) -> None:
-        """Mark those of the tensors that an operation has written to without moving their versions."""
+        """Mark the tensors of ``refs`` with these ids: an operation wrote to them without moving their versions."""
         for ref in refs:
             tensor = ref()
             if ref.tensor_id in tensor_ids and tensor is not None and ref.version is not None:
@@ -244,7 +246,7 @@ class ValueTable:
                 self._rewritten.add(id(tensor))
 
     def clear_stats_of(self, tensor: Tensor) -> None:
-        """Drop the statistics of a weight's values: it was written to unseen, so nobody knows which value had which."""
+        """Drop the statistics of a weight's values: it was written to unseen, so it is not known which had which."""
         ref = self.lookup(tensor)
         if id(tensor) in self._rewritten or (ref is not None and ref.value.storage in self._storages.unversioned):
             return  # it was measured each time
