@@ -3,7 +3,7 @@
 A :class:`Patch` is one place: an attribute or a setting of Python, torch or the model. Its name is that of its row
 in ``docs/how-it-works.md`` ("Everything that is ever patched"); a test compares the two. A :class:`SharedPatch` is one
 or more places that several blocks want patched at the same time; the blocks may be in any threads and end in any order.
-No other file assigns to objects that are not its own.
+The few other files that assign to objects which are not their own are listed in the test, each with its reason.
 """
 
 from __future__ import annotations
