@@ -123,7 +123,7 @@ class _TreeReader:
         self._tensors = TreeValues(path.parent, _tensors_in(tree))
 
     def trace(self, repeated: list[str]) -> TraceData:
-        """Return the whole trace. ``repeated``: keys that stand several times in one mapping."""
+        """Return the whole trace. ``repeated``: keys that occur several times in one mapping."""
         self._walk()
         self._note(
             f"read from {self._path.name}, which has no classes of modules, no graphs, no parameters, no outputs of "

@@ -120,7 +120,7 @@ def tensor_entry(trace: TraceData, content: Content | None) -> Entry:
 
 
 class PrintedLines(list[str]):
-    """The printed lines of one value, read while they are written out: never those of all values in memory."""
+    """The printed lines of one value, read only when they are written, so that those of all never fill the memory."""
 
     def __init__(self, read: Callable[[], list[str]]) -> None:
         super().__init__()
