@@ -58,7 +58,7 @@ def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
 
 
 def _return_the_same(judge: Judge) -> bool:
-    """Do two implementations return the same in each slot? Then a step without a counterpart is no error."""
+    """Are these two implementations with equal outputs in each slot? A step without a counterpart is then no error."""
     one, other = judge.pairs.a.trace, judge.pairs.b.trace
     a, b = one.root.outputs, other.root.outputs
     if a is None or b is None or one.model == other.model or other.settings.get("isolated"):
@@ -85,7 +85,7 @@ def _deciding_call(judge: Judge, cause: Cause) -> Call:
 
 
 def _outputs_agree(judge: Judge, call: Call) -> bool:
-    """Does a call return the same on both sides? Then two implementations differ only in the way to it."""
+    """Does a call return the same on both sides? Then two implementations only compute it in different ways."""
     partner = judge.pairs.call_in_a(call)
     a, b = None if partner is None else partner.outputs, call.outputs
     if a is None or b is None or not len(b):

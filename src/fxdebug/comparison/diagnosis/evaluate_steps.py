@@ -27,7 +27,7 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import LOOKUPS, NORMS, RANDOM, SLICES, SUMS, UNINITIALISED, family, normalized_constants
 from fxdebug.query import network
 
-# How much one operation may enlarge an error of its inputs before it is suspected: in healthy models, normalisation of
+# An operation that enlarges the error of its inputs more than this is suspected. In healthy models, normalisation of
 # rows with outliers and softmax of large scores enlarge rounding errors 10 to 20 times.
 GROWTH = 30.0
 DEEPEST = 8  # how many steps back to look for values with data
@@ -106,7 +106,7 @@ class Judge:
             results = [(partner, *both) for both in _facing_results(partner, step)]
         elif step.transparent:
             return None
-        else:  # another operation made the partner of its result
+        else:  # a step that is no counterpart made the partner of its result
             sides = [(self.pairs.value_in_a(value), value) for value in step.outputs]
             makers = [(self.pairs.a.makers.get(a.number), a, b) for a, b in sides if a is not None]
             results = [(maker, a, b) for maker, a, b in makers if maker is not None]

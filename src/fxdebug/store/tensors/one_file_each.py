@@ -96,7 +96,9 @@ class OneFileEach:
 
 
 class PreparedFiles:
-    """Empty files of one folder, created by a write thread before they are needed. Not for two takers at a time.
+    """Empty files of one folder, created by a write thread before they are needed.
+
+    Only one thread at a time may take files.
 
     Creating a file takes the system 0.02 to 0.7 ms, depending on the state of the disk; writing a megabyte into an open
     file takes less. With ``use_repr=False`` the debug tree needs a file per tensor. Files that are created while the
