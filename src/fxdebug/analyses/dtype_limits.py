@@ -23,7 +23,7 @@ WIDE = ("float32", "bfloat16", "float64")
 FLOAT16_MAX = FLOATS["float16"].max
 LOST_SHARE = 0.01  # a finding if more of the elements became 0
 MOST_LOST = 0.5  # a warning if more of the nonzero elements did: cubes of small activations lose some in any model
-WHOLE_STEP = 1 / 16  # whole results are exact only if numbers as large as the operands are closer together than this
+WHOLE_STEP = 1 / 16  # whole results count as exact if floats as large as the operands are spaced closer than this
 SUBNORMAL_SHARE = 0.1  # a finding if more of the nonzero elements are subnormal
 SUBNORMAL_NEAR = 2.0**24  # tensors are read only if they are within this factor of the smallest normal number
 
@@ -33,11 +33,11 @@ SUBNORMAL_NEAR = 2.0**24  # tensors are read only if they are within this factor
 # (|a| + |b|) / |a - b|.
 _SUBTRACTS = frozenset("sub rsub isub subtract add radd iadd".split())
 _SHRINKS = frozenset("mul rmul imul multiply div divide truediv itruediv true_divide square pow ipow".split())
-_FIRST_ONLY = frozenset("div divide truediv itruediv true_divide pow ipow".split())  # 0 where the first operand is
+_FIRST_ONLY = frozenset("div divide truediv itruediv true_divide pow ipow".split())  # 0 where the first operand is 0
 _DECAYS = frozenset("exp exp2 sigmoid".split())
 
 
-# Their results are exact, so that a difference of them loses no digits.
+# Operations with exact results: a difference of these loses no digits.
 _EXACT = frozenset(
     "arange full zeros ones full_like zeros_like ones_like tensor embedding round floor ceil trunc sign argmax "
     "one_hot eye tril triu cumsum detach where masked_fill".split()
@@ -45,7 +45,7 @@ _EXACT = frozenset(
 
 
 def check_limits(trace: TraceData, results: NodeResults, *, tensors: bool = True) -> list[Finding]:
-    """Return what is close to the limits of its dtype or beyond them: one finding for all layers of the same line."""
+    """Return findings on values near or beyond the limits of their dtype: one for all layers with the same line."""
     masks = Masks(results)
     local = [finding for node in _operations(results) for finding in _findings_at(node, results, masks)]
     findings = [*_headroom(results, masks), *local]
@@ -59,7 +59,7 @@ def _operations(results: NodeResults) -> Iterator[Node]:
 
 
 class Masks:
-    """The values that are additive masks or have one added to them: their low numbers are intended."""
+    """Additive masks, and values to which a mask was added: their low numbers are intended."""
 
     def __init__(self, results: NodeResults) -> None:
         self._masks: set[int] = set()
@@ -78,7 +78,7 @@ class Masks:
 
 
 def _depth_below_zero(value: Value) -> float | None:
-    """Return how far below zero a value goes, if further than above; infinity for a mask of -Inf."""
+    """Return how far a value goes below zero, if that is at least as far as above; infinity if it has -Inf."""
     stats = value.stats
     if stats is None:
         return None
@@ -93,7 +93,7 @@ def _depth_below_zero(value: Value) -> float | None:
 
 
 def _headroom(results: NodeResults, masks: Masks) -> Iterator[Finding]:
-    """Yield the operations at which results of narrow dtypes first come close to overflow."""
+    """Yield a finding for each operation at which results of narrow dtypes first come close to overflow."""
 
     def near(value: Value) -> bool:
         largest = largest_of(value.dtype)
@@ -126,7 +126,7 @@ def _float16(results: NodeResults, masks: Masks) -> Iterator[Finding]:
 
 
 def _op_if_computed(node: Node, inputs: list[NodeInput], bad: list[Value], inherited: int) -> str | None:
-    """Return the operation as a cause if it computes: reading, moving or uninitialised memory is no origin."""
+    """Return the operation as a cause if it computes; reads, moves and uninitialised memory are no origins."""
     if inherited or node.kind not in OPERATIONS or node.op in UNFILLED | VIEWS - CASTS | WRITES:
         return None
     return None if not inputs and _constant(node) else node.op
@@ -213,7 +213,7 @@ def _cancelled(node: Node, results: NodeResults, inputs: tuple[Value, ...], outp
 
 
 def _has_computed_operand(node: Node, results: NodeResults) -> bool:
-    """Is any operand the result of a computation? Others are exact, and so is their difference."""
+    """Is any operand computed, and so rounded? The difference of exact operands loses no digits."""
     sources = [results.net.nodes[source] for _, source in results.inputs(node)]
     return any(_is_computed(results, source) for source in sources)
 
@@ -233,7 +233,7 @@ def _is_computed(results: NodeResults, node: Node) -> bool:
 
 
 def _are_whole_numbers(value: Value) -> bool:
-    """Are these whole numbers, judged by minimum, maximum and the sum of squares?"""
+    """Are all elements whole numbers, judged by minimum, maximum and the sum of squares?"""
     stats = value.stats
     if stats is None or stats.std is None or not isinstance(stats.mean, float):
         return False
@@ -246,7 +246,7 @@ def _are_whole_numbers(value: Value) -> bool:
 
 
 def _subnormal(trace: TraceData, results: NodeResults) -> Iterator[Finding]:
-    """Yield calls whose results are largely subnormal, where the tensors were kept."""
+    """Yield a finding for each call with many subnormal numbers in its results, where the tensors were kept."""
     read: set[int] = set()
     for call in trace.calls:
         for value in call.outputs or ():

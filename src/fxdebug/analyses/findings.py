@@ -29,13 +29,15 @@ class Finding:
     """Something wrong with the numbers of one operation.
 
     ``kind``: ``nan`` or ``inf`` (made here), ``input`` or ``weight`` (there before the run), ``uninitialised`` (memory
-    read before it was written), ``headroom``, ``underflow``, ``subnormal``, ``cancellation``, ``float16``.
-    ``severity``: ``error`` (it is in what the run returned, or the run raised), ``warning``, ``advice``.
-    ``path`` is the module's, ``call`` the call's id and ``node`` the operation's, for ``trace.node``; ``op`` is its
-    name, and the module's class where the operations of a call are not known. ``source`` is the user's line.
-    ``what`` says in a sentence what happened. ``value`` is what came out and ``inputs`` what went in, with statistics.
-    ``reached`` counts the later operations that it is in, ``output`` says whether the run returned it, ``absorbed``
-    names the operations that it went into and did not come out of. ``others`` are nodes with the same finding.
+    read before it was written), ``headroom``, ``underflow``, ``subnormal``, ``cancellation``, ``float16``,
+    ``precision`` (digits lost, found by ``fxdebug.shadow``).
+    ``severity``: ``error`` (it reached the results of the run, or the run raised), ``warning``, ``advice``.
+    ``path`` is the module's path; ``call`` and ``node`` are the ids of the call and of the operation, for
+    ``trace.node``. ``op`` is the operation's name, or the module's class where a call's operations are not known.
+    ``source`` is the user's line. ``what`` tells in a sentence what happened. ``value`` is the result and ``inputs``
+    are the operands, with statistics. ``reached`` counts the later operations with it in their results; ``output``
+    tells whether the run returned it. ``absorbed`` names the operations with it in an input but not in the result.
+    ``others`` are nodes with the same finding.
     """
 
     kind: FindingKind
@@ -83,7 +85,7 @@ def _value_as_json(value: Value | None) -> dict[str, Any] | None:
 
 
 def _number_as_json(number: Any) -> Any:
-    """Return a number as JSON, which has neither complex numbers nor infinities (the std of numbers like 1e308)."""
+    """Return a number for JSON: complex as a pair, infinite (the std of numbers like 1e308) as text."""
     if isinstance(number, complex):
         return [_number_as_json(number.real), _number_as_json(number.imag)]
     return str(number) if isinstance(number, float) and not math.isfinite(number) else number
@@ -100,7 +102,7 @@ class Checked:
 
 
 class Findings(tuple[Finding, ...]):
-    """Findings, worst first; printing them gives the screen of ``fxdebug check``. ``checked``: what they rest on."""
+    """Findings, worst first, printed as in ``fxdebug check``. ``checked``: the extent of the check."""
 
     checked: Checked
 
@@ -131,7 +133,7 @@ class Findings(tuple[Finding, ...]):
 
 
 def worst_first(findings: Iterable[Finding], position: dict[str, int]) -> list[Finding]:
-    """Return findings by severity; of one severity first those in the run's result, then in execution order."""
+    """Return findings by severity; within one severity those in the run's result first, each in execution order."""
     return sorted(
         findings, key=lambda f: (SEVERITIES.index(f.severity), not f.output, position.get(f.node, len(position)))
     )

@@ -1,4 +1,4 @@
-"""The producers of NaN and infinities in a run; and all findings on its numbers together (``trace.check()``)."""
+"""Find the producers of NaN and infinities in a run; collect all findings on its numbers (``trace.check()``)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from fxdebug.query.network import Node, network_of
 
 
 def check_numerics(trace: TraceData, *, tensors: bool = True) -> Findings:
-    """Return everything that is wrong with the numbers of a run, worst first; a tuple of ``Finding``.
+    """Return all findings on the numbers of a run, worst first; a tuple of ``Finding``.
 
     Every operation that made NaN or infinities from finite numbers is named; operations that only pass them on are
     counted. Intended infinities (masks, ``masked_fill``, an infinity written as a number) are no findings. Further
     findings: overflow and underflow by the limits of each dtype, cancellation, and as advice numbers too large for
     float16. Works on statistics, also of a loaded or partial trace; without graphs it names calls instead of
-    operations. ``tensors``: also count numbers below the smallest normal one where the run kept its tensors, which
-    reads them and needs torch.
+    operations. ``tensors``: also count subnormal numbers in the tensors that the run kept; this reads them and needs
+    torch.
 
     >>> import torch, fxdebug
     >>> from torch import nn
@@ -76,12 +76,12 @@ class NonFiniteOrigins:
         self._net = results.net
         self._readers: dict[int, Node] = {}  # origin in uninitialised memory → the first node that computed with it
         unfilled = [node for node in self._net.nodes.values() if node.op in UNFILLED]
-        self._unfilled = {value.storage for node in unfilled for value in node.values}  # uninitialised memory
+        self._unfilled = {value.storage for node in unfilled for value in node.values}  # uninitialised storages
         self._probabilities: set[int] = set()
         for node in self._net.nodes.values():
             if is_probability(node.op, (value for value, _ in results.inputs(node)), self._probabilities):
                 self._probabilities.update(value.number for value in node.values)
-        self._intended = 0  # the origins that are no faults, as bits
+        self._intended = 0  # origins that are no faults by themselves (intended, uninitialised), as bits
         self._causes: list[NonFiniteCause] = []
         self._nodes: list[Node] = []
         self.lineage = Lineage(results, has_nonfinite, self._find_cause)
@@ -138,11 +138,11 @@ class NonFiniteOrigins:
         return cause
 
     def _has_no_producer(self, node: Node, value: Value) -> bool:
-        """Is this a tensor that no recorded operation made, and neither a parameter or buffer nor an input?"""
+        """Is this a tensor without a known source: no operation's result, no parameter or buffer, no input?"""
         return node.kind == "get_attr" and value.name is None and not is_mask(value)
 
     def _earlier_causes(self, node: Node) -> int:
-        """Return the earlier faults of the same call: code that hides its results (vmap) may pass them on here."""
+        """Return the earlier faults of the same call, as bits; code with hidden results (vmap) may pass them on."""
         bits = 0
         for number, (earlier_cause, at) in enumerate(zip(self._causes, self._nodes)):
             if earlier_cause.kind in (NAN, INF) and at.call is node.call:
@@ -230,7 +230,7 @@ class NonFiniteOrigins:
         return WARNING
 
     def _replaced(self, node: Node, steps: int = 6) -> bool:
-        """Is the NaN or infinity replaced by another number, here or, after a cast to integers, a few steps later?
+        """Is the NaN or infinity replaced by another number here, or a few steps after a cast to integers?
 
         T5 takes the logarithm of distances, rounds it, and chooses with ``where`` whether to use it.
         """

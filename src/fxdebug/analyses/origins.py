@@ -21,7 +21,7 @@ OPERATIONS = ("call_function", "call_method")
 
 
 class NodeInput(NamedTuple):
-    """A value that went into a node, with the content it had then, and the origins in it as bits."""
+    """An input of a node: the value with its content at that time, and the origins in it (``carries``), as bits."""
 
     value: Value
     carries: int
@@ -29,7 +29,7 @@ class NodeInput(NamedTuple):
 
 @dataclass
 class Origin:
-    """A node where something bad began: its number as a ``bit``, the ``cause``, and its first bad ``value``."""
+    """A node where bad values begin: its number as a single ``bit``, the ``cause``, and its first bad ``value``."""
 
     bit: int
     node: Node
@@ -49,8 +49,8 @@ class NodeResults:
 
     def __init__(self, net: Network) -> None:
         self.net = net
-        self.written: dict[str, list[Value]] = {}  # node → the content of the memory it wrote to, afterwards
-        self._writers: dict[int, list[tuple[int, str]]] = {}  # storage → (position, node) of all that wrote to it
+        self.written: dict[str, list[Value]] = {}  # node → the new content of the memory it wrote
+        self._writers: dict[int, list[tuple[int, str]]] = {}  # storage → (position, node) of each write
         for call in net.trace.calls:
             body, steps, own = net.bodies[call.index], net.steps(call), net.call_id(call)
             children = iter(() if body is None else body.calls)
@@ -71,7 +71,7 @@ class NodeResults:
         return [*node.values, *self.written.get(node.id, ())]
 
     def inputs(self, node: Node) -> Iterator[tuple[Value, str]]:
-        """Yield each input of a node, with the content it had then, and the node it comes from."""
+        """Yield each input of a node with its content at that time, and the node it comes from."""
         edges = self.net.into.get(node.id, [])
         if node.kind == "call_module" and self.net.steps(node.call):
             edges = [edge for edge in edges if edge.argument == "result"]
@@ -79,7 +79,7 @@ class NodeResults:
             edges = [edge for edge in edges if edge.argument != "args[0]"]
         if node.step is not None and "out" in node.step.kwargs:  # the memory of ``out`` is an input, its content is not
             edges = [edge for edge in edges if edge.argument.partition("[")[0] != "out"]
-        content: dict[str, list[tuple[Value, str]]] = {}  # argument → the content of its memory by then
+        content: dict[str, list[tuple[Value, str]]] = {}  # argument → the content written into its memory since
         for edge in edges:
             if edge.kind == "memory":
                 content.setdefault(edge.argument, []).extend(
@@ -97,7 +97,7 @@ class NodeResults:
                 yield from rewritten
 
     def _content_after(self, edge: Edge) -> list[Value]:
-        """Return the content of memory after the node an edge comes from; the writers may be inside that call."""
+        """Return the content of memory after the source of an edge; if that is a call, the writers may be inside."""
         if edge.value is None or edge.value.storage is None:
             return []
         storage, until = edge.value.storage, self.net.nodes[edge.source].position
@@ -129,7 +129,7 @@ class Lineage:
         return self._nodes.get(node.id, 0)
 
     def origins_of(self, bits: int) -> list[Origin]:
-        """Return the origins of some bits."""
+        """Return the origins that ``bits`` stands for."""
         found = []
         while bits:
             found.append(self.origins[(bits & -bits).bit_length() - 1])
@@ -175,7 +175,7 @@ class Lineage:
         return found
 
     def _earlier_in_memory(self, node: Node, bad: list[Value]) -> tuple[set[int], int]:
-        """Return the numbers of bad values that were bad before the node wrote a part of them, and their origins."""
+        """Return the numbers of values that were bad before the node wrote a part of them, and their origins."""
         written = self._results.written.get(node.id, ())
         part = min((value.numel for value in written), default=0)
         whole = [value for value in bad if value in written and value.numel > part and value.storage in self._memory]
@@ -187,7 +187,7 @@ class Lineage:
     def _of_input(self, call: Call, value: Value) -> int:
         """Return the origins in an input of a call.
 
-        Where the caller's operations were not recorded, these are the origins in all its inputs and its children.
+        Where the caller's operations were not recorded, they are those of all its inputs and of all calls inside it.
         """
         bits, parent = self._values.get(value.number, 0), call.parent
         if bits or parent is None or self._net.steps(parent) or not self._bad(value):
@@ -218,7 +218,7 @@ class Lineage:
 
 
 def is_operation(net: Network, node: Node) -> bool:
-    """Does this node compute something? Of calls, only one whose operations and children are unknown does."""
+    """Does this node compute something? A call counts only if no operations and no calls inside it are known."""
     return node.kind in OPERATIONS or (node.kind == "call_module" and not net.steps(node.call) and not _has_calls(node))
 
 
@@ -227,7 +227,7 @@ def _has_calls(node: Node) -> bool:
 
 
 def is_output(node: Node) -> bool:
-    """Is this the result of the run? In a method such as ``generate``: of one of the model's forwards."""
+    """Is this the result of the run, or, in a method such as ``generate``, of one of the model's forwards?"""
     if node.kind != "call_module":
         return False
     call: Call = node.call
@@ -242,7 +242,7 @@ def _is_query(node: Node, outputs: list[Value]) -> bool:
 
 
 def literals_of(node: Node) -> list[float]:
-    """Return the numbers that are written among a node's arguments."""
+    """Return the literal numbers among a node's arguments."""
     if node.step is None:
         return []
     found: list[float] = []
@@ -257,4 +257,4 @@ def literals_of(node: Node) -> list[float]:
 
 
 def _exceeds_float(number: float) -> bool:
-    return isinstance(number, int) and abs(number) > 1 << 1000  # floats do not reach there
+    return isinstance(number, int) and abs(number) > 1 << 1000  # too large for a float

@@ -17,8 +17,8 @@ from fxdebug.operators.categories import DRAWS, UNFILLED
 from fxdebug.operators.dtypes import FLOATS
 from fxdebug.query.network import Network, Node, network_of
 
-# An operation loses digits if the error of its result is this many roundings of the dtype (or a quarter of the value,
-# in a dtype with few digits), and ``GROWTH`` times the error of its inputs.
+# An operation loses digits if the error of its result is at least this many roundings of the dtype (or a quarter of the
+# value, in a dtype with few digits) and at least ``GROWTH`` times the error of its inputs.
 LOST_ROUNDINGS, LARGE_ERROR = 256.0, 0.25
 GROWTH = 32.0
 
@@ -27,7 +27,7 @@ GROWTH = 32.0
 # is gone once the mean is subtracted.
 RECOVERED = 8.0
 _SUBTRACTS = ("sub", "rsub", "add", "radd", "isub", "iadd")
-MOST_LAYERS = 12  # that are shown
+MOST_LAYERS = 12  # layers that are shown
 _NUMBER = re.compile(r"\b\d+\b")
 
 _T = TypeVar("_T", bound=TraceData)
@@ -93,7 +93,7 @@ def _loses_digits(net: Network, row: Row, errors: Mapping[str, float]) -> bool:
     ):
         return False
     if not any(map(is_output, _reached(net, row.node))):
-        return False  # the result only ends a loop, for example: whether two numbers are equal by now
+        return False  # the result reaches no output: it may decide when a loop ends
     later = [net.nodes[edge.target] for edge in net.out_of.get(row.node, ()) if edge.kind == "data"]
     return any(errors[node.id] * RECOVERED >= row.error for node in later)
 
@@ -133,7 +133,7 @@ def _reached(net: Network, id: str) -> list[Node]:
 
 
 def _layers(net: Network, errors: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return the errors of the outermost repeated calls (``h.0``, ``h.1`` …); without any, of the model's parts."""
+    """Return the errors of the outermost repeated calls (``h.0``, ``h.1`` …), else of the model and its children."""
     kinds: dict[str, list[Call]] = {}
     for call in net.trace.calls:
         if _NUMBER.search(call.path):
@@ -149,10 +149,10 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One operation, or a call whose operations are unknown, with the relative error of its result and its inputs.
+    """One operation, or a call whose operations are unknown, with the relative errors of its result and its inputs.
 
-    ``growth`` is the error over the larger of ``inherited`` and one rounding of the dtype. ``ratio`` is
-    |out| / (|a| + |b|) of a sum or difference: how much of the operands is left.
+    ``growth`` is the error divided by the larger of ``inherited`` and one rounding of the dtype. ``ratio`` is
+    |out| / (|a| + |b|) of a sum or difference: the share of the operands that is left.
     """
 
     node: str

@@ -15,7 +15,7 @@ def check(trace: Trace | str | os.PathLike[str], *, tensors: bool = True) -> Fin
 
     A finding is the operation that made the first NaN or infinity, a value close to overflow, or precision lost to
     underflow or cancellation: see :func:`fxdebug.analyses.numerics.check_numerics`. ``tensors=False`` does not read the
-    data     that the run kept. Raises ``LoadError`` for a path that is no run.
+    data that the run kept. Raises ``LoadError`` for a path that is no run.
 
     >>> import torch, fxdebug
     >>> print(fxdebug.check(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))))

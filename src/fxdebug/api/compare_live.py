@@ -35,9 +35,9 @@ def compare_models(
 ) -> Comparison:
     """Compare two live models call by call: every call that adds error is found, not only the first.
 
-    Each call of b with a counterpart in a runs on the inputs of that counterpart, in b's dtype. Its own result is
-    compared, and the result of the counterpart is returned in its place, so that no error is passed on. Model a runs
-    once and b twice: first as it is, to find the pairs of calls, and then on a's inputs.
+    Each call of b that has a counterpart in a runs on the counterpart's inputs, in b's dtype. The call's own result is
+    compared; the counterpart's result is returned in its place, so that no error is passed on. Model a runs once and b
+    twice: first unchanged, to find the pairs of calls, and then on a's inputs.
 
     ``inputs`` and ``kwargs`` are as for :func:`fx_debug`; ``inputs_b`` are the inputs of b where they differ. The
     other arguments are those of :func:`compare`. ``comparison.outputs`` are those of the plain runs. All runs begin

@@ -15,7 +15,7 @@ from fxdebug.exports.graphviz.options import RankDir
 
 
 class ExportOptions(TypedDict, total=False):
-    """The options of ``Comparison.export``, which says which suffix takes which."""
+    """The options of ``Comparison.export``, which lists them by suffix."""
 
     fold: bool
     rankdir: RankDir

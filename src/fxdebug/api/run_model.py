@@ -52,7 +52,7 @@ def fx_debug(
     ``method``: the method to call instead of the model itself, e.g. ``"generate"`` (a bound method in
     place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few.
     ``graph=False`` leaves out the operations: a tree of calls alone costs less. ``stop_on_nonfinite`` ends the run with
-    ``NonFinite`` at the operation (without graphs: the call) that makes the first NaN or infinity nobody meant.
+    ``NonFinite`` at the operation (without graphs: the call) that makes the first unintended NaN or infinity.
 
     Gradient mode, training flags and random state are not changed. An exception of the model is raised
     unchanged after the partial run was saved; :func:`last_failed` returns that run. Raises ``UsageError`` for
@@ -99,7 +99,7 @@ def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str
     owner = None if isinstance(model, nn.Module) else getattr(model, "__self__", None)
     if isinstance(owner, nn.Module):
         name = getattr(model, "__name__", "method")
-        if name == "forward":  # looked up at the call: by then it is the recorded one
+        if name == "forward":  # found when called: by then it is the recorded one
             return owner, lambda *args, **kwargs: owner.forward(*args, **kwargs), name
         return owner, model, name
     if not isinstance(model, nn.Module):

@@ -28,7 +28,7 @@ class RunStore:
 
     def __init__(self, folder: Path | None, values: Keeping, budget: int) -> None:
         self.folder = folder
-        # written here; it becomes the folder of the run, or lives as long as the trace
+        # all files are written here; they move to the folder of the run, or live as long as the trace
         self.staging: StagingFolder | None = None
         self.shards: ShardWriter | None = None
         self.run_data: LiveData | None = None
@@ -40,7 +40,7 @@ class RunStore:
             except BaseException:
                 self.close()
                 raise
-        # objects have the same text whatever is kept of tensors, since the standard tree always holds it
+        # the text of objects does not depend on what is kept of tensors: the standard tree always has it
         self._printer: Printer | None = None if self.run_data is None else self.run_data.printer
         self._values: Sequence[Value] = ()
 
@@ -72,7 +72,7 @@ class RunStore:
         return (self._journal,)
 
     def finish(self, trace: Trace, model: Any, prune: bool, raised: BaseException | None) -> Trace:
-        """Add the places of its values to the trace, which no user has yet, and write the files of the run."""
+        """Note in the trace, which no user has yet, where its values are stored; write the files of the run."""
         try:
             if self.shards is not None:
                 for number, (saved, digest) in self.shards.finish().items():
@@ -104,7 +104,7 @@ class RunStore:
         return replace(trace, data=data, folder=folder)
 
     def _settled(self, trace: Trace, folder: Path) -> list[str]:
-        """Return the names of the shards, renamed where another run has taken their names in the meantime."""
+        """Return the names of the shards, after renaming all if another run has taken one of their names meanwhile."""
         files: list[Path] = [] if self.shards is None else self.shards.files
         if not any((folder / file.name).exists() for file in files):
             return [file.name for file in files]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ExportOptions(TypedDict, total=False):
-    """The options of ``Trace.export``, which says which suffix takes which."""
+    """The options of ``Trace.export``, which lists them by suffix."""
 
     depth: int | None
     fold: bool
@@ -113,7 +113,7 @@ class Trace(TraceData):
         )  # fmt: skip
 
     def node(self, place: Place) -> Node:
-        """Return the node of a place: a node, a call, a value (the step that made it, or the input) or an id.
+        """Return the node of a place: a node, a call, a value (then its producer, or the input that it is) or an id.
 
         An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
         that was called once. Raises ``NotFound`` with the nearest ids.
@@ -192,10 +192,10 @@ class Trace(TraceData):
         return walk.paths_between(self, start, end, limit=limit)
 
     def pattern(self, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
-        """Return where operations of these names follow one another along the flow of data, one node per name.
+        """Return the chains of operations with these names along the flow of data, one node per name.
 
-        Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Matches begin at
-        different nodes, the nearest continuation counts. For attention: ``["matmul", "softmax", "matmul"]``.
+        Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). At most one match
+        begins at a node: the nearest one. For attention: ``["matmul", "softmax", "matmul"]``.
         Raises ``UsageError`` for no names, ``NotFound`` for an operation that the run does not have.
 
         >>> import torch, fxdebug
@@ -237,7 +237,7 @@ class Trace(TraceData):
         """
         return as_networkx.subgraph(self, places)
 
-    # What was kept, and where it goes --------------------------------------------------------------
+    # Checking, saving, showing ---------------------------------------------------------------------
 
     def check(self, *, tensors: bool = True) -> Findings:
         """Find what is wrong with the numbers of the run, the worst first: see :func:`fxdebug.check`.

@@ -61,7 +61,7 @@ def model_addition_debugger_context(
 
 
 class _StandardWriter:
-    """Writes the files of transformers for each forward of one context."""
+    """Write the files of transformers for each forward of one context."""
 
     def __init__(self, model: nn.Module, target: Path, prune: bool, use_repr: bool) -> None:
         self._model, self._target, self._prune, self._use_repr = model, target, prune, use_repr

@@ -30,7 +30,7 @@ _UNSAFE = re.compile(r"[^\w.,=+-]+")
 
 
 class TraceRegression:
-    """Compares the runs of one test with their golden traces in ``folder``.
+    """Compare the runs of one test with their golden traces in ``folder``.
 
     ``test`` names the files and ``id`` is the test's id for pytest. ``written`` is called with a line about each file
     that an update wrote.

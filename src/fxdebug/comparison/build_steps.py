@@ -1,7 +1,7 @@
 """Build the steps of a trace: operations from its graphs, or pieces of code where no graph was recorded.
 
-A run with ``graph=False``, a trace read from the reference's files and an opaque call have calls only. A value that
-such a call hands to an inner call, and that no call returned, was made by its own code, of the values at hand.
+A run with ``graph=False``, a trace read from transformers' debug tree and an opaque call have calls only. If such a
+call hands an inner call a value that no call returned, its own code made that value from the values at hand.
 """
 
 from __future__ import annotations
@@ -73,32 +73,32 @@ def _operations(run: StepList, net: Network) -> list[tuple[float, Step]]:
                 if name in ("clamp", "clamp_min") and len(inputs) == 1 and is_relu_clamp(step.constants):
                     step.name = "relu"
                 if name != canonical(node.op) and _keeps_positions(inputs, made):
-                    step.constants = ()  # strides and margins of a kernel of one place, which change nothing
+                    step.constants = ()  # with a kernel of size 1, stride and padding changed nothing
                 if name == "scaled_dot_product_attention" and inputs:
-                    usual = normalized_constant(str(inputs[0].value.shape[-1] ** -0.5))  # as if it had not been given
+                    usual = normalized_constant(str(inputs[0].value.shape[-1] ** -0.5))  # the default scale
                     step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
             positioned.append((node.position, step))
     return positioned
 
 
 def _is_pointwise_convolution(op: str, inputs: tuple[StepInput, ...]) -> bool:
-    """Is it a convolution whose kernel sees one place? That is a product with weights, wherever channels stand."""
+    """Is it a convolution with a kernel of size 1? It is a product with weights, whatever the layout of channels."""
     kernels = [given.value.shape for given in inputs if given.is_weight and len(given.value.shape) > 2]
     data = [given.value.shape for given in inputs if not given.is_weight]
     if canonical(op) not in CONVOLUTIONS or len(kernels) != 1 or len(data) != 1:
         return False
-    return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # not in groups
+    return math.prod(kernels[0][2:]) == 1 and data[0][1 - len(kernels[0])] == kernels[0][1]  # without groups
 
 
 def _keeps_positions(inputs: tuple[StepInput, ...], made: tuple[Value, ...]) -> bool:
-    """Has the result as many places as the input: did strides and margins change nothing?"""
+    """Has the result the spatial size of the input, so that stride and padding changed nothing?"""
     data = next(given.value for given in inputs if not given.is_weight)
     return len(made) == 1 and made[0].shape[2:] == data.shape[2:]
 
 
 def _add(run: StepList, step: Step) -> None:
     step.index = len(run.steps)
-    if family(step.name) == "product":  # with weights that are turned before they are used
+    if family(step.name) == "product":  # its weights may be transposed before they are used
         step.inputs = tuple([_untransposed(run, given) for given in step.inputs])
     if not step.unrecorded:
         step.passed_through = tuple([value for value in step.node.values if value not in step.outputs])
@@ -118,25 +118,25 @@ def _add(run: StepList, step: Step) -> None:
 
 
 def _untransposed(run: StepList, given: StepInput) -> StepInput:
-    """Return the weight itself where the input is a view of one (transposed, as ``linear`` does it)."""
+    """Return an input with the weight itself in place of a view of it (transposed, as in ``linear``)."""
     root = run.root(given.value)
     viewed = root.name is not None and root.dtype == given.value.dtype and not given.memory
     return given._replace(value=root) if viewed and given.value.name is None else given
 
 
 def _passed_on_unchanged(step: Step) -> Value | None:
-    """Return the value of which a step passes on all elements as they are; ``None`` where it does not."""
+    """Return the input whose elements a step passes on unchanged; ``None`` where it changes them."""
     given = [given.value for given in step.data if given.value.numel and not given.memory]
     given = given or [given.value for given in step.weights]
     if len(step.outputs) != 1 or not given or given[0].numel != step.outputs[0].numel:
         return None
     if step.name in TRANSPARENT:
         return given[0]
-    # concatenated with nothing, times one, clamped where nothing was beyond: by the numbers it did nothing
+    # other operations may have no effect on these numbers: ``cat`` with nothing, times one, a clamp that cuts nothing
     reorders = step.name in REORDERING and (step.name != "getitem" or any("[" in text for text in step.constants))
-    nothing = [value for value in given[1:] if step.name != "add" or not _all_zero(value)]
+    further = [value for value in given[1:] if step.name != "add" or not _all_zero(value)]
     one, other = given[0].stats, step.outputs[0].stats
-    alone = not nothing and not reorders and given[0].dtype == step.outputs[0].dtype
+    alone = not further and not reorders and given[0].dtype == step.outputs[0].dtype
     return given[0] if alone and one is not None and one.std and same_numbers(one, other) else None
 
 
@@ -145,7 +145,7 @@ def _all_zero(value: Value) -> bool:
 
 
 def _inputs(run: StepList, net: Network, node: Node) -> tuple[StepInput, ...]:
-    """Return the tensors of an operation in the order of its arguments, then the writes into their memory since."""
+    """Return the tensors that an operation is given; each is followed by what was written into its memory since."""
     inputs: list[StepInput] = []
     for edge in net.into.get(node.id, ()):
         value = edge.value
@@ -158,7 +158,7 @@ def _inputs(run: StepList, net: Network, node: Node) -> tuple[StepInput, ...]:
 
 
 def _written_values(net: Network, id: str) -> list[Value]:
-    """Return the values that a node wrote; of a call, those that the last writing step in it wrote."""
+    """Return the values that an operation wrote; its results where it wrote none, and those of a call."""
     node = net.nodes[id]
     body = net.bodies[node.call.index]
     if body is None or node.step is None:
@@ -174,7 +174,7 @@ def _results(net: Network, call: Call) -> dict[str, Item]:
 
 
 def _constants(step: Op, results: dict[str, Item]) -> Iterator[str]:
-    """Yield the arguments of an operation besides tensors, as text; a computed size as the number it was."""
+    """Yield the non-tensor arguments of an operation as text; a computed size as its number."""
     for name, operand in [*((None, arg) for arg in step.args), *step.kwargs.items()]:
         plain = _resolved(operand, results)
         if isinstance(plain, Thing) and plain.type == "tensor":
@@ -199,11 +199,11 @@ def _resolved(operand: Any, results: dict[str, Item]) -> Any:
     return operand
 
 
-MOST_INPUTS = 64  # the latest values at hand, which an unrecorded step is said to be given
+MOST_INPUTS = 64  # an unrecorded step counts as given this many of the latest values at hand
 
 
 class UnrecordedStep(NamedTuple):
-    """Values that the code of a call made without a record: when, what it had at hand, and what it made."""
+    """A piece of a call's code without recorded operations: its position, the values at hand, and those it made."""
 
     position: float  # in the order of nodes
     node: Node
@@ -212,7 +212,7 @@ class UnrecordedStep(NamedTuple):
 
 
 def unrecorded_steps(net: Network, call: Call) -> Iterator[UnrecordedStep]:
-    """Yield what a call without a graph makes before each of its inner calls, then what it returns."""
+    """Yield a step for the values that a call without a graph makes before each inner call, then for its results."""
     node = net.nodes[net.call_id(call)]
     at_hand: list[tuple[str, Value]] = list(call.inputs.named())
     known = {value.number for _, value in at_hand}

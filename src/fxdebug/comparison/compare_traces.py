@@ -1,4 +1,4 @@
-"""Compare two traces: pair what belongs together, judge each pair, name the steps that add error."""
+"""Compare two traces: pair their calls, steps and values, judge each pair, name the steps that add error."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def compare(
     """Compare a run ``b`` with a reference ``a`` and name the first call and operation that add error.
 
     Calls and operations are paired by path, then by equal weights and values, by dataflow and by order. ``mapping``
-    (globs of a → of b, or a YAML file) pairs those that cannot be found so, ``ignore`` (globs) says which modules do
-    not count. ``tolerance`` is the relative error that is allowed anywhere; by default that of the coarser dtype of
+    (globs of a → of b, or a YAML file) pairs modules that are not found in this way; ``ignore`` (globs) leaves modules
+    out. ``tolerance`` is the relative error that is allowed anywhere; by default that of the coarser dtype of
     each pair (about 1e-5 for float32, 0.03 for bfloat16). Raises ``UsageError`` for a mapping that fits nothing, and
     for a tolerance that is no number from 0 on.
 
@@ -120,7 +120,7 @@ def _unreadable_notes(meter: Meter) -> Iterator[str]:
 def _most_certain(kept: list[Cause]) -> list[Cause]:
     """Drop the causes whose steps were paired by order alone, where there are others.
 
-    One stays: a step with weights that is missing before all others, which have their error from it.
+    The first missing step with weights stays if it comes before all of these: their errors may come from it.
     """
     certain = [cause for cause in kept if cause.matched_by != "order"]
     first = min((cause.position for cause in certain), default=0)

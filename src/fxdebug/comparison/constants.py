@@ -1,4 +1,4 @@
-"""Compare the constants of two operations of one kind (their arguments besides tensors), one by one.
+"""Compare the constants (non-tensor arguments) of two operations of one kind, one by one.
 
 One side may pass an argument by position and the other by name; defaults may be passed or left out.
 """
@@ -32,7 +32,7 @@ _SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # the order of th
 
 
 class Constant(NamedTuple):
-    """An argument: its name (empty where it is unknown), its value, and both as the trace has them."""
+    """An argument: its name (empty where it is unknown), its value, and its text in the trace."""
 
     name: str
     value: str
@@ -40,7 +40,7 @@ class Constant(NamedTuple):
 
     @property
     def is_void(self) -> bool:
-        """Does it leave the elements alone: ``None``, or a dtype, device or layout of the result?"""
+        """Has it no effect on the elements: is it ``None``, or a dtype, device or layout of the result?"""
         return self.value == "None" or "torch." in self.value
 
     @property
@@ -68,7 +68,7 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
     _remove_equal(one, other)
     _remove_equal(other, one)
     different = different or _number_by_position_and_name(one, other)
-    if different and op not in CONVOLUTIONS:  # their constants are without defaults already
+    if different and op not in CONVOLUTIONS:  # defaults were removed from their constants before
         one = other = []
     gone, new = ([x.text for x in side if not x.may_be_default] for side in (one, other))
     return [x.text for x, _ in different] + gone, [y.text for _, y in different] + new
@@ -104,7 +104,7 @@ ConstantPairs = list[tuple[Constant, Constant]]
 
 
 def _differing_by_name(op: str, one: list[Constant], other: list[Constant]) -> ConstantPairs:
-    """Remove from both sides what both name or have by default; return the pairs that differ."""
+    """Remove the arguments that both sides give by name or have as default; return the pairs that differ."""
     left, right = ({x.name: x for x in side if x.name} for side in (one, other))
     for name, default in DEFAULTS.get(op, {}).items():
         for side, opposite in ((left, right), (right, left)):
@@ -120,7 +120,7 @@ def _differing_by_name(op: str, one: list[Constant], other: list[Constant]) -> C
 
 
 def _differing_by_position(one: list[Constant], other: list[Constant]) -> ConstantPairs:
-    """Remove from both sides what is passed by position, where they have equally many; return the pairs that differ."""
+    """Remove the positional arguments of both sides, if they are equally many; return the pairs that differ."""
     left, right = ([x for x in side if not x.name] for side in (one, other))
     if len(left) != len(right):
         left, right = ([x for x in side if not x.is_void] for side in (left, right))
@@ -131,7 +131,7 @@ def _differing_by_position(one: list[Constant], other: list[Constant]) -> Consta
 
 
 def _remove_equal(one: list[Constant], other: list[Constant]) -> None:
-    """Remove from both what one side has by position and the other has anywhere."""
+    """Remove from both sides each positional argument of ``one`` whose value ``other`` has too."""
     for x in [x for x in one if not x.name]:
         same = next((y for y in other if y.value == x.value), None)
         if same is not None:
@@ -140,7 +140,7 @@ def _remove_equal(one: list[Constant], other: list[Constant]) -> None:
 
 
 def _number_by_position_and_name(one: list[Constant], other: list[Constant]) -> ConstantPairs:
-    """Remove and return the only number of either side, where one is passed by position and the other by name."""
+    """Remove and return the two numbers where each side has just one: one side by position, the other by name."""
     left, right = ([x for x in side if _is_number(x.value)] for side in (one, other))
     if len(left) != 1 or len(right) != 1 or bool(left[0].name) == bool(right[0].name):
         return []

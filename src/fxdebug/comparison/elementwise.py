@@ -21,7 +21,7 @@ CHUNK = 1 << 22  # elements compared at a time
 
 
 def measure_elements(one: Tensor, other: Tensor, tolerance: float, a: Value, b: Value) -> Measures:
-    """Return all measures of two tensors of equal size, which are those of the values ``a`` and ``b``.
+    """Return all measures of two tensors of equal size, the data of the values ``a`` and ``b``.
 
     Positions that an additive mask hides on both sides do not count.
     """
@@ -54,7 +54,7 @@ def measure_elements(one: Tensor, other: Tensor, tolerance: float, a: Value, b: 
         count += int(gap.numel())
     relative = math.sqrt(squared_differences / squares_a) if squares_a else (math.inf if squared_differences else 0.0)
     error = max(relative, largest / top) if top else relative
-    if a.dtype not in EPS:  # of indices and masks it counts how many differ, not by how much
+    if a.dtype not in EPS:  # for indices and masks: how many differ, not by how much
         error = beyond / count if count else 0.0
     what: Unlike = ""
     if is_additive_mask(a.stats) and is_additive_mask(b.stats):

@@ -1,6 +1,6 @@
 """Measure the distance of two values: element by element where the data is there, else by samples or statistics.
 
-Only one pair of tensors is in memory at a time, and of long ones a chunk of each, so runs of any size compare.
+Only one pair of tensors is in memory at a time, so that runs of any size can be compared.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from fxdebug.errors import first_line
 if TYPE_CHECKING:
     from torch import Tensor
 
-CLOSER_SORTED = 8  # times as close as in their places are the same numbers once they are sorted
+CLOSER_SORTED = 8  # the same numbers in two orders are this many times closer once both are sorted
 
 
 class Meter:
-    """Measures pairs of values of two traces, each pair once."""
+    """Measure pairs of values of two traces, each pair once."""
 
     def __init__(self, a: TraceData, b: TraceData, tolerance: float | None = None) -> None:
         self._a, self._b = a, b
         self._tolerance = tolerance
         self._measures: dict[tuple[int, int], Measures] = {}
         self.unreadable: Counter[str] = Counter()  # how many pairs' data could not be read, by the error raised
-        # numbers that were read from print have few digits: smaller errors are not known
+        # numbers read from printed text have few digits: a smaller error counts as none
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
         self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0
 
@@ -78,7 +78,7 @@ class Meter:
         return None if both is None else bool(((both[0] - both[1]).abs() <= relative * both[0].abs() + least).all())
 
     def is_reordered(self, a: Value, b: Value) -> bool:
-        """Do the data say that nearly the same numbers are there, in other places?"""
+        """Do the data say that both hold nearly the same numbers, in different places?"""
         measures, both = self(a, b), self._sorted([a], [b])
         if measures.basis != TENSORS or both is None or not 0.0 < measures.error < math.inf:
             return False
@@ -94,7 +94,7 @@ class Meter:
         except Exception as error:  # as in `_tensors`
             self.unreadable[first_line(error)] += 1
             return None
-        return None if one.numel() != other.numel() else (one, other)  # some may be too small for the narrower dtype
+        return None if one.numel() != other.numel() else (one, other)  # some may be 0 in the narrower dtype
 
     # Tensors -------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ def _equal_measures(a: Value) -> Measures:
 
 
 def _is_repetition(a: Value, b: Value) -> bool:
-    """Is one the other, repeated along a dimension? One run expands early what the other broadcasts later."""
+    """Is one value the other, repeated along a dimension? One run may expand a value that the other broadcasts."""
     one, other = a.stats, b.stats
     if one is None or other is None or not a.numel or not b.numel or max(a.numel, b.numel) % min(a.numel, b.numel):
         return False

@@ -21,7 +21,7 @@ Verdict: TypeAlias = Literal["equal", "inherited", "adds", "absorbed", "ignored"
 MatchedBy: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # how a pair was found
 
 
-# The kinds of findings. Each is something that the pair itself brings in, not something it was given.
+# The kinds of findings. A finding is a difference that the pair adds, not one that it inherits.
 KINDS: dict[Kind, str] = {
     "input": "the runs were given different inputs",
     "weights": "the parameters differ",
@@ -130,7 +130,7 @@ class ComparisonData:
 
     @property
     def equal(self) -> bool:
-        """Are the runs equal within tolerance? For runs in two dtypes (``narrow``) that says less."""
+        """Are the runs equal within tolerance? In two dtypes (``narrow``), rounding hides more differences."""
         return not self.findings
 
     @property
@@ -155,7 +155,7 @@ class ComparisonData:
 
     @property
     def worst(self) -> Row | None:
-        """The pair with the largest error among those that are no finding: of equal runs, the largest rounding."""
+        """The pair with the largest error that is no finding; in equal runs, the largest rounding error."""
         rows = [row for row in self.rows if row.measured and row.kind is None and row.verdict != "ignored"]
         finite = [row for row in rows if math.isfinite(row.error)]  # between different shapes there is no distance
         return max(finite, key=lambda row: row.error, default=None)

@@ -18,7 +18,7 @@ from fxdebug.query import network
 
 
 class Rows:
-    """Makes rows, in b's execution order; what only a has stands where it would have been in b."""
+    """Make rows in b's execution order; a call that only a has is placed where it would be in b."""
 
     def __init__(self, judge: Judge, globs: Sequence[str]) -> None:
         self._judge, self._pairs, self._globs = judge, judge.pairs, globs
@@ -84,7 +84,7 @@ class Rows:
         )
 
     def finding(self, cause: Cause) -> Row:
-        """Return a cause as a row, in b's names where b has it."""
+        """Return a cause as a row."""
         b = _step_side(cause.b, cause.value_b)
         a = _step_side(cause.a, cause.value_a)
         return Row(
@@ -212,9 +212,9 @@ class Rows:
     def _largest_error(
         self, a: Iterable[Value], b: Iterable[Value], named: bool
     ) -> tuple[float, Measures, Value | None, Value | None]:
-        """Return the largest error of what two calls were given or returned: of pairs, then of the rest in order.
+        """Return the largest error between the inputs or outputs of two calls: of paired values, of the rest in order.
 
-        Calls of one name (``named``) return the same in the same place; others only where the sizes agree.
+        For calls of one name (``named``) the order decides; for others the sizes must agree, too.
         """
         one, other = list(a), list(b)
         sides: list[tuple[Value, Value]] = []
@@ -269,7 +269,7 @@ class Rows:
 
 
 def _source_line(cause: Cause) -> str | None:
-    """Return the line in the body of a cause's call: that of the operation, or of the inner call with it."""
+    """Return the line in the body of a cause's call: of the operation, or of the inner call that contains it."""
     if cause.b is None:
         return cause.call.source
     call = cause.b.call
@@ -286,7 +286,7 @@ def _step_side(step: Step | None, value: Value | None) -> Side | None:
 
 
 def _last_steps(run: StepList) -> list[int]:
-    """Return for each call the last step in it, which is where it returned; without steps, that of the call before."""
+    """Return for each call the index of the last step in it, or that of the previous call if it has no steps."""
     calls = run.trace.calls
     last = [run.by_call[call.index][-1].index if run.by_call.get(call.index) else -1 for call in calls]
     for call in reversed(calls):  # children come after their parents
@@ -310,6 +310,6 @@ def _with_ancestors(calls: Iterable[Call]) -> set[int]:
 
 
 def _return_order(row: Row) -> tuple[int, bool, int]:
-    """Sort rows as they returned: an operation before the call it is in, inner calls before outer ones."""
+    """Return the key to sort rows by return: an operation before the call it is in, inner calls before outer ones."""
     side = row.b or row.a
     return row.position, row.op is None, 0 if side is None else -side.call.depth

@@ -13,7 +13,7 @@ from fxdebug.query.network import Node
 
 
 class StepInput(NamedTuple):
-    """A tensor that a step is given. ``memory``: not as it was made, but as a later step left its memory."""
+    """A tensor that a step is given. ``memory``: the content that a later write left in its memory."""
 
     argument: str
     value: Value
@@ -45,7 +45,7 @@ class Step:
 
     @property
     def call(self) -> Call:
-        """The call in whose body it is."""
+        """The call that ran it."""
         return self.node.call
 
     @property
@@ -73,7 +73,7 @@ class Step:
 
 
 def interchangeable(a: Step, b: Step) -> bool:
-    """May one stand for the other? A product with weights is not one of two values, nor one to which more is added."""
+    """May two steps be counterparts? Products with weights, of two values, and with an added operand are distinct."""
     adding = (a.name in BIAS_FIRST) == (b.name in BIAS_FIRST)
     return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights) and adding
 
@@ -83,7 +83,7 @@ class StepList:
     """A side of a comparison: a trace with its steps in execution order, their makers and users."""
 
     trace: TraceData
-    graphs: bool = True  # are its operations looked at, or its calls alone?
+    graphs: bool = True  # are its operations compared, or only its calls?
     steps: list[Step] = field(default_factory=list)
     makers: dict[int, Step] = field(default_factory=dict)  # a value's number → the step that made it
     users: dict[int, list[Step]] = field(default_factory=dict)  # the number of a value's root → the steps that use it

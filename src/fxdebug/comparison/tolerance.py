@@ -1,7 +1,7 @@
 """Tolerances of dtypes, and the error between two values by their statistics alone.
 
-An error is one number everywhere: relative to the size of the reference's elements. From statistics it is a lower
-bound: tensors with equal statistics may still be arranged differently.
+An error is always one number, relative to the size of the elements of a. From statistics alone it is a lower bound:
+tensors with equal statistics may still have their elements in different orders.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_additive_mask(stats: Stats | None) -> bool:
 def visible_share(value: Value) -> float | None:
     """Return the share of positions that a mask lets through; ``None`` for anything but a mask.
 
-    Of booleans it is the share of ``True``, which may be hidden or visible ones.
+    For booleans it is the share of ``True``, which may mean hidden or visible.
     """
     stats = value.stats
     if stats is None or not stats.count:

@@ -1,4 +1,4 @@
-"""One table of all exporters: which function writes a trace or a comparison to a file of which suffix.
+"""The table of all exporters: the function that writes a trace or a comparison, for each suffix.
 
 An exporter takes ``(thing, path, **options)``, or ``(thing, path, options)`` where ``options`` is a dataclass, and
 returns the path. Its module is imported when it is used.
@@ -56,7 +56,7 @@ def exporter(kind: Kind, suffix: str) -> Callable[..., Path]:
 
 
 def option_names(function: Callable[..., Path]) -> list[str]:
-    """Return the names of an exporter's options: its further parameters, or the fields of its dataclass of options."""
+    """Return the names of an exporter's options: its parameters after the path, or the fields of their dataclass."""
     _, _, *parameters = inspect.signature(function).parameters.values()
     defaults = _defaults(parameters)
     return [field.name for field in fields(defaults)] if defaults is not None else [p.name for p in parameters]

@@ -23,7 +23,7 @@ WIDE = 110  # columns of a terminal from which inputs are shown too
 NAME, SHORT_NAME = 24, 16  # characters for the names of calls: with fewer, other columns are left out
 
 
-# Columns that may be left out, in this order, until the names have so many characters.
+# Columns that may be left out, in this order, until the names of calls have room for this many characters.
 _ROOM_NEEDED = {
     **dict.fromkeys(("in", "dtype", "std", "min"), NAME),
     **dict.fromkeys(("max", "out", "mean"), SHORT_NAME),
@@ -157,7 +157,7 @@ def _outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _examples(counts: Counter[str], paths: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
-    """Yield each path with # for numbers, how many paths have this form, and one of them."""
+    """Yield each pattern (a path with # for numbers) with its count, the count, and one path of it."""
     first: dict[str, str] = {}
     for path in paths:
         first.setdefault(_NUMBER.sub("#", path), path)
@@ -166,7 +166,7 @@ def _examples(counts: Counter[str], paths: tuple[str, ...]) -> Iterator[tuple[st
 
 
 def shapes(values: list[Value]) -> str:
-    """The shape of the first tensor, and how many more there are."""
+    """Return the shape of the first tensor, and how many more there are."""
     if not values:
         return ""
     return shape_text(values[0].shape) + (f" +{len(values) - 1}" if len(values) > 1 else "")
@@ -179,7 +179,7 @@ def _numbers(stats: Stats | None) -> list[str]:
 
 
 def printable(text: str) -> str:
-    r"""Text that any terminal and file can hold: control characters and halves of surrogate pairs as escapes.
+    r"""Return text that any terminal and file can hold: control characters and halves of surrogate pairs as escapes.
 
     >>> printable("a\x1b[31m"), printable("\ud800")
     ('a\\x1b[31m', '\\ud800')

@@ -1,4 +1,4 @@
-"""torch's operations in sets, by their effect on NaN and infinities. Names are without underscores around them."""
+"""Sets of torch's operations, by their effect on NaN and infinities. Names have no underscores around them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Set
 
 from fxdebug.data.values import Value
 
-# Their results are uninitialised memory.
+# Operations whose result is uninitialised memory.
 UNFILLED = frozenset(
     "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize resize_as".split()
 )
 
 
-# They move, copy or reinterpret elements, and compute nothing.
+# Operations that move, copy or reinterpret elements, and compute nothing.
 VIEWS = frozenset(
     "view view_as reshape reshape_as transpose permute swapaxes swapdims movedim moveaxis getitem select narrow "
     "chunk split tensor_split unbind iter expand expand_as unsqueeze squeeze flatten unflatten contiguous clone "
@@ -22,18 +22,18 @@ VIEWS = frozenset(
 )
 
 
-# They write into a tensor, or into a part of it.
+# Operations that write into a tensor, or into a part of it.
 WRITES = frozenset(
     "setitem copy fill zero index_copy index_put index_fill masked_fill masked_scatter scatter set normal uniform "
     "random bernoulli exponential slice_scatter select_scatter fill_diagonal".split()
 )
 
 
-# In place, they leave nothing of the earlier content.
+# Operations that, in place, leave nothing of the earlier content.
 OVERWRITES = frozenset("fill copy zero normal uniform random bernoulli exponential log_normal cauchy geometric".split())
 
 
-# Their results are random numbers, returned or written in place.
+# Operations that draw random numbers, returned or written in place.
 DRAWS = frozenset(
     "rand randn rand_like randn_like randint bernoulli multinomial normal uniform exponential cauchy geometric "
     "log_normal kaiming_uniform kaiming_normal xavier_uniform xavier_normal trunc_normal dropout1d alpha_dropout "
@@ -41,7 +41,7 @@ DRAWS = frozenset(
 )
 
 
-# They put other numbers in the place of NaN or infinities.
+# Operations that may replace NaN or infinities by other numbers.
 REPLACES_NONFINITE = frozenset(
     "where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split()
 )
@@ -63,13 +63,13 @@ EXPONENTIALS = frozenset("exp exp2 expm1 sinh cosh".split())
 PRODUCTS = frozenset("mul rmul imul multiply matmul mm bmm baddbmm addmm linear einsum dot mv conv1d conv2d".split())
 
 
-# They never make +Inf of -Inf.
+# Operations that never turn -Inf into +Inf.
 KEEPS_SIGN_OF_INF = (
     EXPONENTIALS - {"cosh"} | CASTS | {"add", "radd", "iadd", "sum", "mean", "cumsum", "softplus", "sqrt"}
 )
 
 
-# Element by element: an infinity in the result was at the same place in an input, or is new.
+# Elementwise operations: an infinity in the result was at the same place in an input, or is new.
 ELEMENTWISE = (
     ADDS - {"addmm", "baddbmm"}
     | DIVIDES
@@ -79,7 +79,7 @@ ELEMENTWISE = (
 )
 
 
-# They place the numbers among their arguments in the result unchanged.
+# Operations that place numbers among their arguments in the result unchanged.
 PLACES_LITERALS = REPLACES_NONFINITE | frozenset("full full_like new_full fill clamp clip pad constant_pad_nd".split())
 SCALES = frozenset(
     "mul rmul imul multiply div divide truediv add radd iadd".split()
@@ -99,9 +99,9 @@ _KEEPS_UNIT_INTERVAL = VIEWS | {"rsub", "sub"}  # p and 1 - p
 
 
 def is_probability(op: str, inputs: Iterable[Value], known: Set[int]) -> bool:
-    """Are an operation's results numbers from 0 to 1 that reach both ends only by rounding?
+    """Are an operation's results probabilities: from 0 to 1, with both ends reached only by rounding?
 
-    ``known``: the numbers of values that are; views of those are, too.
+    ``known``: the numbers of values that are probabilities; views of those are probabilities, too.
 
     >>> is_probability("softmax", (), set()), is_probability("ge", (), set())
     (True, False)

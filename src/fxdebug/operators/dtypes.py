@@ -67,7 +67,7 @@ EPS = {name: dtype.eps for name, dtype in DTYPES.items() if dtype.eps}
 
 
 def largest_of(dtype: str) -> float:
-    """Return the largest finite number of a floating dtype; infinity for other dtypes, which do not overflow to it.
+    """Return the largest finite number of a floating dtype; infinity for other dtypes.
 
     >>> largest_of("float16"), largest_of("int64")
     (65504.0, inf)

@@ -1,4 +1,4 @@
-"""Is a value a mask? Additive masks and masks of zeros and ones, recognised by their statistics."""
+"""Masks, recognised by their statistics: additive masks, and masks of zeros and ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import FLOATS
 
-# Beside zeros, a number this far below them is only there to vanish in a softmax.
+# Beside zeros, a number from here down serves only to vanish in a softmax.
 HIGHEST_MASK = -1e3
 
 
-# The lowest number of a dtype is still a mask after scores were added to it: T5 adds up to thousands.
+# A mask of a dtype's lowest number is still one after scores were added to it: T5 adds up to thousands.
 LOWEST_SHARE = 0.95
 _LARGEST_NUMBERS = [dtype.max for dtype in FLOATS.values() if dtype.bits > 8]
 

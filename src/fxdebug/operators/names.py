@@ -22,7 +22,7 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
-# They change the order or the storage of elements, not the elements.
+# Operations that change the order or the storage of elements, not the elements.
 TRANSPARENT = frozenset(
     """view reshape transpose permute contiguous flatten unflatten squeeze unsqueeze t T mT adjoint expand expand_as
     to type type_as float half bfloat16 double clone detach alias view_as
@@ -33,21 +33,21 @@ TRANSPARENT = frozenset(
 NORMS = frozenset(["layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm", "normalize"])
 
 
-# Where the order of the operands does not matter.
+# Operations for which the order of the operands does not matter.
 COMMUTATIVE = frozenset(["add", "mul", "and", "or", "eq", "ne", "maximum", "minimum"])
 
 
-# Their result has the same elements in another order, or a part of them.
+# Operations whose result has the same elements in another order, or a part of them.
 REORDERING = frozenset(
     ["flip", "fliplr", "flipud", "roll", "rot90", "sort", "getitem", "gather", "take", "index_select"]
 )
 
 
-# Their result is uninitialised memory.
+# Operations whose result is uninitialised memory.
 UNINITIALISED = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"])
 
 
-# They select elements or indices by comparing: near ties can go either way.
+# Operations that select elements or indices by comparing: near ties can go either way.
 BY_RANK = frozenset(["topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"])
 
 ACTIVATIONS = frozenset(
@@ -55,14 +55,14 @@ ACTIVATIONS = frozenset(
 )
 
 
-# They make constants.
+# Operations that make constants.
 FACTORIES = frozenset(
     "tensor zeros ones full empty arange eye linspace zeros_like ones_like full_like new_zeros new_ones new_full "
     "as_tensor scalar_tensor".split()
 )
 
 
-# Their result consists of elements of the inputs, some of them several times.
+# Operations whose result consists of elements of the inputs, some of them several times.
 COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast_to", "stack", "cat"])
 
 
@@ -72,17 +72,17 @@ REORDERING_VIEWS = frozenset(
 )
 
 
-# They take rows from a table.
+# Operations that take rows from a table.
 LOOKUPS = frozenset(["embedding", "index_select", "gather", "take"])
 
 REPEATING = COPYING - {"cat", "stack"}
 
 
-# They take a part of a value: the part differs only if the value is in another order.
+# Operations that take a part of a value: another order of the value gives another part.
 SLICES = frozenset(["getitem", "chunk", "split", "unbind", "narrow", "select", "tensor_split", "split_with_sizes"])
 
 
-# Linear in their inputs: an error cannot grow beyond the sum of the inputs' errors.
+# Linear operations: an error cannot grow beyond the sum of the inputs' errors.
 SUMS = frozenset(["add", "sub", "rsub", "mean", "sum", "cat", "stack", "where"])
 
 
@@ -92,7 +92,7 @@ _PRODUCTS = frozenset(
 )
 
 
-# A product of the second and third operand, added to the first.
+# Operations that add the product of the second and third operand to the first.
 BIAS_FIRST = frozenset(["baddbmm", "addbmm"])
 
 RANDOM = frozenset(
@@ -102,7 +102,7 @@ RANDOM = frozenset(
 )
 
 
-# The steps of a fused operation: a missing scale can then be found when only one run uses the fused one.
+# The steps of fused operations: with these, a missing scale is found even if only one run uses the fused operation.
 STEPS_OF = {
     "scaled_dot_product_attention": ("matmul", "mul", "softmax", "matmul"),
     "masked scaled_dot_product_attention": ("matmul", "mul", "add", "softmax", "matmul"),
@@ -164,7 +164,7 @@ def op_of_module(type: str) -> str:
     return _OPS_OF_MODULES.get(plain, type)
 
 
-_FAMILIES = {"relu": "clamp"}  # at zero, from below
+_FAMILIES = {"relu": "clamp"}  # a ReLU is a clamp with the lower bound zero
 
 
 def family(name: str) -> str:

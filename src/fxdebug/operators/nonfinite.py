@@ -1,4 +1,4 @@
-"""NaN and infinities in a value: is there any, how many, and the value in a line of text."""
+"""NaN and infinities in a value: their presence, their counts, and the value in a line of text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The cause of NaN or infinities in the results of one operation, judged by statistics of its inputs and outputs.
 
 Works while the model runs and on a saved trace. An infinity that is written as a number (``masked_fill(mask, -inf)``)
-or that a mask is made of (``finfo.min + finfo.min``) is *intended*. One that arithmetic made is not, whatever becomes
-of it later: ``log(0)``, a division by zero, an overflow.
+or that a mask is made of (``finfo.min + finfo.min``) is *intended*. An infinity from arithmetic is not, whatever
+happens to it later: ``log(0)``, a division by zero, an overflow.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def leaves_memory_unwritten(op: str, literals: Iterable[float], inputs: Iterable
 def _cause_of_more_infinities(
     op: str, literals: Sequence[float], inputs: Sequence[Value], nonfinite: Sequence[Value]
 ) -> NonFiniteCause | None:
-    """Return the cause of infinities that the inputs' infinities do not explain: of another sign, or more of them."""
+    """Return the cause of infinities beyond those of the inputs: of another sign, or more of them."""
     if op in KEEPS_SIGN_OF_INF and count_of(nonfinite, "posinf") and not count_of(inputs, "posinf"):
         if op in ("add", "radd", "iadd"):
             return NonFiniteCause(

@@ -118,7 +118,7 @@ def _graph_attributes(network: Network) -> dict[str, str]:
 
 
 def _unused_parameters(network: Network) -> list[str]:
-    """Return the parameters that nothing read, without those of calls that have no graph: there it is not known."""
+    """Return the parameters that nothing read, except those below calls without a graph, whose reads are not known."""
     trace = network.trace
     read = {value.name for value in trace.values if value.name is not None}
     closed = {call.path for call in trace.calls if not network.steps(call) and (call.parent or not call.children)}

@@ -33,7 +33,7 @@ class Edge:
 
 
 class Flow(NamedTuple):
-    """A result on its way into an argument: the node that made it, the whole item, and the position of its step."""
+    """A result on its way into an argument: the node that made it, the whole result, and its step's position."""
 
     argument: str
     source: str
@@ -42,7 +42,7 @@ class Flow(NamedTuple):
 
 
 class Flows:
-    """Adds the edges of a network."""
+    """Add the edges of a network."""
 
     def __init__(self, network: Network) -> None:
         self._net = network
@@ -152,7 +152,7 @@ class Flows:
             fitting = [] if own_value is None else offered.get(own_value.number, [])
             arrivals += [(place, flow, own_value, slot) for flow, _, slot in fitting]
             used.update(flow.argument for flow, _, _ in fitting)
-            if not fitting:  # no value passed is equal, since it was written to after it was made
+            if not fitting:  # none of the values passed is this one: it was written to after it was made
                 open_places.append((place, step, own_value))
         for place, step, own_value in open_places:
             match = next((f for f in flows if f.argument not in used and _may_be_placeholder(f, step, own_value)), None)
@@ -233,7 +233,7 @@ def _value_into(flow: Flow, step: Op, result: Item) -> tuple[Value | None, str]:
 
 
 def _may_be_placeholder(flow: Flow, step: Op, value: Value | None) -> bool:
-    """Could this flow be the placeholder: does it share memory, or have the placeholder's name and hold a tensor?"""
+    """May this flow enter the placeholder: does it share its memory, or hold a tensor for its name?"""
     passed = [inner for _, inner in leaves(flow.item)]
     if value is None:
         return not passed

@@ -144,7 +144,7 @@ def _source_pattern(source: str) -> Callable[[str], bool]:
 
 
 def _require_known_file(source: str | None, lines: Iterable[str | None]) -> None:
-    """Raise ``NotFound`` for a file of which no line is known; a line of a known file where nothing ran is no error."""
+    """Raise ``NotFound`` for a file that no known line is in; a line of a known file where nothing ran is no error."""
     name = "" if source is None else source.replace("\\", "/").rpartition("/")[2].partition(":")[0]
     if name and not WILDCARDS & set(name):
         files = {line.replace("\\", "/").rpartition("/")[2].partition(":")[0] for line in lines if line}

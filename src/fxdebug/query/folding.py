@@ -1,4 +1,4 @@
-"""Folding repeated layers for display: nothing is dropped from a trace, it is only shown once.
+"""Folding repeated layers for display: each is shown once, and nothing is dropped from the trace.
 
 Siblings are folded when they do the same: same classes, same shapes and dtypes in and out, same calls below, and none
 of them with a NaN, an infinity or an exception that the others lack.

@@ -29,7 +29,7 @@ def require_one_of(what: str, name: str, known: Sequence[str]) -> None:
 
 
 def require_known(what: str, name: str, known: set[str]) -> None:
-    """Raise ``NotFound`` unless the name exists; a registered module that was never called does, without calls."""
+    """Raise ``NotFound`` unless the name exists; a registered module that was never called exists, too."""
     if name not in known:
         shown = sorted(known - {""})
         examples = ", ".join(shown[:5]) + (", …" if len(shown) > 5 else "")

@@ -139,7 +139,7 @@ class Network:
     def _add_nodes(self) -> None:
         """Add every node in execution order: the steps of a call, and its children where they were called."""
         entered: set[int] = set()
-        pending: list[Iterator[Call]] = [iter(self.trace.calls)]  # the root first; calls that no graph has follow
+        pending: list[Iterator[Call]] = [iter(self.trace.calls)]  # the root first; then calls that are in no graph
         while pending:
             call: Any = next(pending[-1], _END)
             if call is _END:
@@ -163,7 +163,7 @@ class Network:
                     continue
                 item, source, depth = body.results[position], body.sources[position], call.depth + 1
                 if step.kind == "output" and call.outputs is not None:
-                    item = call.outputs.item  # as the caller got it: the node's argument may have been written to since
+                    item = call.outputs.item  # as returned: the node's argument may have been written to since
                 self._add(f"{own}/{step.name}", call, item, source, depth, step)
                 for value in writes.get(position, ()):
                     self.writers.add(f"{own}/{step.name}")
@@ -213,7 +213,7 @@ class Network:
 def network_of(trace: TraceData) -> Network:
     """Return the nodes and edges of a trace; built once per trace."""
     network = trace.cache.get("network")
-    if network is None:  # of a shallow copy: the cache must not refer back to the trace, or it is never freed at once
+    if network is None:  # of a copy: a trace whose cache refers back to it would wait for the garbage collector
         network = trace.cache["network"] = Network(replace(trace))
     assert isinstance(network, Network)
     return network

@@ -15,7 +15,7 @@ Place: TypeAlias = Node | Call | Value | str
 
 
 def node_at(trace: TraceData, place: Place) -> Node:
-    """Return the node of a place: a node, a call, a value (the step that made it, or the input) or an id.
+    """Return the node of a place: a node, a call, a value (then its producer, or the input that it is) or an id.
 
     An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
     that was called once. Raises :class:`~fxdebug.errors.NotFound` with the nearest ids.

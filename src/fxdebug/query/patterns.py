@@ -13,10 +13,10 @@ from fxdebug.query.network import Network, Node, network_of
 
 
 def find_patterns(trace: TraceData, names: Sequence[str], *, within: int = 4) -> list[tuple[Node, ...]]:
-    """Return where operations of these names follow one another along the flow of data.
+    """Return the chains of operations with these names along the flow of data.
 
     Up to ``within`` other steps may lie between two of them (a scaling, a mask, a dropout). Each match
-    has one node per name. Matches begin at different nodes; where there are several continuations, the nearest counts.
+    has one node per name. At most one match begins at a node: the nearest one.
 
     For attention: ``find_patterns(trace, ["matmul", "softmax", "matmul"])``.
     """
@@ -24,7 +24,7 @@ def find_patterns(trace: TraceData, names: Sequence[str], *, within: int = 4) ->
         raise UsageError("a pattern needs at least one operation, such as ['matmul', 'softmax', 'matmul']")
     net = network_of(trace)
     matches = []
-    starts, *_ = [find_ops(trace, name) for name in names]  # of all names: an unknown one is an error at any position
+    starts, *_ = [find_ops(trace, name) for name in names]  # looks up all names, so that each unknown one raises
     for start in starts:
         match = [start]
         for name in names[1:]:

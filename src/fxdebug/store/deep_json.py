@@ -53,7 +53,7 @@ def write_indented(
     add = pieces.append
     outer: list[tuple[Iterator[Any], bool, str, str]] = []  # open containers except the innermost
     items: Iterator[Any] = iter((content,))
-    named, line, close, before = False, newline, "", ""  # of the innermost: has it keys, its line break, its end
+    named, line, close, before = False, newline, "", ""  # the innermost container: has it keys, its line break, its end
     while True:
         for item in items:
             if named:
@@ -95,7 +95,7 @@ def write_indented(
 def _quoted_each(items: list[str], line: str) -> str:
     """Return texts in quotation marks with ``,`` and ``line`` between them.
 
-    They are encoded as one text where only the line breaks between them are escaped, which is faster.
+    They are encoded as one text, which is faster, if nothing but the line breaks between them needs an escape.
     """
     whole = _quoted("\n".join(items))
     if whole.count("\\") == len(items) - 1 == whole.count("\\n"):

@@ -70,10 +70,10 @@ def publish(
 ) -> None:
     """Move files from a staging folder to their names in the target. Raises :class:`SaveError`.
 
-    ``links``: further names, each with the file in the staging folder that is to have it; several names may share a
-    file. ``key`` is the kind of run in this folder: two runs of one kind want the same names. ``by`` is the recording
-    that the run belongs to. ``beside``: take numbered names if an earlier run has the plain ones. Files of an earlier
-    run of the same model, or of an earlier process, are replaced.
+    ``links``: further names, each with its file in the staging folder; several names may share a file. ``key`` is the
+    kind of run in this folder: two runs of one kind want the same names. ``by`` is the recording that the run belongs
+    to. ``beside``: take numbered names if an earlier run has the plain ones. Files of an earlier run of the same model,
+    or of an earlier process, are replaced.
     """
     with publish_lock:
         try:

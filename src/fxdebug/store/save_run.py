@@ -66,8 +66,8 @@ def write_run(
 ) -> list[str]:
     """Write ``trace.json`` and the debug tree of a run into a folder; return the file names.
 
-    ``…_FULL_TENSORS.json`` is written where its values are known: printed, or saved as tensors. ``shards``: old and
-    new names of tensor files that were renamed. ``rows``: the JSON of values that the run's journal already made.
+    ``…_FULL_TENSORS.json`` is written only if values were printed or saved as tensors. ``shards``: old and new names of
+    renamed tensor files. ``rows``: the JSON of values that the run's journal has made already.
     """
     names = write_tree_files(trace, folder, prune=prune, shards=shards or {})
     with open_text(folder / trace_file.FILE) as file:

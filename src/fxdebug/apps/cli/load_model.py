@@ -59,7 +59,7 @@ def transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
 
 
 def with_decoder_start(model: Any, batch: Any) -> dict[str, Any]:
-    """Return the inputs, for an encoder-decoder model with the first token of the decoder where it needs one."""
+    """Return the inputs; for an encoder-decoder model that needs it, with the first token of the decoder."""
     import inspect
 
     import torch

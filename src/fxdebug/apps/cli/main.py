@@ -200,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; an error of fxdebug becomes one line and status 2."""
     if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may not have × and …
+        sys.stdout.reconfigure(errors="replace")  # a terminal may be unable to show × and …
     options = parser().parse_args(arguments)
     try:
         status = int(options.function(options))

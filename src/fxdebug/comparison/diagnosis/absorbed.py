@@ -1,4 +1,7 @@
-"""Tell whether a difference reaches the outputs: one that later steps absorb (how a mask is written) is no fault."""
+"""Tell whether a difference reaches the outputs.
+
+A difference that later steps absorb, such as another way to write a mask, is no fault.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from fxdebug.operators.categories import TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
 
 FEW_ELEMENTS = 64
-FADED = 0.05  # share of an error: a larger rest, even below tolerance, is still that error
+FADED = 0.05  # share of a cause's error: a later error above it comes from that cause, even below tolerance
 
 
 def is_absorbed(judge: Judge, cause: Cause) -> bool:
     """Is everything that follows a cause equal again?
 
-    A weight that differs, or an operation with weights of one name on both sides, is never absorbed: a bias that
+    A difference in weights, or in an operation with weights that is certainly paired, is never absorbed: a bias that
     softmax cancels is still another bias.
     """
     if cause.kind == "weights" and _norm_is_folded_in(judge, cause):
@@ -41,7 +44,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
 
 
 def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
-    """Do the weights of b give at once the result that those of a give after the norm that follows?"""
+    """Is a batch norm folded into the weights of one side: do they give the result of the other side's norm?"""
     if cause.a is None or cause.b is None:
         return False
     ends = [
@@ -55,7 +58,7 @@ def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
 
 
 def _return_the_same(judge: Judge) -> bool:
-    """Do two implementations return the same in each slot? Then a step without a counterpart is no error."""
+    """Are these two implementations with equal outputs in each slot? A step without a counterpart is then no error."""
     one, other = judge.pairs.a.trace, judge.pairs.b.trace
     a, b = one.root.outputs, other.root.outputs
     if a is None or b is None or one.model == other.model or other.settings.get("isolated"):
@@ -82,7 +85,7 @@ def _deciding_call(judge: Judge, cause: Cause) -> Call:
 
 
 def _outputs_agree(judge: Judge, call: Call) -> bool:
-    """Does a call return the same on both sides? Then two implementations differ only in the way to it."""
+    """Does a call return the same on both sides? Then two implementations only compute it in different ways."""
     partner = judge.pairs.call_in_a(call)
     a, b = None if partner is None else partner.outputs, call.outputs
     if a is None or b is None or not len(b):
@@ -95,7 +98,7 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
 def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> bool:
     """Does a difference reach the outputs of the model, along values that differ or have no partner?"""
     ends = {run.root(value).number for value in run.trace.root.outputs or ()}
-    # a replaced value is as far as a difference can get: what stands in its place comes from elsewhere
+    # a difference ends at a value that was replaced: the replacement comes from elsewhere
     ends |= {run.root(old).number for old, _ in replacements(run.trace)}
     as_numbers = any(True for _ in differing_numbers(judge))
     pending, visited = list(starts), {step.index for step in starts}
@@ -118,17 +121,17 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
 
 
 def _is_clean(judge: Judge, result: StepResult, error: float) -> bool:
-    """Is a result as in a? A few elements with equal statistics may still have changed places."""
+    """Is a result equal to that of a? A few elements with equal statistics may still have changed places."""
     few = result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
     limit = FADED * error
     if judge.narrow is not None and result.measures.basis != "tensors":
-        # large errors may look small in statistics: within the tolerance of a narrow dtype that proves nothing
+        # statistics may show a large error as small: an error below the tolerance of a narrow dtype proves nothing
         limit = min(limit, 1.5 * eps_of(judge.narrow))
     return not result.exceeds_tolerance and not few and result.error <= limit
 
 
 def _affected_users(judge: Judge, run: StepList, root: int, error: float) -> list[Step]:
-    """Return the users of a value; of a mask none where its first use makes no difference, as later ones make none."""
+    """Return the users of a value; none for a mask whose first use makes no difference, as later uses make none."""
     users = run.users.get(root, [])
     value = run.values[root]
     if value.dtype in EPS and not is_additive_mask(value.stats):

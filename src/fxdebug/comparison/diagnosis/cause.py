@@ -19,7 +19,7 @@ from fxdebug.operators.names import canonical
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause of error. ``absorbable``: it is a finding only where something that follows differs, too."""
+    """A cause of error. ``absorbable``: it is a finding only if a later result differs, too."""
 
     kind: Kind
     call: Call  # of b
@@ -39,7 +39,7 @@ class Cause:
 
     @property
     def proven(self) -> bool:
-        """Are the two steps certainly each other's: the same place in the same code, or equal but for one thing?"""
+        """Are the two steps certainly counterparts: in the same place of the code, or equal but for one difference?"""
         return self.matched_by in ("path", "mapping") or self.kind in ("constant", "weights")
 
 
@@ -57,7 +57,7 @@ def make_cause(
     b: Value | None = None,
     absorbable: bool = True,
 ) -> Cause:
-    """Return the cause of a step's result: the step itself, or another ``step`` on the way to it.
+    """Return the cause of a step's error: the step itself, or another ``step`` on the way to it.
 
     ``call`` and ``op`` say where it is; ``partner``, ``a`` and ``b`` default to those of ``result``.
     """
@@ -87,7 +87,7 @@ def make_cause(
 
 
 def values_differ(judge: Judge, a: Value, b: Value) -> bool:
-    """Do two values differ by more than inputs may?"""
+    """Do two values differ by more than the inputs of a step may?"""
     if not comparable(a, b):
         return False
     measures = judge.meter(a, b)

@@ -32,7 +32,7 @@ from fxdebug.operators.names import (
 
 
 class Diagnoser:
-    """Turns the results of steps into causes, looking only at what the first differing value depends on."""
+    """Turn the results of steps into causes, from the values that the first differing value depends on."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -57,7 +57,7 @@ class Diagnoser:
         if self._pairs.are_paired(one.value, other.value):
             return self._changed_on_the_way(result, one, other)
         if result.step.name in SUMS and self._judge.meter(one.value, other.value).what == "shape":
-            # which operand of b faces which one of a is not known
+            # it is not known which operands of a and b belong together
             sibling = self.regions.explain_by_siblings(result)
             if sibling is not None:
                 return sibling
@@ -69,7 +69,7 @@ class Diagnoser:
     # Another dtype -------------------------------------------------------------------------------
 
     def _other_dtype(self, result: StepResult) -> Cause | None:
-        """Return the first step that leaves the dtype of a, where weights and inputs have the same on both sides."""
+        """Return the first step whose dtype differs from a's, for runs whose weights and inputs have equal dtypes."""
         facing = result.inputs or tuple(zip(result.partner.data, result.step.data))
         sides = [side for side in facing if {side[0].value.dtype, side[1].value.dtype} <= EPS.keys()]
         for one, other in sides:
@@ -145,21 +145,21 @@ class Diagnoser:
         return None
 
     def _other_mask(self, result: StepResult) -> Cause | None:
-        """Return the step that makes a mask, where it lets another share through than a's, however they are written."""
+        """Return the step that makes a mask of b, if it lets another share of positions through than a's mask."""
         for one, other in result.inputs:
-            ours, theirs = visible_share(one.value), visible_share(other.value)
-            if ours is None or theirs is None or min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
+            in_a, in_b = visible_share(one.value), visible_share(other.value)
+            if in_a is None or in_b is None or min(abs(in_b - in_a), abs(in_b - (1 - in_a))) <= 1e-6:
                 continue
             maker = self._pairs.b.maker(other.value)
             if maker is not None:
-                because = f"the mask lets {ours:.0%} through in a, {theirs:.0%} in b"
+                because = f"the mask lets {in_a:.0%} through in a, {in_b:.0%} in b"
                 return make_cause(
                     self._judge, "values", maker.call, maker.op, because, result, step=maker, a=one.value, b=other.value
                 )
         return None
 
     def _unused_input(self, partner: Step, step: Step) -> str:
-        """Say which weight or argument a alone has (a bias that was left out); empty where there is none."""
+        """Name the weights or arguments that only a has (a bias that b leaves out); empty where there are none."""
         if len(partner.weights) > len(step.weights):
             spare = [given.value.name or given.argument for given in partner.weights[len(step.weights) :]]
             return f"{listed(spare)} is used in a only"
@@ -168,9 +168,9 @@ class Diagnoser:
         return ""
 
     def _rearranged_inputs(self, result: StepResult) -> Cause | None:
-        """Return the step that arranges elements otherwise on the way to this one, which statistics do not show.
+        """Return the step on the way to this one that puts elements into another order, which statistics do not show.
 
-        It is the last explanation, where the operation, its constants and its weights are the same.
+        This is the last explanation, for steps with the same operation, constants and weights.
         """
         for one, other in result.inputs:
             measures = self._judge.meter(one.value, other.value)
@@ -190,7 +190,7 @@ class Diagnoser:
         return None
 
     def _reordered_before_pick(self, result: StepResult, value: Value) -> Cause | None:
-        """Return where elements got into another order: all of them are those of a, those that are picked are not."""
+        """Return the step that reordered the elements of a, so that a selection picks others."""
         maker = step = self._pairs.b.maker(value)
         while step is not None and not step.weights and len(step.data) == 1:
             step = self._pairs.b.maker(step.data[0].value)
@@ -201,9 +201,9 @@ class Diagnoser:
         return make_cause(self._judge, "values", maker.call, maker.op, because, result, step=maker, b=value)
 
     def _other_views(self, result: StepResult, a: list[Step], b: list[Step]) -> Cause | None:
-        """Return the first view of b on the way that differs from that of a."""
+        """Return the first view or copy in ``b`` that differs from the one in ``a`` at the same place."""
         by_path = self._is_paired_by_path(result)
-        # between two implementations a view and a reshape are equal, and one transposition more or less is not
+        # two implementations may differ in views and reshapes, but not in a transposition more or less
         ways = [[step for step in way if by_path or step.name in REORDERING_VIEWS] for way in (a, b)]
         keys = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
         if keys[0] == keys[1] or not b:
@@ -220,7 +220,7 @@ class Diagnoser:
         return pair is not None and pair.matched_by in ("path", "mapping")
 
     def _swapped_earlier(self, result: StepResult, a: Value, b: Value, deep: int = 6) -> Cause | None:
-        """Return the step, some steps before, that is given the same two values the other way round."""
+        """Return an earlier step that is given the same two values as in a, the other way round."""
         one = self._pairs.a.maker(a)
         other = self._pairs.b.maker(b)
         if one is None or other is None or not one.data or not other.data or not deep:
@@ -253,7 +253,7 @@ class Diagnoser:
     # Its inputs ----------------------------------------------------------------------------------
 
     def _changed_on_the_way(self, result: StepResult, one: StepInput, other: StepInput) -> Cause | None:
-        """Return the cast or view that changed an input on the way, where both sides begin with the same value."""
+        """Return the cast or view that changed an input on the way from a value that is equal on both sides."""
         root_a, root_b = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
         if values_differ(self._judge, root_a, root_b):
             return None

@@ -1,4 +1,4 @@
-"""Find the step that puts elements into another order, which statistics do not show until a later step does."""
+"""Find the step that puts elements into another order. Its statistics do not show this; those of a later step do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def inputs_swapped(judge: Judge, result: StepResult) -> ElementOrder | None:
 
 
 def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
-    """Return a step on the way to this one with other constants, which is paired by path or picks elements."""
+    """Return a step on the way to this one whose constants differ from its counterpart's.
+
+    Only steps that are paired by path, or that select by rank, are compared.
+    """
     for step, partner, matched_by in _steps_before(judge, result):
         same = step.name == partner.name and (matched_by in ("path", "mapping") or step.name in BY_RANK)
         if not same or (step.name in TRANSPARENT and step.name not in REORDERING_VIEWS):
@@ -52,8 +55,8 @@ def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
 def first_inexact(judge: Judge, result: StepResult) -> ElementOrder | None:
     """Return the first step whose inputs equal those in a exactly, and whose result does not.
 
-    Sums of the same elements in another order are rounded otherwise. Until then, statistics of copies that run the
-    same code are equal to the last digit.
+    Sums of the same elements in another order are rounded differently. Up to that step, two runs of the same code have
+    statistics that are equal to the last digit.
     """
     first: ElementOrder | None = None
     for step, partner, matched_by in _steps_before(judge, result):
@@ -67,7 +70,7 @@ def first_inexact(judge: Judge, result: StepResult) -> ElementOrder | None:
 
 
 def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
-    """Return the step that arranged the input of this step, where in a another operation made that."""
+    """Return the step that arranged an input of this step, if in a another operation made this input."""
     for one, other in result.inputs:
         sides = judge.pairs.a.maker(one.value), _maker(judge, other.value.number)
         if sides[0] is None or sides[1] is None or other.is_weight:
@@ -78,7 +81,7 @@ def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
 
 
 def order_cause(judge: Judge, result: StepResult, change: ElementOrder) -> Cause:
-    """Return the cause that a change of order is."""
+    """Return a change of order as a cause."""
     step = change.step
     value = step.results[0] if step.results else None
     partner = judge.pairs.step_in_a(step)
@@ -95,7 +98,7 @@ def _maker(judge: Judge, number: int) -> Step | None:
 def _steps_before(judge: Judge, result: StepResult) -> Iterator[tuple[Step, Step, str]]:
     """Yield the steps that a step depends on, latest first, back to values that are equal by data.
 
-    Each comes with its counterpart and what the two were matched by.
+    Each comes with its counterpart and with how the two were matched.
     """
     run, pairs = judge.pairs.b, judge.pairs
     pending, visited = {result.step.index}, {result.step.index}

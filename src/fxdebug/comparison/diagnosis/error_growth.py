@@ -11,16 +11,16 @@ from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, SLICES
 
-SLACK = 4.0  # times what an operation makes of independent errors
+SLACK = 4.0  # errors may grow this many times more than independent errors would
 PLAIN_PRODUCTS = frozenset(["linear", "addmm", "matmul", "baddbmm", "einsum"])
 LARGEST_OVER_RMS = 5.0  # of attention scores, about
 
 
 def growth_limit(step: Step, sides: Iterable[tuple[StepInput, StepInput]], a: Value) -> float | None:
-    """Return how many times larger errors may come out of a step than they went in; ``None`` where that is unknown.
+    """Return the most by which a step may multiply the errors of its inputs; ``None`` where that is unknown.
 
     Rounding errors have no direction: a product treats them like random numbers of their size, independent of its
-    weights. Its result may be smaller than such a product, the error is not. ``a`` is the result in run a.
+    weights. Its result may be smaller than a product of such numbers; its error is not. ``a`` is the result in run a.
     """
     given = [one.value for one, _ in sides if one.value.dtype in EPS]
     if a.stats is None or not given or any(value.stats is None for value in given):
@@ -57,7 +57,7 @@ def _largest_score(given: list[Value]) -> float:
 
 
 def _terms_per_sum(given: list[Value]) -> int | None:
-    """Return how many products each number of a matrix product or convolution is the sum of."""
+    """Return the number of products in the sum for one element of a matrix product or convolution."""
     if len(given) < 2 or len(given[0].shape) < 2 or len(given[1].shape) < 2:
         return None
     data, weights = given[:2]

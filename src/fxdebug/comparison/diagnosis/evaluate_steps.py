@@ -27,14 +27,14 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import LOOKUPS, NORMS, RANDOM, SLICES, SUMS, UNINITIALISED, family, normalized_constants
 from fxdebug.query import network
 
-# How much one operation may enlarge an error of its inputs before it is suspected: in healthy models, normalisation of
+# An operation that enlarges the error of its inputs more than this is suspected. In healthy models, normalisation of
 # rows with outliers and softmax of large scores enlarge rounding errors 10 to 20 times.
 GROWTH = 30.0
-DEEPEST = 8  # steps looked back for values with data
-MOST_UPSTREAM = 24  # values looked back for the largest error
+DEEPEST = 8  # how many steps back to look for values with data
+MOST_UPSTREAM = 24  # how many values back to look for the largest error
 EXACT_INPUT_EPS = 16  # steps of rounding that one operation may be off on bit-equal inputs: kernels and threads differ
-INTEGER_SHARE = 0.02  # of integers may differ where the scores behind them do
-NARROW_INTEGER_SHARE = 0.1  # where one of the runs has a dtype narrower than float32
+INTEGER_SHARE = 0.02  # share of integers that may differ if the floats they were computed from do
+NARROW_INTEGER_SHARE = 0.1  # the same where one of the runs has a dtype narrower than float32
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class StepResult:
 
     @property
     def position(self) -> int:
-        """The position in the execution order of b at which it shows."""
+        """The position in the execution order of b at which the error shows."""
         return self.step.index if self.at is None else self.at
 
     @property
     def error(self) -> float:
-        """The error of what came out."""
+        """The error of the result."""
         return self.measures.error
 
     @property
@@ -71,7 +71,7 @@ class StepResult:
 
 
 class Judge:
-    """Judges the steps of b against those of a.
+    """Judge the steps of b by their counterparts in a.
 
     ``clean`` is the error that inputs may have, ``narrow`` the coarser dtype where the runs have different ones.
     """
@@ -79,12 +79,12 @@ class Judge:
     def __init__(self, pairs: Pairs, meter: Meter, tolerance: float | None = None) -> None:
         self.pairs, self.meter = pairs, meter
         self._user_tolerance = tolerance
-        kinds = [_dtypes_of(run) for run in (pairs.a, pairs.b)]
-        self.same_dtypes = kinds[0] == kinds[1]
-        self.narrow = narrower_dtype(*kinds)
-        widest = [dtype for dtype in (*kinds[0], *kinds[1]) if dtype in EPS]
-        self.clean = tolerance_of(*widest) if widest else tolerance_of("float32")
-        self.integer_share = NARROW_INTEGER_SHARE if eps_of(*widest) > EPS["float32"] else INTEGER_SHARE
+        dtypes = [_dtypes_of(run) for run in (pairs.a, pairs.b)]
+        self.same_dtypes = dtypes[0] == dtypes[1]
+        self.narrow = narrower_dtype(*dtypes)
+        floating = [dtype for dtype in (*dtypes[0], *dtypes[1]) if dtype in EPS]
+        self.clean = tolerance_of(*floating) if floating else tolerance_of("float32")
+        self.integer_share = NARROW_INTEGER_SHARE if eps_of(*floating) > EPS["float32"] else INTEGER_SHARE
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.results: dict[int, StepResult] = {}
@@ -106,7 +106,7 @@ class Judge:
             results = [(partner, *both) for both in _facing_results(partner, step)]
         elif step.transparent:
             return None
-        else:  # another operation made the partner of its result
+        else:  # a step that is no counterpart made the partner of its result
             sides = [(self.pairs.value_in_a(value), value) for value in step.outputs]
             makers = [(self.pairs.a.makers.get(a.number), a, b) for a, b in sides if a is not None]
             results = [(maker, a, b) for maker, a, b in makers if maker is not None]
@@ -136,7 +136,7 @@ class Judge:
                 error_in, worst = error, (one, other)
             exact = exact and error == 0.0
         if measures.basis != "tensors" and is_masked(a.stats) and is_masked(b.stats) and error_in < math.inf:
-            # statistics of masked scores show the largest alone: such scores are no better than their inputs
+            # statistics of masked scores show the largest one only: assume at least the error of the inputs
             measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
         if not exact and self._user_tolerance is None:
@@ -172,7 +172,7 @@ class Judge:
     def _weight_error_before_runs(self, step: Step, partner: Step, a: Value, b: Value) -> float | None:
         """Return the error of two weights before the runs, where the steps write into them; else ``None``.
 
-        A norm in training writes its running statistics: the trace has them as it left them.
+        A norm in training writes its running statistics, and the trace has them as they were afterwards.
         """
         sides = (self.pairs.a.trace, partner, a), (self.pairs.b.trace, step, b)
         if not any(side.node.id in network.network_of(trace).writers for trace, side, _ in sides):
@@ -194,7 +194,7 @@ class Judge:
     def _inherited_limit(
         self, step: Step, partner: Step, sides: list[tuple[StepInput, StepInput]], a: Value, carried: float, basis: str
     ) -> float:
-        """Return the error that a step may have by the errors of its inputs."""
+        """Return the error that the errors of a step's inputs explain."""
         usual = GROWTH * carried * self._norm_growth(step, sides)
         if self.narrow is None or family(partner.name) != family(step.name):
             return usual
@@ -206,7 +206,7 @@ class Judge:
         return min(usual, unsure * most * max([carried, eps_of(self.narrow) / 4, *before]))
 
     def _largest_error_upstream(self, value: Value) -> float:
-        """Return the largest error on the way to a value: by statistics, its own may look small by chance."""
+        """Return the largest error on the way to a value: judged by statistics, its own may look small by chance."""
         pending, visited, largest = [value], set[int](), 0.0
         while pending and len(visited) < MOST_UPSTREAM:
             at = pending.pop(0)
@@ -223,7 +223,7 @@ class Judge:
         return largest
 
     def _known_error(self, value: Value, depth: int) -> float:
-        """Return the error that a value of b has by data: its own, else the largest of what it was made of."""
+        """Return the error of a value of b by data: its own, else the largest among the values it was computed from."""
         partner = self.pairs.value_in_a(value)
         if partner is not None and comparable(partner, value):
             measures = self.meter(partner, value)
@@ -235,7 +235,7 @@ class Judge:
         return max([0.0, *(self._known_error(given.value, depth + 1) for given in maker.data)])
 
     def _norm_growth(self, step: Step, sides: list[tuple[StepInput, StepInput]]) -> float:
-        """Return how much more a norm enlarges errors than other steps: by RMS over deviation of its input."""
+        """Return how many times more a norm enlarges errors than other steps: RMS over deviation of its input."""
         if step.name not in NORMS or not sides or sides[0][0].value.stats is None:
             return 1.0
         stats = sides[0][0].value.stats
@@ -255,7 +255,7 @@ class Judge:
         return min(tolerance, EXACT_INPUT_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 
     def _cancellation(self, sides: list[tuple[StepInput, StepInput]], a: Value) -> tuple[float, float]:
-        """Return the error of a sum by rounding its operands, and by their own errors, relative to the sum.
+        """Return two errors relative to a sum: from rounding its operands, and from the errors of its operands.
 
         Both are large where large numbers cancel to a small sum.
         """
@@ -272,7 +272,7 @@ class Judge:
 
 
 def _facing_results(a: Step, b: Step) -> list[tuple[Value, Value]]:
-    """Return the results of two steps side by side; of two calls by the slots in what they return."""
+    """Return the results of two steps side by side; unrecorded ones by the slots in their calls' outputs."""
     if a.unrecorded and b.unrecorded and a.call.outputs is not None and b.call.outputs is not None:
         slots = {value.number: slot for slot, value in a.call.outputs.named()}
         other = dict(b.call.outputs.named())
@@ -296,5 +296,5 @@ def _dtypes_of(run: StepList) -> frozenset[str]:
 
 
 def draws_random(step: Step) -> bool:
-    """Does it draw random numbers? Dropout in training does; otherwise it makes no new value."""
+    """Does it draw random numbers? Dropout outside training does not: it makes no new value."""
     return step.name in RANDOM and bool(step.outputs)

@@ -11,14 +11,14 @@ from fxdebug.comparison.diagnosis.region import written_fractions
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.names import FACTORIES
 
-HUGE = 1e4  # numbers that masks are written with, another one for each dtype
+HUGE = 1e4  # constants from here on are mask values, which differ between dtypes
 FILLING = frozenset(["masked_fill", "where"])  # operations that write masks
 MOST_NOTES = 12  # beyond which the rest is only counted
 VARIANT_ARGUMENT = re.compile(r"\w+='(?!none')[^']*'")  # such as a GELU's `approximate='tanh'`
 
 
 def hidden_by_rounding(judge: Judge, reported: Collection[int]) -> Iterator[str]:
-    """Yield notes on steps that differ although rounding hides it, for runs in two dtypes.
+    """Yield notes on steps whose difference is hidden by rounding, for runs in two dtypes.
 
     ``reported`` has the positions of steps that are findings already.
     """
@@ -33,7 +33,7 @@ def hidden_by_rounding(judge: Judge, reported: Collection[int]) -> Iterator[str]
 
 
 def _difference(judge: Judge, result: StepResult) -> str:
-    """Say in which weights or constants a step certainly differs from its counterpart; empty where it does not."""
+    """Return as text in which weights or constants a step certainly differs from its counterpart; else empty."""
     pair = judge.pairs.steps.get(result.step.index)
     if pair is None or pair.matched_by == "order":
         return ""
@@ -43,12 +43,12 @@ def _difference(judge: Judge, result: StepResult) -> str:
     step, partner = result.step, result.partner
     if step.name != partner.name or step.name in FACTORIES | FILLING:
         return ""
-    ours, theirs = differing_settings(partner, step)
+    only_a, only_b = differing_settings(partner, step)
     numbers = [[x for x in written_fractions(side) if abs(x) < HUGE] for side in (partner, step)]
-    words = [text for text in (*ours, *theirs) if VARIANT_ARGUMENT.fullmatch(text)]
-    if not words and (not (ours or theirs) or sorted(numbers[0]) == sorted(numbers[1])):
+    words = [text for text in (*only_a, *only_b) if VARIANT_ARGUMENT.fullmatch(text)]
+    if not words and (not (only_a or only_b) or sorted(numbers[0]) == sorted(numbers[1])):
         return ""
-    return f"{listed(ours) or 'nothing'} in a, {listed(theirs) or 'nothing'} in b"
+    return f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
 
 
 def _where(step: Step) -> str:

@@ -1,7 +1,7 @@
-"""Findings of isolating mode where values are replaced: callers that hand on, and calls that return, other values.
+"""Findings of isolating mode on replaced values: wrong values that callers hand over, or that calls return.
 
-A call is given the inputs of its partner in a, so nothing in it shows that its caller handed it another value. And its
-caller gets the outputs of the partner, so nothing later shows that the call returned another value.
+A call is given the inputs of its partner in a, so nothing in it shows that its caller handed it a wrong value. Its
+caller gets the outputs of the partner, so nothing later shows that the call returned a wrong value.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _wrongly_replaced(
 ) -> Iterator[tuple[str, Value, Measures, float]]:
     """Yield the values of b that were replaced by different ones, by slot, with their measures and tolerance.
 
-    ``hooked`` are the original values in a, where a hook of the user's own replaced them there, too.
+    ``hooked`` are the original values in a, if a hook of the user replaced them there as well.
     """
     run = judge.pairs.b
     wrong = dict(before.named())

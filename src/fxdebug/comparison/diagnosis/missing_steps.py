@@ -1,4 +1,4 @@
-"""Steps of one run without a counterpart in the other: in which call they are missing, from which they come."""
+"""Causes from steps without a counterpart in the other run: the step, and the call of b that lacks it or has it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fxdebug.data.calls import Call
 from fxdebug.operators.names import STEPS_OF
 from fxdebug.query import network
 
-NamedSteps = list[tuple[str, Step]]  # elementary operations: each with the step that it is, or is a part of
+NamedSteps = list[tuple[str, Step]]  # elementary operations, each with the step that it is or is a part of
 
 
 def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
-    """The cause where a does something on the way that b does not."""
+    """Return the cause where a has steps on the way that b does not have."""
     pairs = divergence.judge.pairs
     name, step = next((named for named in gone if computes_floats(named[1])), gone[0])
     handed_in = handing_call(pairs, divergence.result.step, divergence.a, divergence.b)[0]
@@ -37,7 +37,7 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
 
 
 def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
-    """The cause where b does something on the way that a does not."""
+    """Return the cause where b has steps on the way that a does not have."""
     pairs, last_of_a = divergence.judge.pairs, divergence.in_a.last
     writers = network.network_of(pairs.b.trace).writers
     step = next((step for _, step in new if step.node.id in writers), None)
@@ -53,7 +53,7 @@ def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
 
 
 def _home_in_b(pairs: Pairs, step: Step, otherwise: Call) -> tuple[Call, Call | None]:
-    """Return the call of b in which a step of a should have been, and the call of a that is missing as a whole."""
+    """Return the call of b that should have a step of a, and the outermost call of a that b lacks as a whole."""
     call, lost_call = step.call, None
     while call.parent is not None and call.index not in pairs.calls_of_a:
         if not any(_has_paired_steps(pairs.a, inner, pairs.steps_of_a, pairs.values_of_a) for inner in call.walk()):
@@ -64,7 +64,7 @@ def _home_in_b(pairs: Pairs, step: Step, otherwise: Call) -> tuple[Call, Call | 
 
 
 def _home_in_a(pairs: Pairs, step: Step) -> tuple[Call, Call | None]:
-    """Return the call around a step of b that a has, too, and the call within that a does not have."""
+    """Return the innermost call around a step of b that a has at least in part, and the call inside that a lacks."""
     call, extra_call = step.call, None
     while call.parent is not None and pairs.call_in_a(call) is None:
         if any(_has_paired_steps(pairs.b, inner, pairs.steps, pairs.values) for inner in call.walk()):
@@ -84,7 +84,7 @@ def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
     for call in home.walk():
         partner = pairs.call_in_a(call)
         if partner is not None and partner.index not in around_step and not call.children:
-            continue  # a layer of its own, in a too
+            continue  # a layer that both runs have
         given, made = _values_at_hand(pairs.b, call)
         rank = (len(wanted & made), call.depth)
         if wanted <= given | made and rank[0] and rank > best_rank:
@@ -105,7 +105,7 @@ def _computes_itself(run: StepList, call: Call) -> bool:
 
 
 def _has_paired_steps(run: StepList, call: Call, steps: Container[int], values: Container[int]) -> bool:
-    """Has anything that a call itself computes a partner?"""
+    """Has any step of a call's own body a partner?"""
     return any(
         step.index in steps or any(run.root(value).number in values for value in step.outputs)
         for step in run.by_call.get(call.index, ())
@@ -121,5 +121,5 @@ def _with_ancestors(call: Call) -> Iterator[Call]:
 
 
 def _short_source(step: Step) -> str:
-    """The user's line without its folders, else the module."""
+    """Return the user's line without its folders, else the module."""
     return (step.node.source or "").rpartition("/")[2] or step.call.path or step.call.type

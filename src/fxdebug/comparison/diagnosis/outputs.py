@@ -18,12 +18,12 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Outputs, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
 
-UNEXPLAINED = 30  # times the clean error: rounding adds up to less in healthy models
-MOVED = 4  # times the error of the value that it views: its elements stand in other places
+UNEXPLAINED = 30  # times the clean error: in healthy models, rounding adds up to less
+MOVED = 4  # a view with more than this times the error of the value it views has its elements in other places
 
 
 class OutputDiagnosis:
-    """Diagnoses the outputs of the two roots."""
+    """Name the causes that show in the outputs of the two models."""
 
     def __init__(self, judge: Judge, regions: RegionDiagnosis) -> None:
         self._judge = judge
@@ -45,7 +45,7 @@ class OutputDiagnosis:
                 yield replace(cause, absorbable=False)
 
     def _not_returned(self) -> Iterator[Cause]:
-        """Yield the outputs that only one side has; another implementation need only return something."""
+        """Yield the outputs that only one side has; another implementation may return fewer or more, but not none."""
         assert self._a is not None and self._b is not None
         a, b = dict(self._a.named()), dict(self._b.named())
         if not self._is_one_model and (b or not a):
@@ -97,7 +97,7 @@ class OutputDiagnosis:
         return StepResult(step, partner, one, other, measures, 0.0, tolerance, True, at=len(steps))
 
     def _root_cause(self, kind: Kind, because: str, one: Value, other: Value, measures: Measures) -> Cause:
-        """Return a cause that is an output of the root, and no operation."""
+        """Return a cause that names an output of the root instead of an operation."""
         result = self._root_result(one, other, measures)
         cause = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, result, absorbable=False)
         return replace(cause, measures=measures, a=None, b=None)

@@ -1,6 +1,6 @@
-"""The region of a value: the steps between what both runs agree on and a value on which they do not.
+"""The region of a value on which two runs disagree: the steps that lead to it from values on which they agree.
 
-The fault is in there. Two regions, one of either run, make a :class:`Divergence`.
+The fault is among these steps. A :class:`Divergence` has two regions, one of each run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Region:
     steps: tuple[Step, ...]  # in execution order, transparent ones too
     paired_inputs: tuple[Value, ...]
     masks: tuple[Value, ...] = ()  # without a partner: every implementation writes them in its own way
-    repeating: frozenset[int] = frozenset()  # indices of steps that do once more what an earlier one did
+    repeating: frozenset[int] = frozenset()  # indices of steps that do the same as an earlier one
 
     @property
     def computing(self) -> tuple[Step, ...]:
@@ -59,7 +59,7 @@ class Region:
 class Divergence:
     """Two values that should be equal and are not, and the regions that lead to them.
 
-    ``result`` is the step that shows it; ``a`` and ``b`` are what it came out with, or what it was given.
+    ``result`` is the step that shows the difference; ``a`` and ``b`` are its results, or two of its inputs.
     """
 
     judge: Judge
@@ -72,7 +72,7 @@ class Divergence:
     def cause(
         self, kind: Kind, step: Step, because: str, *, partner: Step | None = None, absorbable: bool = True
     ) -> Cause:
-        """Return the cause that a step of b is."""
+        """Return a step of b as the cause."""
         return self.cause_in(kind, step.call, step.op, because, step=step, partner=partner, absorbable=absorbable)
 
     def cause_in(
@@ -86,7 +86,7 @@ class Divergence:
         partner: Step | None,
         absorbable: bool = True,
     ) -> Cause:
-        """Return the cause that an operation in a call of b is; ``step`` shows it, ``partner`` is its side in a."""
+        """Return an operation in a call of b as the cause; ``step`` shows it, ``partner`` is its counterpart in a."""
         return make_cause(
             self.judge,
             kind,
@@ -103,9 +103,9 @@ class Divergence:
 
 
 def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, through: bool = False) -> Region:
-    """Return where a value comes from, back to the values that have a partner according to ``paired``.
+    """Return the steps that a value comes from, back to the values that have a partner according to ``paired``.
 
-    ``through``: the value itself is looked behind even if it has a partner.
+    ``through``: do not stop at the value itself, even if it has a partner.
     """
     by_index: dict[int, Step] = {}
     paired_inputs: dict[int, Value] = {}
@@ -123,16 +123,16 @@ def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, t
         if maker is None or maker.index in by_index:
             continue
         by_index[maker.index] = maker
-        # where a view is looked behind, so is what it views
+        # a search that does not stop at a view does not stop at the viewed value either
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.is_weight]
     steps = tuple([by_index[index] for index in sorted(by_index)])
     return Region(steps, tuple(paired_inputs.values()), tuple(masks.values()), _repeated_steps(run, steps))
 
 
 def _repeated_steps(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
-    """Return the indices of steps that do with the same values what an earlier one did."""
+    """Return the indices of steps that repeat an earlier step on the same values."""
     first_of_kind: dict[object, int] = {}
-    first_result: dict[int, int] = {}  # the result of a step that does something again → that of the first
+    first_result: dict[int, int] = {}  # the result of a repeating step → the result of the first
     repeating = set()
     for step in steps:
         roots = [run.root(given.value).number for given in step.inputs]
@@ -147,13 +147,13 @@ def _repeated_steps(run: StepList, steps: Iterable[Step]) -> frozenset[int]:
 
 
 def elementary_steps(steps: Iterable[Step]) -> list[tuple[str, Step]]:
-    """Name what steps do, a fused operation as several; without steps that take pieces, repeat or make constants."""
+    """Return the elementary operations of steps, several for a fused one, without slices, repeats and factories."""
     doing = [step for step in steps if is_embedding_lookup(step) or step.name not in SLICES | FACTORIES | REPEATING]
     return [(name, step) for step in doing for name in _elementary_names(step)]
 
 
 def is_embedding_lookup(step: Step) -> bool:
-    """Does it take rows out of a table of weights, as an embedding does, however it is written?"""
+    """Does it take rows out of a table of weights, as an embedding does, but by indexing?"""
     tables = [given.value for given in step.weights if given.value.dtype in EPS]
     return step.name == "getitem" and bool(tables) and len(tables[0].shape) > 1
 
@@ -169,7 +169,7 @@ def _elementary_names(step: Step) -> tuple[str, ...]:
 
 
 def written_fractions(step: Step) -> list[float]:
-    """Return the numbers written in a step that are no sizes, dimensions or counts."""
+    """Return the fractions among a step's constants; whole numbers may be sizes, dimensions or counts."""
     numbers = []
     for text in normalized_constants(step.constants):
         try:
@@ -192,7 +192,7 @@ def multiplied_pairs(step: Step) -> list[tuple[Value, ...]]:
 
 
 def unrepeated(run: StepList, value: Value) -> Value:
-    """Return what a value repeats. One run repeats heads of keys for several queries, the other shares them."""
+    """Return the value before repetition: one run repeats heads of keys for several queries, the other shares them."""
     at = run.root(value)
     for _ in range(4):
         maker = run.makers.get(at.number)
@@ -203,7 +203,7 @@ def unrepeated(run: StepList, value: Value) -> Value:
 
 
 def pieces_of(run: StepList, step: Step) -> list[Value]:
-    """Return a step's results and all pieces taken out of them, as of a fused projection."""
+    """Return a step's results and all slices of them, such as the parts of a fused projection."""
     pieces = list(step.outputs)
     for value in step.outputs:
         for user in run.users.get(run.root(value).number, ()):
@@ -213,7 +213,7 @@ def pieces_of(run: StepList, step: Step) -> list[Value]:
 
 
 def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
-    """Return what region a does and region b does not, then the other way round, by elementary operations."""
+    """Return the elementary operations of region a that region b lacks, and those of b that a lacks."""
     one, other = (
         elementary_steps([step for step in side.computing if step.index not in side.repeating]) for side in (a, b)
     )
@@ -225,7 +225,7 @@ def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[
 
 
 def _without_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
-    """Drop parts of fused steps that the other side has as steps that changed nothing (adding a tiny epsilon)."""
+    """Drop parts of fused steps that the other side has as separate steps without effect (adding a tiny epsilon)."""
     idle = Counter(role(s.name) for s in other.steps if s.transparent and s.name not in TRANSPARENT)
     active = []
     for name, step in parts:
@@ -241,7 +241,7 @@ def _similarity(a: tuple[str, Step], b: tuple[str, Step]) -> float:
 
 
 def _rejoin_fused(parts: list[tuple[str, Step]]) -> list[tuple[str, Step]]:
-    """Name a fused operation as one again where all its parts are there."""
+    """Join the parts of a fused operation into one again where all of them are there."""
     counts = Counter(step.index for _, step in parts)
     whole: dict[int, tuple[str, Step]] = {}
     for place, (name, step) in enumerate(parts):
@@ -288,7 +288,7 @@ def _is_given(run: StepList, call: Call, value: Value) -> bool:
 
 
 def common_call(calls: Iterable[Call]) -> Call | None:
-    """Return the deepest call that all of these are in."""
+    """Return the deepest call that contains all of these."""
     paths = []
     for call in calls:
         path = [call]
@@ -311,10 +311,10 @@ def computes_floats(step: Step) -> bool:
 
 
 def most_informative(steps: list[Step], gone: list[Step] | None = None) -> Step:
-    """Return the step to name among several: an activation, else the last that computes, as it made what differs.
+    """Return the step to name among several: an activation, else the last that computes.
 
-    Where a has a whole call or a whole recurrence in one step (``gone``), none of many steps stands out. Then it is
-    the last step of the first call in b that does some of it.
+    If one step of a (``gone``) does the work of a whole call or recurrence, no single step of b stands for it. Then
+    it is the last step of b, or the last one in the first inner call that does a part of it.
     """
     computing = [step for step in steps if computes_floats(step)] or steps
     if not all(is_single_operation(step) for step in gone or ()):

@@ -1,4 +1,4 @@
-"""Name the cause where two values that are no pair stand in each other's place, by the steps that lead to either."""
+"""Name the cause where b uses another value than a in the same place, by the steps that lead to each of the two."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from fxdebug.query import network
 
 @dataclass
 class RegionDiagnosis:
-    """Explains values by the regions before them. ``reported`` keeps one cause from being reported twice."""
+    """Explain values by the regions before them. ``reported``: keys of causes, so that none is reported twice."""
 
     judge: Judge
     reported: set[object] = field(default_factory=set)
-    _folds_norms: bool | None = None  # once it is known: are norms over the batch part of products in b?
+    _folds_norms: bool | None = None  # are batch norms folded into products in b? None: not known yet
 
     def explain(self, result: StepResult, a: Value, b: Value, *, through: bool = False) -> Cause | None:
-        """Return the cause of ``b`` being there instead of ``a``; ``None`` where the error comes from further up.
+        """Return the cause of ``b`` in the place of ``a``; ``None`` where the error comes from further upstream.
 
-        ``through``: look behind the two values although they are a pair, because different operations made them.
+        ``through``: do not stop at the two values although they are a pair, because different operations made them.
         """
         pairs = self.judge.pairs
         in_a = region_of(pairs.a, a, pairs.is_firm_in_a, through=through)
@@ -71,7 +71,7 @@ class RegionDiagnosis:
         )
 
     def explain_by_siblings(self, result: StepResult) -> Cause | None:
-        """Return what leads to a step otherwise than in a call of the same class that is in order."""
+        """Return what differs on the way to a step from a healthy call of the same class."""
         pairs = self.judge.pairs
         in_b = region_of(pairs.b, result.b, pairs.is_firm, through=True)
         if self._inherits(in_b):
@@ -86,12 +86,12 @@ class RegionDiagnosis:
         return any(partner is not None and values_differ(self.judge, partner, value) for partner, value in sides)
 
     def _is_healthy(self, call: Call) -> bool:
-        """Does a call of b return what it returns in a?"""
+        """Does a call of b return a float tensor that is equal to its partner in a?"""
         sides = [(self.judge.pairs.value_in_a(value), value) for value in call.outputs or ()]
         return any(a is not None and a.dtype in EPS and not values_differ(self.judge, a, b) for a, b in sides)
 
     def _other_steps(self, divergence: Divergence) -> Cause | None:
-        """Return the cause by what one region does and the other does not."""
+        """Return the cause by the steps that only one of the regions has."""
         in_b = divergence.in_b
         gone, new = unmatched_steps(divergence.in_a, in_b)
         if any(step.weights and step.name.startswith(("conv", "linear")) for step in in_b.computing):
@@ -118,7 +118,7 @@ class RegionDiagnosis:
         return divergence.cause("values", step, because, partner=gone[0][1])
 
     def _is_folded_elsewhere(self, step: Step) -> bool:
-        """Is it a batch norm of a, and is another one of a part of a product in b, with equal results?"""
+        """Is it a batch norm of a, in runs where b has folded some batch norm of a into a product?"""
         if step.name != "batch_norm":
             return False
         pairs = self.judge.pairs
@@ -135,11 +135,11 @@ class RegionDiagnosis:
         return self._folds_norms
 
 
-# What a region uses --------------------------------------------------------------------------------
+# Values and weights in a region --------------------------------------------------------------------
 
 
 def _nonfinite(divergence: Divergence) -> Cause | None:
-    """The step that makes NaN or infinity of finite numbers, where a has none."""
+    """Return the step that makes NaN or infinity from finite numbers, where a has none."""
     if not _has_nan_or_inf(divergence.b) or _has_nan_or_inf(divergence.a):
         return None
     for step in divergence.in_b.computing:
@@ -150,30 +150,30 @@ def _nonfinite(divergence: Divergence) -> Cause | None:
 
 
 def _other_mask(divergence: Divergence) -> Cause | None:
-    """The mask that lets another share through. However masks are written, that share is what counts."""
+    """Return a mask that lets another share of positions through; how masks are written does not count."""
     in_a, in_b = divergence.in_a, divergence.in_b
     if any(step.unrecorded for step in (*in_a.steps, *in_b.steps)):
-        return None  # the operations that make masks of others were not recorded
+        return None  # operations that combine masks may be missing from the record
     shares_a = [share for value in in_a.masks if (share := visible_share(value)) is not None]
     shares_b = [(share, value) for value in in_b.masks if (share := visible_share(value)) is not None]
     if len(shares_a) != 1 or len(shares_b) != 1:
         return None
-    ours, (theirs, value) = shares_a[0], shares_b[0]
-    if min(abs(theirs - ours), abs(theirs - (1 - ours))) <= 1e-6:
+    share_a, (share_b, value) = shares_a[0], shares_b[0]
+    if min(abs(share_b - share_a), abs(share_b - (1 - share_a))) <= 1e-6:
         return None
     maker = divergence.judge.pairs.b.maker(value)
     if maker is None:
         return None
-    because = f"the mask lets {ours:.0%} through in a, {theirs:.0%} in b"
+    because = f"the mask lets {share_a:.0%} through in a, {share_b:.0%} in b"
     return replace(divergence, a=in_a.masks[0], b=value).cause("values", maker, because)
 
 
 def _other_weights(divergence: Divergence) -> Cause | None:
-    """Weights of another layout (fused, split) that do not hold the same numbers altogether."""
+    """Return weights in another layout (fused, split) that as a whole hold other numbers than those of a."""
     judge, in_a, in_b = divergence.judge, divergence.in_a, divergence.in_b
     pairs = judge.pairs
     steps_a, steps_b = list(in_a.steps), list(in_b.steps)
-    # parts of a weight that is whole on the other side may be paired already
+    # results of the parts of a weight that is fused on the other side may be paired already
     steps_a += [maker for step in in_b.steps for maker in counterpart_makers(pairs.b, step, pairs.value_in_a, pairs.a)]
     steps_b += [maker for step in in_a.steps for maker in counterpart_makers(pairs.a, step, pairs.value_in_b, pairs.b)]
     weights_a = _unpaired_weights(steps_a, pairs.values_of_a)
@@ -192,11 +192,11 @@ def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int
     return {value.number: value for value in weights if is_unpaired(value, paired)}
 
 
-# What a region does --------------------------------------------------------------------------------
+# Steps in a region ---------------------------------------------------------------------------------
 
 
 def _wrong_product(divergence: Divergence) -> Cause | None:
-    """A product of the right two values in the wrong order, or of one right value and another one's."""
+    """Return a product whose two factors a uses too, but not in this order or not with each other."""
     pairs, in_a = divergence.judge.pairs, divergence.in_a
     orders_of_a = [
         [unrepeated(pairs.a, value).number for value in factors]
@@ -217,15 +217,15 @@ def _wrong_product(divergence: Divergence) -> Cause | None:
 
 
 def _equal_steps(divergence: Divergence) -> Cause:
-    """The cause where both regions do the same: another constant, another source, another order."""
+    """Return the cause where both regions have the same steps: another constant, another source, another order."""
     judge, result = divergence.judge, divergence.result
     swapped = inputs_swapped(judge, result)
     if swapped is not None:
         return order_cause(judge, result, swapped)
     for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
-        ours, theirs = differing_settings(left, right)
-        if left.name == right.name and (ours or theirs):
-            because = f"{listed(ours) or 'nothing'} in a, {listed(theirs) or 'nothing'} in b"
+        only_a, only_b = differing_settings(left, right)
+        if left.name == right.name and (only_a or only_b):
+            because = f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
             return divergence.cause("constant", right, because, partner=left)
     known = _other_source(divergence) or _other_written_number(divergence) or _repeated_in_turn(divergence)
     if known is not None:
@@ -235,7 +235,7 @@ def _equal_steps(divergence: Divergence) -> Cause:
 
 
 def _other_source(divergence: Divergence) -> Cause | None:
-    """The same is done, with a value that belongs to something else in a."""
+    """Return the cause where the region of b begins with another value than that of a."""
     wanted, given = (
         [value for value in region.paired_inputs if value.dtype in EPS] for region in (divergence.in_a, divergence.in_b)
     )
@@ -247,14 +247,14 @@ def _other_source(divergence: Divergence) -> Cause | None:
 
 
 def _other_written_number(divergence: Divergence) -> Cause | None:
-    """A number that is written in b alone, where a has another one: an epsilon that is written out here."""
-    ours, theirs = (
+    """Return the step of b with a fraction that a does not have, where a has another one: a different epsilon."""
+    fractions_a, fractions_b = (
         [(number, step) for step in region.computing for number in written_fractions(step)]
         for region in (divergence.in_a, divergence.in_b)
     )
-    known = [number for number, _ in ours]
-    new = [(number, step) for number, step in theirs if not _among(number, known)]
-    gone = [number for number in known if not _among(number, [other for other, _ in theirs])]
+    known = [number for number, _ in fractions_a]
+    new = [(number, step) for number, step in fractions_b if not _among(number, known)]
+    gone = [number for number in known if not _among(number, [other for other, _ in fractions_b])]
     if len(new) != 1 or not gone:
         return None
     number, step = new[0]
@@ -262,7 +262,7 @@ def _other_written_number(divergence: Divergence) -> Cause | None:
 
 
 def _repeated_in_turn(divergence: Divergence) -> Cause | None:
-    """Heads that are repeated in turn, where a has the copies of each beside one another."""
+    """Return the step that repeats heads, if one side repeats all in turn and the other each head beside itself."""
     in_b = divergence.in_b
     turns = [[step for step in side.steps if step.name in ("repeat", "tile")] for side in (divergence.in_a, in_b)]
     if bool(turns[0]) == bool(turns[1]):
@@ -274,7 +274,7 @@ def _repeated_in_turn(divergence: Divergence) -> Cause | None:
 
 
 def _rewired(divergence: Divergence) -> Cause | None:
-    """The cause where no step lies between: another value is passed on, or the right one was written to."""
+    """Return the cause where no step lies between: another value is passed on, or the right one was overwritten."""
     judge, result, a, b = divergence.judge, divergence.result, divergence.a, divergence.b
     pairs = judge.pairs
     maker = pairs.b.makers.get(b.number)
@@ -294,7 +294,7 @@ def _rewired(divergence: Divergence) -> Cause | None:
 
 
 def _among(number: float, others: Iterable[float]) -> bool:
-    """Is a number one of these, or the inverse of one?"""
+    """Is a number equal to another one or to its inverse?"""
     return any(abs(number - x) <= 1e-4 * abs(x) or abs(number * x - 1.0) <= 1e-4 for x in others)
 
 

@@ -1,4 +1,4 @@
-"""Find what one call of b does unlike other calls of its class, where a has no steps to compare it with."""
+"""Find how one call of b differs from other calls of its class, where a has no steps to compare it with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class UnlikeSiblings(NamedTuple):
 def sibling_cause(
     divergence: Divergence, partner: Step | None, fits: Callable[[Call], bool] | None = None
 ) -> Cause | None:
-    """Return what a call on the way to b does unlike its siblings; ``fits`` as below."""
+    """Return how a call in b's region differs from its siblings; ``fits`` is that of :func:`differs_from_siblings`."""
     unlike = differs_from_siblings(divergence.judge.pairs.b, divergence.in_b.computing, fits)
     if unlike is None:
         return None
@@ -62,7 +62,7 @@ def _are_siblings(a: Call, b: Call) -> bool:
 
 
 def _first_difference(run: StepList, sibling: Call, call: Call) -> UnlikeSiblings | None:
-    """Return the first difference between what two calls do themselves."""
+    """Return the first difference between the own steps of two calls."""
     one, other = ([s for s in run.by_call.get(c.index, ()) if not s.transparent] for c in (sibling, call))
     same = aligned_pairs(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
     left, right = {x.index for x, _ in same}, {y.index for _, y in same}

@@ -25,21 +25,22 @@ def counterpart_makers(
 
 
 def norms_or_scales(region: Region) -> bool:
-    """Has a region a batch norm, or does it scale by weights? Where only one does, the other may have it folded in."""
+    """Has a region a batch norm or a scale by weights? The other side may have it folded into a product."""
     return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in region.computing)
 
 
 def hold_different_numbers(a: Iterable[Value], b: Iterable[Value], meter: Meter) -> bool:
-    """Do two sets of weights hold other numbers? Matrices and vectors are compared apart; zero vectors do not count.
+    """Do two sets of weights hold different numbers?
 
-    In two dtypes rounding may be between them: between single numbers where the data are there, else between sums.
+    Matrices and vectors are compared separately; zero vectors do not count.
+    Between two dtypes rounding is allowed: of single numbers where the data are there, else of sums.
     """
     left, right = list(a), list(b)
     for matrices in (True, False):
         sides = [[v for v in side if (len(v.shape) > 1) == matrices and v.stats] for side in (left, right)]
         known = [[v.stats for v in side if v.stats is not None] for side in sides]
         if matrices and sum(s.count for s in known[0]) != sum(s.count for s in known[1]):
-            return False  # of different sizes: they are not each other's
+            return False  # of different sizes: not the same weights in two layouts
         kinds = _coarsest_dtypes(*sides)
         same = meter.hold_same_numbers(sides[0], sides[1], *rounding_limits(kinds)) if half_step(*kinds) else None
         if same is False or (same is None and _sums_differ(known[0], known[1], kinds)):
@@ -56,7 +57,7 @@ def _coarsest_dtypes(a: Iterable[Value], b: Iterable[Value]) -> tuple[str, str]:
 
 
 def _sums_differ(a: list[Stats], b: list[Stats], kinds: tuple[str, str]) -> bool:
-    """Do statistics say that these are other numbers?"""
+    """Do statistics say that the two sides hold different numbers?"""
     sums = [_sums(side) for side in (a, b)]
     size = max(sums[0][1], sums[1][1])
     whole = pooled(a or b)

@@ -9,7 +9,7 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-MOST_WEIGHED = 1_000_000  # pairs that are scored one by one; of more, runs of equal keys decide
+MOST_WEIGHED = 1_000_000  # pairs that are scored one by one; beyond that, runs of equal keys decide
 
 
 def aligned_pairs(

@@ -43,7 +43,7 @@ def pair_uses(pairs: Pairs) -> None:
 
 
 def pair_products(pairs: Pairs, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> None:
-    """Pair two steps; where only one side adds the bias, or norms, in a later step, pair the final results."""
+    """Pair two steps; where only one side has the bias or a batch norm in a later step, pair the final results."""
     ends = [a, b]
     if has_bias(a) != has_bias(b):
         ends = [following_bias(run, step) or step for run, step in ((pairs.a, a), (pairs.b, b))]
@@ -136,7 +136,7 @@ def pair_backwards(pairs: Pairs) -> None:
 
 
 def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
-    """Were they made by products of different kinds: with weights or of two values, adding something or not?"""
+    """Were they made by products of different kinds: with weights or not, with an added operand or not?"""
     one, other = pairs.a.maker(a.value), pairs.b.maker(b.value)
     return (
         one is not None
@@ -147,7 +147,7 @@ def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
 
 
 def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepInput]]:
-    """Return the inputs of two steps side by side: data and weights apart, by pairs, by argument, else in order."""
+    """Return the inputs of two steps side by side, first data, then weights: by pairs, by argument, else in order."""
     facing: list[tuple[StepInput, StepInput]] = []
     remaining: list[tuple[list[StepInput], list[StepInput]]] = []
     for one, other in ((multiplied_data(a, b), multiplied_data(b, a)), (list(a.weights), list(b.weights))):
@@ -166,7 +166,7 @@ def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepI
                 facing.append((left, right))
                 one.remove(left)
                 other.remove(right)
-        if a.unrecorded or b.unrecorded:  # given all that was at hand: an input without a partner says nothing
+        if a.unrecorded or b.unrecorded:  # its inputs are all values at hand: one without a partner says nothing
             continue
         facing += zip(one, other)
         remaining.append((one[len(other) :], other[len(one) :]))
@@ -177,7 +177,7 @@ def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepI
 
 
 def multiplied_data(step: Step, other: Step) -> list[StepInput]:
-    """Return the data of a step; of a product that adds something, beside one that does not, only the factors."""
+    """Return the data of a step: only the factors if it adds an operand to a product and the other step does not."""
     data = list(step.data)
     return data[1:] if step.name in BIAS_FIRST and other.name not in BIAS_FIRST and len(data) == 3 else data
 

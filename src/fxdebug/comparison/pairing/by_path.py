@@ -15,11 +15,11 @@ from fxdebug.data.values import Value
 from fxdebug.operators.names import op_of_module
 from fxdebug.query import network
 
-UNKNOWN_CLASS = "Module"  # the class, where it was not written down
+UNKNOWN_CLASS = "Module"  # stands for a class that the file does not name
 
 
 def pair_by_path(pairs: Pairs) -> None:
-    """Pair calls and weights of the same name (a's names as the user maps them), and the inputs of the runs."""
+    """Pair calls and weights of the same name (after the user's mapping of a's names), and the inputs of the runs."""
     a, b = pairs.a, pairs.b
     _pair_inputs(pairs)
     _pair_named_weights(pairs)
@@ -40,7 +40,7 @@ def pair_by_path(pairs: Pairs) -> None:
 
 
 def _may_be_same_call(a: Call, b: Call) -> bool:
-    """May two calls of one path be a pair? Not modules of different classes whose name is a bare position."""
+    """May two calls of one path be a pair? Modules of different classes may not if their name is only a number."""
     if a.type == b.type or a.parent_index is None:
         return True
     return not a.path.rpartition(".")[2].isdigit()
@@ -90,14 +90,14 @@ class _BodyItem(NamedTuple):
 
 
 def _name_by_other_class(pairs: Pairs, a: Call, b: Call) -> None:
-    """Name the steps of a call of unknown class by the other's class: the reference debugger writes no classes."""
+    """Name the steps of a call of unknown class by the other's class: transformers' debugger writes no classes."""
     for run, call, type in ((pairs.a, a, b.type), (pairs.b, b, a.type)):
         for step in run.by_call.get(call.index, ()) if call.type == UNKNOWN_CLASS else ():
             step.name = op_of_module(type)
 
 
 def _pair_equal_bodies(pairs: Pairs, a: Call, b: Call, matched_by: MatchedBy) -> None:
-    """Pair the operations of two bodies one by one, where the bodies do exactly the same."""
+    """Pair the operations of two bodies one by one, if the bodies have the same operations and calls in order."""
     one, other = _body_items(pairs.a, a), _body_items(pairs.b, b)
     if [_item_key(item) for item in one] == [_item_key(item) for item in other]:
         for left, right in zip(one, other):
@@ -106,7 +106,7 @@ def _pair_equal_bodies(pairs: Pairs, a: Call, b: Call, matched_by: MatchedBy) ->
 
 
 def pair_bodies(pairs: Pairs) -> None:
-    """Pair in order the operations that are left in the bodies of paired calls, where these differ a little."""
+    """Pair the remaining operations in the bodies of paired calls in order, where the bodies differ a little."""
     for call in pairs.b.trace.calls:
         pair = pairs.calls.get(call.index)
         if pair is None:

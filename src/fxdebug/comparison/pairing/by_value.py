@@ -1,6 +1,6 @@
 """Pair by equal statistics: weights first, then results.
 
-Names and nesting play no part. It works as far as the two sides agree, which is up to the first fault.
+Names and nesting do not matter. Results are paired as far as the two sides agree: up to the first fault.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def pair_values(pairs: Pairs, meter: Meter) -> None:
             if limit > CLOSE:
                 candidates = [v for v in candidates if not _is_coincidence(v, value, meter, limit)]
             fitting = [v for v in candidates if not alike or interchangeable(pairs.a.makers[v.number], maker)]
-            # the one in the call of the same name, where there are several
+            # among several, prefer the one that the paired call made
             fitting.sort(key=lambda v: pairs.call_in_a(maker.call) is not pairs.a.makers[v.number].call)
             for candidate in fitting:
                 pairs.add_value_and_makers(candidate, value, "values", 0.9 if len(candidates) == 1 else 0.8)
@@ -68,9 +68,9 @@ def _may_be_one_weight(a: Value, b: Value) -> bool:
 
 
 def _is_coincidence(a: Value, b: Value, meter: Meter, limit: float) -> bool:
-    """Do the data say that these are other numbers, and do their statistics agree by chance only?
+    """Do two values with similar statistics hold different numbers, as their data show?
 
-    The same numbers in another order are no coincidence: their statistics agree far better than one rounding.
+    The same numbers in another order are no coincidence: their statistics agree far better than rounding explains.
     """
     measures = meter(a, b)
     unlike = measures.basis == TENSORS and measures.error > DIFFERENT
@@ -126,8 +126,8 @@ def _similar_values(index: Index, value: Value, limit: float) -> list[Value]:
 def pair_fused_projections(pairs: Pairs) -> None:
     """Pair projections that are one on one side and several on the other (queries, keys and values; gate and up).
 
-    They are products of one value with weights that hold the same numbers altogether. Their inputs become a pair, and
-    so do their parts, in order.
+    They are products of one value with weights that hold the same numbers as a whole. Their inputs become a pair, and
+    so do the parts of their results, in order.
     """
     one, other = _projections(pairs.a, pairs.values_of_a), _projections(pairs.b, pairs.values)
     taken: set[int] = set()

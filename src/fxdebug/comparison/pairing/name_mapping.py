@@ -1,4 +1,4 @@
-"""The names that a user maps or ignores: which path of a is which of b, and which modules do not count."""
+"""The user's mapping from paths of a to paths of b, and the modules to ignore."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NameMapping = Mapping[str, str]
 def renamed_paths(
     mapping: NameMapping | str | os.PathLike[str] | None, paths: Iterable[str], others: Iterable[str]
 ) -> NameMapping:
-    """Return for each path of a that the user maps its path in b.
+    """Return the path in b of each path of a that the user maps.
 
     ``mapping`` has globs of a as keys and globs of b as values. The text that a ``*`` matches, which may span dots,
-    goes in place of the ``*`` on the right. The first line that fits a path counts. ``mapping`` may also be the name
-    of a YAML or JSON file with such a table (under ``mapping:`` where it has several). Raises ``UsageError`` for a
-    line that fits nothing.
+    replaces the ``*`` on the right. The first line that fits a path counts. ``mapping`` may also be the name of a YAML
+    or JSON file with such a table (under ``mapping:`` where it has several). Raises ``UsageError`` for a line that
+    fits nothing.
 
     >>> renamed_paths({"encoder.layer.*": "layers.*"}, ["encoder.layer.0.output"], ["layers.0.output"])
     {'encoder.layer.0.output': 'layers.0.output'}

@@ -1,6 +1,6 @@
 """The pairs of two runs: values, the steps that made them, and calls.
 
-A value is paired together with all views and copies of it. Each pair has how it was matched and the confidence.
+A value is paired together with all views and copies of it. Each pair says how it was matched, with which confidence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fxdebug.data.values import Value
 
 
 class Pair(NamedTuple):
-    """The side of a in a pair, by what it was matched, and with which confidence (0 to 1)."""
+    """The partner in a, how the pair was matched, and the confidence (0 to 1)."""
 
     a: int  # a value's number, a step's index or a call's index
     matched_by: MatchedBy
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 
 class Pairs:
-    """All pairs of two runs: ``values``, ``steps`` and ``calls`` by b's numbers, ``…_of_a`` the other way round."""
+    """All pairs of two runs: ``values``, ``steps`` and ``calls`` by b's numbers; ``…_of_a``: b's numbers by a's."""
 
     def __init__(self, a: StepList, b: StepList) -> None:
         self.a, self.b = a, b
@@ -43,7 +43,7 @@ class Pairs:
         return True
 
     def add_step(self, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> bool:
-        """Pair two steps and their results; ``False`` where one of them, or of these, has another partner already."""
+        """Pair two steps and their results; ``False`` where a step or a result has another partner already."""
         if b.index in self.steps or a.index in self.steps_of_a:
             return False
         if not b.transparent and not a.transparent and not self._results_compatible(a, b):
@@ -60,7 +60,7 @@ class Pairs:
         return all(self.both_unpaired(x, y) or self.are_paired(x, y) for x, y in zip(a.outputs, b.outputs))
 
     def add_value_and_makers(self, a: Value, b: Value, matched_by: MatchedBy, confidence: float) -> bool:
-        """Pair two values, and the steps that made them where those do the same; ``False`` as for two values."""
+        """Pair two values, and their makers if these are interchangeable; ``False`` as in :meth:`add_value`."""
         one, other = self.a.maker(a), self.b.maker(b)
         if not self.add_value(a, b, matched_by, confidence):
             return False

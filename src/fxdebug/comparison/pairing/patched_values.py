@@ -1,6 +1,6 @@
 """Values that hooks put in the place of others: patched activations, or those of another run (isolating mode).
 
-No step of the run made the new value. It is taken for the one that it replaced, so that dataflow is not interrupted.
+No step of the run made the new value. It counts as the value that it replaced, so that the dataflow has no gap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fxdebug.data.values import Value
 
 
 def replacements(trace: TraceData) -> Iterator[tuple[Value, Value]]:
-    """Yield each value that a call was given or returned with the one that arrived instead, in execution order."""
+    """Yield each input or output of a call that was replaced, with its replacement, in execution order."""
     for call in trace.calls:
         for before, after in ((call.given, call.inputs), (call.outputs, call.returned)):
             if before is None or after is None:
@@ -30,9 +30,9 @@ def is_another_tensor(old: Value, new: Value) -> bool:
 
 
 def rejoin_patched(run: StepList) -> None:
-    """Make values that no step made views of those that they replaced."""
+    """Turn each replacement that no step made into a view of the value that it replaced."""
     replaced = list(replacements(run.trace))
-    if run.trace.settings.get("isolated"):  # all came from another run: a call that returns one did not make it
+    if run.trace.settings.get("isolated"):  # they come from another run: a call that returns one did not make it
         for _, new in replaced:
             _forget_maker(run, new)
     roots = {new.number: old.number for old, new in replaced if _has_no_maker(run, new)}

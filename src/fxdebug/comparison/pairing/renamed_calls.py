@@ -11,8 +11,8 @@ from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 
-MOST_LARGER = 4  # times as many operations one call may have, where the other's are all among them
-LEAST_OVERLAP = 0.5  # share of the operations in both that must be pairs, unless they return the same value
+MOST_LARGER = 4  # one call may have this many times the operations of the other, if it contains those
+LEAST_OVERLAP = 0.5  # share of both calls' operations that must be paired, unless the calls return the same value
 
 
 def pair_renamed_calls(pairs: Pairs) -> None:
@@ -51,7 +51,7 @@ def _steps_per_call(run: StepList) -> Counter[int]:
 
 
 def _shared_steps(pairs: Pairs) -> Counter[tuple[int, int]]:
-    """Count the pairs of steps that each pair of calls has in common."""
+    """Count for each call of a and each call of b the pairs of steps with one side in each."""
     above: dict[int, list[int]] = {}
     for step, call in _steps_with_ancestors(pairs.a):
         above.setdefault(step.index, []).append(call.index)
@@ -92,13 +92,13 @@ def _returns_the_same(pairs: Pairs, a: Call, b: Call) -> bool:
 
 
 def _name_similarity(a: Call, b: Call) -> float:
-    """Return how similar names and classes are, at most 0.5; two leaves fit better than a leaf and a container."""
+    """Return how similar two calls are by name, by class and by being a leaf or a container: from 0 to 0.5."""
     names = SequenceMatcher(None, a.path.rpartition(".")[2].lower(), b.path.rpartition(".")[2].lower()).ratio()
     return 0.2 * (a.type == b.type) + 0.2 * names + 0.1 * (bool(a.children) == bool(b.children))
 
 
 def _fits_nesting(pairs: Pairs, a: Call, b: Call) -> bool:
-    """Do the pairs of the calls around them agree: is neither inside a pair that the other is outside of?"""
+    """Do the pairs of the calls around them agree: is ``a`` inside the partner of the nearest paired call around b?"""
     if a.index in pairs.calls_of_a or b.index in pairs.calls:
         return False
     above = b.parent

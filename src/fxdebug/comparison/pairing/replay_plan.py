@@ -11,7 +11,7 @@ from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Inputs, Outputs, Value
 
-LEAST_CONFIDENCE = 0.5  # of a pair of calls that have other names
+LEAST_CONFIDENCE = 0.5  # of a pair of calls with different names
 
 CallKey: TypeAlias = tuple[str, int]  # a call of b: its module's path and its number
 Slots: TypeAlias = dict[str, Value]  # slot → the value of a that goes there
@@ -19,7 +19,7 @@ Slots: TypeAlias = dict[str, Value]  # slot → the value of a that goes there
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The values of a that an isolated run of b is given, by call of b; a call without any has an empty table."""
+    """The values of a for an isolated run of b, by call of b; a call without any has an empty table."""
 
     inputs: Mapping[CallKey, Slots]
     outputs: Mapping[CallKey, Slots]
@@ -28,8 +28,8 @@ class ReplayPlan:
 def replay_plan(pairs: Pairs) -> ReplayPlan:
     """Plan which values of a replace those of b, in every call that has a partner.
 
-    The tensors of a must have been kept. The root is left alone, and so is a call that raised. Memory that a call
-    writes to stays its own, as its caller must see what is written there.
+    The tensors of a must have been kept. The root is left alone, and so is a call that raised. An input whose memory a
+    call writes to is not replaced, as the caller must see the write.
     """
     written, meter = _written_storages(pairs), Meter(pairs.a.trace, pairs.b.trace)
     inputs: dict[CallKey, Slots] = {}
@@ -53,10 +53,10 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
 def _facing_values(
     pairs: Pairs, slots: Iterable[tuple[str, Value]], candidates: Mapping[str, Value], call: Call
 ) -> Slots:
-    """Return for each slot of a call of b the value of its partner that goes there, where there is one.
+    """Return the values of the partner that go into slots of a call of b, where there are any.
 
-    In calls of one name the value in the same slot is taken, in other calls only the value that is paired: with a
-    wrong value in its place, nothing after it could be judged.
+    Between calls of one name, the value in the same slot is taken. Otherwise only a paired value is taken: after a
+    wrong value nothing could be judged.
     """
     pair = pairs.calls[call.index]
     named = pair.matched_by in ("path", "mapping")
@@ -67,7 +67,7 @@ def _facing_values(
         fitting = [
             x for x in candidates.values() if x.saved is not None and x.shape == value.shape and _castable(x, value)
         ]
-        fitting = [x for x in fitting if x.detail is None and value.detail is None]  # inside vmap, say
+        fitting = [x for x in fitting if x.detail is None and value.detail is None]  # such as inside vmap
         in_slot = candidates.get(slot) if candidates.get(slot) in fitting else None
         partner = next((x for x in fitting if pairs.are_paired(x, value)), None)
         chosen = (in_slot or partner) if named else partner
@@ -77,7 +77,7 @@ def _facing_values(
 
 
 def _encodes_inputs_otherwise(meter: Meter, a: Call, b: Call) -> bool:
-    """Do they return the same for different inputs? Then these say it in another way (positions from 2, not from 0)."""
+    """Do they return the same for different inputs, which then have another encoding (positions from 2, not from 0)?"""
     return _differ(meter, a.outputs, b.outputs) is False and _differ(meter, a.inputs, b.inputs) is True
 
 

@@ -16,7 +16,7 @@ from fxdebug.data.values import Value, shape_text
 from fxdebug.exports.text import not_finite, number, printable
 
 _LABEL = 9  # columns of the names of facts
-_MOST = 6  # digits at which two numbers that differ are shown as different: the seventh of float32 is rounding
+_MOST = 6  # digits that may be needed to show a difference: the seventh of float32 is rounding
 _MOST_OF_FLOAT64 = 12
 
 
@@ -48,7 +48,7 @@ def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
 
 
 def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
-    """Yield where it is: the module, the line with its text, and a's place where that is another."""
+    """Yield the place of a finding: the module, the line with its text, and the module in a if it has another path."""
     side = row.b or row.a
     if side is not None and row.path == side.path:
         yield _fact(
@@ -154,7 +154,7 @@ def _columns(values: list[Value]) -> list[tuple[str, list[str]]]:
 
 
 def distinguishable(numbers: list[float | int | complex | None], most: int = _MOST) -> list[str]:
-    """Return numbers as text with the fewest digits that show a difference; few where ``most`` do not show one.
+    """Return numbers as text with the fewest digits that show a difference; short if ``most`` digits show none.
 
     >>> distinguishable([0.12345, 0.12346]), distinguishable([1.0, 2.0])
     (['0.12345', '0.12346'], ['1', '2'])

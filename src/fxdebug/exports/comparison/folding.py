@@ -1,4 +1,4 @@
-"""Fold what a comparison has many of: the calls an error goes through, the calls without a partner."""
+"""Fold the long lists of a comparison: the calls an error goes through, the calls without a partner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def error_chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
-    """Yield where the error of the first finding goes and how large it is: a line for each call, or for equal ones."""
+    """Yield the way of the first finding's error and its size: a line for each call, or for repeated calls."""
     first = comparison.first
     rows = [row for row in comparison.chain() if first is not None and row.path != first.path]
     if not rows:
@@ -89,7 +89,7 @@ def group_by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list
 
 
 def call_patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
-    """Return calls as (paths, class), equal ones as one and without their inner calls, in the order they began."""
+    """Return the outermost of these calls as (paths, class), repeated ones as one, in the order they began."""
     by_index = {call.index: call for call in calls}
     groups: dict[tuple[str, str], list[Call]] = {}
     for call in by_index.values():

@@ -53,7 +53,7 @@ def source(comparison: ComparisonData, *, fold: bool = True, rankdir: RankDir = 
     return dot.dot_text(comparison.b, drawn, DrawOptions(rankdir=rankdir), _marks(comparison, drawn))
 
 
-# What is open --------------------------------------------------------------------------------------
+# Open calls ----------------------------------------------------------------------------------------
 
 
 def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
@@ -95,15 +95,15 @@ class _CallKeys:
                 self._findings.setdefault(row.b.call.index, []).append((row.kind, row.op))
         for row in comparison.rows:
             if row.op is None and row.kind is None and row.b is not None:
-                calm = row.verdict if row.verdict in ("inherited", "adds", "only_b") else "equal"
-                self._verdicts[row.b.call.index] = calm
+                shown = row.verdict if row.verdict in ("inherited", "adds", "only_b") else "equal"
+                self._verdicts[row.b.call.index] = shown
 
     def of(self, call: Call) -> object:
         """Return the key of one call."""
         return tuple(self._findings.get(call.index, ())), self._verdicts.get(call.index)
 
 
-# How it looks --------------------------------------------------------------------------------------
+# Marks ---------------------------------------------------------------------------------------------
 
 
 def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:

@@ -1,4 +1,4 @@
-"""A comparison on one screen: the verdict, the first finding with both sides' numbers, and where it leads."""
+"""A comparison on one screen: the verdict, the first finding with the numbers of both sides, the calls it reaches."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ OUTPUTS = 8  # results of the model that get a step of their own, at most
 
 
 class _Origin(NamedTuple):
-    """A drawn step whose result arrives at a node; an empty ``step`` is not known."""
+    """A drawn step whose result arrives at a node; ``step`` is empty where it is not known."""
 
     step: str
     value: Value | None
@@ -26,7 +26,7 @@ _ArrowKey: TypeAlias = tuple[str, str, tuple[int, ...] | None]  # source, target
 
 
 class ArrowBuilder:
-    """Builds the arrows between ``steps`` and adds a step for each output of the model."""
+    """Build the arrows between ``steps``, and add a step for each output of the model."""
 
     def __init__(self, trace: TraceData, net: Network, steps: dict[str, Step], stands_for: dict[str, str]) -> None:
         self._trace = trace
@@ -37,7 +37,7 @@ class ArrowBuilder:
 
     def build(self) -> list[Arrow]:
         """Return all arrows: one for each shape that flows from one step to another, and those of execution order."""
-        origins: dict[str, list[_Origin]] = {}  # node that is not drawn → origins of its values
+        origins: dict[str, list[_Origin]] = {}  # undrawn node → origins of its values
         unknown: dict[str, None] = {}  # steps with an input of unknown origin, in order
         root = self._net.call_id(self._trace.root)
         for node in self._net.nodes.values():

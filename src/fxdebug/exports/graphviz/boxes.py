@@ -18,14 +18,14 @@ from fxdebug.query.network import Network, Node
 
 @dataclass(frozen=True)
 class OpenCalls:
-    """The calls to draw open, by index, and a further key that must be equal for repetitions to be drawn as one."""
+    """The calls to draw open, by index, and a function for the key that repetitions must share to be drawn as one."""
 
     opened: Collection[int]
     fold_key: Callable[[Call], object]
 
 
 class BoxBuilder:
-    """Builds the boxes and steps of one drawing; ``steps`` and ``stands_for`` are those of the :class:`Drawing`."""
+    """Build the boxes and steps of one drawing; ``steps`` and ``stands_for`` are those of the :class:`Drawing`."""
 
     def __init__(
         self, trace: TraceData, net: Network, options: DrawOptions, open_calls: OpenCalls | None = None

@@ -12,7 +12,7 @@ from fxdebug.exports.graphviz.grouping import join_rearranging
 from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
 from fxdebug.query.network import network_of
 
-READABLE = 60  # steps that a person takes in at once
+READABLE = 60  # the most steps that a person can take in at once
 DEEPEST = 12  # levels that are opened by default, at most
 
 

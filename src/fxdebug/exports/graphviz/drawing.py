@@ -32,7 +32,7 @@ class Box:
 # stands for several: the same node in every repetition, a whole closed call, or a row of rearranging operations.
 @dataclass
 class Step:
-    """One drawn node: an operation, a closed call, an input or an output; for repeated layers it stands for all.
+    """One drawn node: an operation, a closed call, an input or an output; drawn once for repeated layers.
 
     ``kind`` is ``op``, ``arranging`` (an operation that only rearranges elements), ``call``, ``input`` or ``output``.
     ``node`` is the node of the first repetition and ``twins`` are the ids of the same node in all repetitions of its

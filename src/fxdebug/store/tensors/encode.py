@@ -65,7 +65,7 @@ def _encode_dense(tensor: Tensor, buffers: CopyBuffers) -> Tensor:
 
 
 def view_as_storable(tensor: Tensor) -> Tensor:
-    """Return the bits as integers of the same size where safetensors has no name for the dtype or cannot read it."""
+    """Return a view as integers of the same size if safetensors has no name for the dtype or cannot read it."""
     return tensor if tensor.dtype in DTYPE_NAMES else tensor.view(_INTEGER_OF_SIZE[tensor.element_size()])
 
 
@@ -130,7 +130,7 @@ def _view_as_dtype(stored: Tensor, dtype: torch.dtype) -> Tensor:
 
 def digest_of(value: Value, parts: dict[str, Tensor]) -> str:
     """Return a digest of dtype, shape, layout and every bit of the data: 32 hexadecimal digits."""
-    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # has instructions in processors
+    digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # processors have instructions for it
     for part, tensor in parts.items():
         digest.update(part.encode())
         digest.update(bytes_of(tensor))

@@ -1,4 +1,4 @@
-"""The data of a run while it runs and afterwards in its process: printed text, printed statistics, tensors."""
+"""The data of a run in the process that ran it: printed text, printed statistics, tensors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TEXT_IN_MEMORY_BYTES = 1 << 20  # more printed text than this goes to disk
 
 
 class TensorWriter(Protocol):
-    """Writes the data of values to disk (``ShardWriter`` and ``OneFileEach`` do)."""
+    """Write the data of values to disk, as ``ShardWriter`` and ``OneFileEach`` do."""
 
     def add(self, value: Value, tensor: Tensor) -> None: ...
 
 
 class LiveData:
-    """Take the data of each new value of a run, and answer for it afterwards.
+    """Take the data of each new value of a run, and return it afterwards when asked.
 
     ``text``: keep the printed form (for ``use_repr=True``). ``printed_stats``: keep the four statistics as
     transformers' debugger prints them. ``tensors``: writes the data. All of it lies in the ``staging`` folder until
@@ -109,7 +109,7 @@ class PrintedText:
             self._end += len(text)
 
     def lines(self, number: int) -> list[str] | None:
-        """Return the lines of a value; ``None`` if it was not printed. Raises what the disk raised."""
+        """Return the lines of a value; ``None`` if it was not printed. Raises the first ``OSError`` of the disk."""
         if self._error is not None:
             raise self._error
         text = self._in_memory.get(number)

@@ -32,10 +32,10 @@ class OneFileEach:
         self._names: dict[int, str] = {}  # value number → file name in the folder
 
     def add(self, value: Value, tensor: Tensor) -> None:
-        """Write a value's data: a small tensor now, in the calling thread; of a large one a copy, soon.
+        """Write a value's data: a small tensor now, in the calling thread; a copy of a large one soon, in the other.
 
-        Handing a copy to the thread costs the model as much as handing the data to the system's cache, and takes more
-        of the processor: the thread needs a turn each time it comes back from a system call.
+        For a small tensor, a copy for the thread costs the model as much as writing into the system's cache, and more
+        processor time: the thread takes a turn of the interpreter after each system call.
         """
         if self._thread.error is not None:
             return
@@ -96,11 +96,13 @@ class OneFileEach:
 
 
 class PreparedFiles:
-    """Empty files of one folder, created by a write thread before they are needed. One thread at a time may take them.
+    """Empty files of one folder, created by a write thread before they are needed.
+
+    Only one thread at a time may take files.
 
     Creating a file takes the system 0.02 to 0.7 ms, depending on the state of the disk; writing a megabyte into an open
-    file takes less. The debug tree with ``use_repr=False`` is a file per tensor: created while the model computes, the
-    files cost the model nothing.
+    file takes less. With ``use_repr=False`` the debug tree needs a file per tensor. Files that are created while the
+    model computes cost the model nothing.
     """
 
     def __init__(self, folder: Path, thread: WriteThread) -> None:

@@ -42,7 +42,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 class SafetensorsWriter:
     """Write one safetensors file, with its tensors in the order in which they are added.
 
-    The header stands at the front and is known at the end: a file that grows beyond ``stream_from`` bytes leaves room
+    The header comes first in the file but is known last: a file that grows beyond ``stream_from`` bytes leaves room
     for it. Tensors whose size is no multiple of 8 bytes come last, because they would misalign the tensors after them.
     """
 

@@ -20,7 +20,7 @@ from fxdebug.store.tensors.safetensors_file import STREAM_FROM_BYTES, Safetensor
 from fxdebug.store.tensors.write_thread import WriteThread
 
 BATCH_BYTES = 4 * 1024 * 1024  # handed over together: two Python threads that run at once slow each other down
-WAITING_BYTES = 256 * 1024 * 1024  # may wait to be written
+WAITING_BYTES = 256 * 1024 * 1024  # the most that may wait to be written
 WRITE_NOW_BYTES = 4 * 1024 * 1024  # up to this size writing takes no longer than copying for a thread
 SHARD_BYTES = 64 * 1024 * 1024  # a shard is full beyond this
 
@@ -81,7 +81,7 @@ class ShardWriter:
         for value, parts in batch:
             self._write(value, parts)
             if self._shard is not None and self._shard.waiting > self._batch_limit:
-                self._close_shard()  # or the whole budget would wait for the end of one shard
+                self._close_shard()  # else unaligned tensors, written last, would fill the budget
 
     def _write(self, value: Value, parts: dict[str, Tensor]) -> None:
         digest = digest_of(value, parts)

@@ -25,7 +25,7 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.trace_json.samples import Samples, sample_tensor, shortest_decimal
 
-# Dtypes with fewer digits than 9, to which their means are rounded.
+# Dtypes with fewer than 9 digits: their means are rounded to 9.
 NINE_DIGITS_SUFFICE = {*(name for name, eps in EPS.items() if eps >= EPS["float32"]), "float8_e8m0fnu"}
 UNINITIALISED_OPS = frozenset(
     ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")

@@ -29,7 +29,7 @@ def operand_to_json(operand: Operand, item_to_json: ToJson) -> Any:
 
 
 def operand_from_json(coded: Any, item_from_json: Callable[[Any], Item]) -> Operand:
-    """Return the operand of :func:`operand_to_json`'s JSON."""
+    """Return the operand from the JSON of :func:`operand_to_json`."""
     if isinstance(coded, dict):
         if "node" in coded:
             return Ref(coded["node"])
@@ -53,7 +53,7 @@ def graph_to_json(graph: Graph, item_to_json: ToJson) -> dict[str, Any]:
 
 
 def graph_from_json(coded: dict[str, Any], item_from_json: Callable[[Any], Item]) -> Graph:
-    """Return the graph of :func:`graph_to_json`'s JSON."""
+    """Return the graph from the JSON of :func:`graph_to_json`."""
     ops = []
     for name, kind, op, target, args, kwargs, grad, autocast in coded["ops"]:
         operands = tuple([operand_from_json(arg, item_from_json) for arg in args])
@@ -73,7 +73,7 @@ def call_graph_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
 def call_graph_from_row(
     record: dict[str, Any], item_from_json: Callable[[Any], Item], values: tuple[Value, ...]
 ) -> CallGraph:
-    """Return a call's graph of a row, given as a dict by column."""
+    """Return a call's graph from a row, given as a dict by column."""
     record["guards"] = tuple([Guard(*row) for row in record.get("guards", ())])
     record["results"] = tuple([item_from_json(item) for item in record.get("results", ())])
     record["sources"] = tuple(record.get("sources") or [None] * len(record["results"]))

@@ -87,7 +87,7 @@ def _leaf_to_json(item: Value | Thing | bool | int | float | complex | str | byt
 
 
 def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
-    """Return the item of :func:`item_to_json`'s JSON."""
+    """Return the item from the JSON of :func:`item_to_json`."""
     if _container_kind(coded) is None:
         return _leaf_from_json(coded, values)
     groups: list[dict[str, Any]] = [coded]
@@ -167,7 +167,7 @@ def value_row(value: Value) -> list[Any]:
 
 
 class ValueRowCache:
-    """The JSON of values, made once for the journal and again used in ``trace.json``."""
+    """The JSON of values, made once for the journal and used again in ``trace.json``."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[tuple[Any, ...], str]] = {}
@@ -192,7 +192,7 @@ def _row_of_cells(cells: tuple[Any, ...]) -> list[Any]:
 
 
 def value_from_row(record: dict[str, Any]) -> Value:
-    """Return the value of a row, given as a dict by column. Raises ``ValueError`` for a place outside the folder."""
+    """Return the value from a row, given as a dict by column. Raises ``ValueError`` for a place outside the folder."""
     record["shape"] = tuple(record["shape"])
     saved = record.get("saved")
     if saved is not None and not _TENSOR_REFERENCE.fullmatch(saved):
@@ -213,7 +213,7 @@ def inputs_to_json(inputs: Inputs | None) -> Any:
 
 
 def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
-    """Return the inputs of :func:`inputs_to_json`'s JSON."""
+    """Return the inputs from the JSON of :func:`inputs_to_json`."""
     if coded is None:
         return None
     args, kwargs = coded
@@ -229,7 +229,7 @@ def outputs_to_json(outputs: Outputs | None) -> Any:
 
 
 def outputs_from_json(coded: Any, values: tuple[Value, ...]) -> Outputs | None:
-    """Return the outputs of :func:`outputs_to_json`'s JSON."""
+    """Return the outputs from the JSON of :func:`outputs_to_json`."""
     return None if coded is None else Outputs(item_from_json(coded[0], values))
 
 
@@ -257,7 +257,7 @@ def call_row(call: Call) -> list[Any]:
 
 
 def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
-    """Return the call of a row, given as a dict by column."""
+    """Return the call from a row, given as a dict by column."""
     inputs = inputs_from_json(record.get("inputs"), values)  # ``or`` would not do: inputs without a tensor are false
     record["inputs"] = Inputs() if inputs is None else inputs
     record["given"] = inputs_from_json(record.get("given"), values)
@@ -274,7 +274,7 @@ def parameter_row(parameter: Parameter) -> list[Any]:
 
 
 def parameter_from_row(record: dict[str, Any]) -> Parameter:
-    """Return the parameter of a row, given as a dict by column."""
+    """Return the parameter from a row, given as a dict by column."""
     record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
     record["before"], record["stats"] = _stats_from_row(record.get("before")), _stats_from_row(record.get("stats"))
     record["sharding"] = _sharding_from_row(record.get("sharding"))

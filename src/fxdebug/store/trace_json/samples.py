@@ -40,7 +40,7 @@ class Samples:
             self.samples[value.number] = sample
 
     def sample(self, value: Value) -> Sequence[float] | None:
-        """The elements of a value at :func:`fxdebug.data.values.sample_positions`."""
+        """Return the elements of a value at :func:`fxdebug.data.values.sample_positions`."""
         return self.samples.get(value.number)
 
     def lines(self, value: Value) -> list[str] | None:
@@ -64,7 +64,7 @@ class SavedSamples(SavedData):
         self.samples = samples
 
     def sample(self, value: Value) -> Sequence[float] | None:
-        """The elements of a value at :func:`fxdebug.data.values.sample_positions`."""
+        """Return the elements of a value at :func:`fxdebug.data.values.sample_positions`."""
         return self.samples.get(value.number)
 
 
@@ -74,7 +74,8 @@ class SavedSamples(SavedData):
 def sample_tensor(tensor: Tensor) -> list[float] | None:
     """Return elements of a tensor at fixed positions in its logical order, as Python numbers.
 
-    Of complex elements the magnitude. ``None`` for meta and nested tensors, packed 4-bit floats and large sparse ones.
+    A complex element is given by its magnitude. ``None`` for meta tensors, nested ones, packed 4-bit floats and large
+    sparse ones.
 
     >>> import torch
     >>> sample_tensor(torch.arange(3.0)), sample_tensor(torch.eye(2).bool())
@@ -153,7 +154,7 @@ def to_json(numbers: Sequence[float], dtype: str) -> list[Any]:
 
 
 def from_json(coded: Sequence[Any], dtype: str) -> list[float]:
-    """Return the samples of :func:`to_json`'s JSON."""
+    """Return the samples from the JSON of :func:`to_json`."""
     numbers: list[float] = []
     for number in coded:
         if isinstance(number, str):

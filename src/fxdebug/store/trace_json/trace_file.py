@@ -73,9 +73,8 @@ def write(
 ) -> None:
     """Write ``trace.json``: valid JSON, one record a line.
 
-    ``shards``: old and new names of renamed tensor files. ``lean`` leaves out everything that is read the same without
-    being written: columns with the default in every row, zeros at the end of statistics. ``rows``: the JSON of values
-    that was made before.
+    ``shards``: old and new names of renamed tensor files. ``lean`` leaves out what a reader fills in by itself: columns
+    with the default in every row, zeros at the end of statistics. ``rows``: the JSON of values that was made before.
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     head |= {name: getattr(trace, name) for name in _TRACE_FIELDS}

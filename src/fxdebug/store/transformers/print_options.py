@@ -51,7 +51,7 @@ def current_options() -> dict[str, Any]:
 
 
 class _Block:
-    """An open block of :func:`thread_print_options`: gone with its frame, also where Ctrl-C cut its end short."""
+    """An open block of :func:`thread_print_options`; it is freed with its frame, even if Ctrl-C stops the exit."""
 
 
 _thread_options = _ThreadOptions()

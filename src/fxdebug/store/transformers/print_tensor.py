@@ -33,7 +33,7 @@ class Printer:
     """The text of values and objects in one recording.
 
     ``linewidth`` is 120 where tensors are printed (``use_repr=True``); ``None`` keeps the user's own. As in
-    transformers' debugger the options change with the first tensor: an object before it is printed under the user's.
+    transformers' debugger, the options change with the first tensor: objects before it are printed under the user's.
     """
 
     def __init__(self, linewidth: int | None) -> None:
@@ -166,7 +166,7 @@ def _prints_as_torch(floats: bool) -> bool:
 
 
 def _tried_tensors(floats: bool) -> Iterator[Tensor]:
-    """Yield tensors that differ in each respect in which versions of torch print differently."""
+    """Yield tensors that show every known difference in printing between versions of torch."""
     if not floats:
         yield torch.tensor([[-7, 100], [0, 5]], dtype=torch.int8, device="cpu")
         yield torch.tensor([True, False], device="cpu")
@@ -242,7 +242,7 @@ def _special_text(number: float) -> str:
 
 
 def _brackets(texts: list[str], width: int, shape: tuple[int, ...], edge: int | None, linewidth: int) -> str:
-    """Return the words in brackets, from the innermost dimension outwards, with dots for elements left out."""
+    """Return the texts in brackets, from the innermost dimension outwards, with dots for elements left out."""
     for depth in reversed(range(len(shape))):
         cut = edge is not None and shape[depth] > 2 * edge
         count = 2 * edge if edge is not None and cut else shape[depth]

@@ -23,7 +23,7 @@ from fxdebug.store.deep_json import loads
 from fxdebug.store.transformers.read_values import TreeValues, is_tensor
 from fxdebug.store.transformers.tree_data import TreeData
 
-UNKNOWN = "Module"  # stands for the class of every module except the model
+UNKNOWN = "Module"  # the class given to every module except the model, as the file names none
 
 _NAME = re.compile(r"(.+)_debug_tree_(FULL_TENSORS|SUMMARY)(?:\.\d+)?\.json")
 _BEGINNING = re.compile(rb'\s*\{\s*"module_path"')
@@ -123,7 +123,7 @@ class _TreeReader:
         self._tensors = TreeValues(path.parent, _tensors_in(tree))
 
     def trace(self, repeated: list[str]) -> TraceData:
-        """Return the whole trace. ``repeated``: keys that stand several times in one mapping."""
+        """Return the whole trace. ``repeated``: keys that occur several times in one mapping."""
         self._walk()
         self._note(
             f"read from {self._path.name}, which has no classes of modules, no graphs, no parameters, no outputs of "
@@ -248,7 +248,7 @@ class _TreeReader:
                 below.setdefault(facts["parent_index"], []).append(facts["index"])
         layers = {index: [i for i in calls if self._is_layer(i, below)] for index, calls in below.items()}
         if any(len(layers_of_call) > 2 for layers_of_call in layers.values()):
-            return  # it leaves them out everywhere or nowhere
+            return  # the debugger prunes everywhere or nowhere
         for index, layers_of_call in layers.items():
             if len(layers_of_call) == 2:
                 (stack, first), (other, last) = (_LAYER.match(self._calls[i]["path"]).groups() for i in layers_of_call)  # type: ignore[union-attr]

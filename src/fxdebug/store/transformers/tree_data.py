@@ -59,7 +59,7 @@ class TreeData:
 
 
 def _agrees(number: float, text: str) -> bool:
-    """Is it the number in the text, to the digits that are printed? A text without a number agrees with any."""
+    """Is the number the one in the text, to the digits that are printed? A text without a number agrees with any."""
     match = SCALAR_TEXT.search(text)
     if match is None:
         return True

@@ -67,8 +67,8 @@ def write_drop_in_files(
 ) -> tuple[list[str], dict[str, str]]:
     """Write the debug tree alone, as transformers' debugger does; return the file names, and the names of tensors.
 
-    ``files``: the one file of each value. A value that the tree shows in several places gets as many names, which map
-    to that file; values that the tree does not show get none.
+    ``files``: the one file of each value. A value gets a name for each place in the tree, and all its names map to that
+    file; a value that is not in the tree gets none.
     """
     full_name, summary_name = tree_file_names(trace.model)
     content: Content = _TensorReference
@@ -120,7 +120,7 @@ def tensor_entry(trace: TraceData, content: Content | None) -> Entry:
 
 
 class PrintedLines(list[str]):
-    """The printed lines of one value, read while they are written out: never those of all values in memory."""
+    """The printed lines of one value, read only when they are written, so that those of all never fill the memory."""
 
     def __init__(self, read: Callable[[], list[str]]) -> None:
         super().__init__()

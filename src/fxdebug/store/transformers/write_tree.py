@@ -25,8 +25,8 @@ _LAYER = re.compile(r"(.*)\.(\d+)$")
 def debug_tree(trace: TraceData, entry: Entry, *, prune: bool) -> Node:
     """Return the tree as nested dicts, ready for :mod:`fxdebug.store.transformers.tree_files`.
 
-    ``entry`` makes the JSON of a tensor. ``prune`` removes middle layers as transformers' debugger does: of siblings
-    whose path ends in a number and that have children of that number, the first and the last stay.
+    ``entry`` makes the JSON of a tensor. ``prune`` removes middle layers as transformers' debugger does. A layer is a
+    call whose path ends in a number that its children's paths contain; of sibling layers the first and the last stay.
     """
     nodes: dict[int, Node] = {}
     below: dict[int, list[Call]] = {}
