@@ -23,7 +23,7 @@ def problems(found: Trust) -> list[str]:
     told += [f"verified, but not when it was to be judged: {text}" for text in found.not_audited]
     told += [f"{other.change}: {text}" for other in found.others for text in (*other.wrong, *other.failed)]
     if found.left:
-        told.append(f"{found.left} stand-ins are alive after the run")
+        told.append(f"{found.left} placeholders are alive after the run")
     return [f"{found.setting}: {text}" for text in told]
 
 
@@ -85,7 +85,7 @@ def _zeros(where: str, trusts: list[Trust]) -> list[Bar]:
             not any(found.wrong or found.not_audited for found in ran),
         ),
         f"calls with neither graph nor reason {where}": _none(_sum(ran, lambda found: len(found.unexplained))),
-        f"stand-ins left alive {where}": _none(_sum(ran, lambda found: found.left)),
+        f"placeholders left alive {where}": _none(_sum(ran, lambda found: found.left)),
     }
     return [Bar(what, *rest) for what, rest in counts.items()]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fxdebug.capture.graphs.known_templates import forget_templates
-from fxdebug.capture.graphs.placeholder_tensor import count_alive
+from fxdebug.capture.graphs.placeholder_tensor import count_placeholders
 from fxdebug.capture.graphs.verify import GraphVerifier
 from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.runs.run_once import SingleRun
@@ -62,7 +62,7 @@ def test_a_trap_changes_nothing_and_its_verified_graphs_are_right(name: str, gra
             assert audit.problem_with(each, kept) is None
 
 
-# These keep what they compute where a stand-in would stay: their bodies must not be run again.
+# These keep what they compute where a placeholder would stay: their bodies must not be run again.
 KEEPS = ("global_list", "closure_state", "obj_state", "list_mut_arg")
 
 
@@ -75,7 +75,7 @@ def test_no_placeholder_survives(name: str) -> None:
 
     forget_templates()
     gc.collect()
-    before = count_alive()
+    before = count_placeholders()
     kind, train = traps.TRAPS[name]
     torch.manual_seed(0)
     module = kind().train(train)
@@ -84,7 +84,7 @@ def test_no_placeholder_survives(name: str) -> None:
     assert trace.root.status in ("verified", "recorded")
     del trace
     gc.collect()
-    assert count_alive() == before
+    assert count_placeholders() == before
 
 
 def test_the_audit_notices_a_wrong_graph() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.graphs.placeholder_tensor import count_alive
+from fxdebug.capture.graphs.placeholder_tensor import count_placeholders
 from support import audit
 from support.other_inputs import Others, others
 from support.same import difference
@@ -48,7 +48,7 @@ class Trust:
     wrong: list[str] = field(default_factory=list)  # verified graphs that compute something else
     not_audited: list[str] = field(default_factory=list)
     unjudged: int = 0  # verified graphs that cannot be executed on what the call was given: inside torch.vmap
-    left: int = 0  # stand-ins that are alive when the trace is gone
+    left: int = 0  # placeholders that are alive when the trace is gone
     reasons: Counter[str] = field(default_factory=Counter)  # status, type and reason → calls
     others: list[Others] = field(default_factory=list)
 
@@ -59,14 +59,14 @@ def trust(name: str, build: Build, setting: str = DEFAULT, *, other_inputs: bool
     if setting == NO_CACHE and not _caches_off(build()[0]):
         return None
     gc.collect()
-    before = count_alive()
+    before = count_placeholders()
     try:
         with torch.set_grad_enabled(setting == GRAD):
             _count(found, build, other_inputs)
     except Exception as error:  # a count is owed for every entry
         found.failed = f"{type(error).__name__}: {error}"
     gc.collect()
-    found.left = count_alive() - before
+    found.left = count_placeholders() - before
     return found
 
 

@@ -1,7 +1,7 @@
 """A model run three times from the same start: untraced, traced, and traced again for the audit.
 
 :func:`watched` asserts what must hold for every model: the user's result, arguments, module state and
-random numbers are those of the untraced run, no stand-in stays alive, every call has a graph or a
+random numbers are those of the untraced run, no placeholder stays alive, every call has a graph or a
 reason, and every verified graph, executed, gives the bits that the call gave.
 """
 
@@ -19,7 +19,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug.capture.graphs.known_templates import forget_templates
-from fxdebug.capture.graphs.placeholder_tensor import count_alive
+from fxdebug.capture.graphs.placeholder_tensor import count_placeholders
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
 from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.runs.run_once import SingleRun
@@ -122,7 +122,7 @@ def watched(
     """
     forget_templates()
     gc.collect()
-    alive = count_alive()
+    alive = count_placeholders()
     with torch.random.fork_rng(devices=[]):
         model, inputs = made(make)
         args, kwargs = arguments(inputs)
@@ -146,7 +146,7 @@ def watched(
             plain, (trace.output, further, inputs, state_of(model), outside(model), randomness()), "after explaining"
         )
         gc.collect()
-        assert count_alive() == alive, "a stand-in is still alive"
+        assert count_placeholders() == alive, "a placeholder is still alive"
         for call in trace.calls:
             assert call.status in ("verified", "recorded", "opaque"), call.id
             assert call.status == "verified" or call.reason, call.id

@@ -28,7 +28,7 @@ def test_a_flag_that_changes_between_run_and_explanation_gives_no_wrong_graph() 
     assert [op.op for op in trace.root.graph.ops] == ["placeholder", "Linear", "output"]  # type: ignore[union-attr]
 
 
-def test_an_attribute_that_is_set_on_a_tensor_is_set_on_a_stand_in_too() -> None:
+def test_an_attribute_that_is_set_on_a_tensor_is_set_on_a_placeholder_too() -> None:
     class Sets(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.l(x)
@@ -38,7 +38,7 @@ def test_an_attribute_that_is_set_on_a_tensor_is_set_on_a_stand_in_too() -> None
     assert saw(Sets) == VERIFIED
 
 
-def test_names_on_tensors_that_a_caller_set_are_not_on_stand_ins() -> None:
+def test_names_on_tensors_that_a_caller_set_are_not_on_placeholders() -> None:
     class Asks(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.l(x) * (2.0 if hasattr(x, "scale") else 1.0)

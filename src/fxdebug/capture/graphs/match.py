@@ -129,7 +129,7 @@ class Match:
         if kind is Attribute:
             if type(code) is OpaqueArg:
                 return self._attribute(template) is code.object
-            return type(code) is TensorId and self._uid_of(template) == code
+            return type(code) is TensorId and self._tensor_id_of(template) == code
         if kind is Size:
             return type(code) is int and self.value_of(template) == code
         return self._parts(template, code, self._equal)
@@ -181,7 +181,7 @@ class Match:
         except AttributeError:
             return None
 
-    def _uid_of(self, attribute: Attribute) -> TensorId | None:
+    def _tensor_id_of(self, attribute: Attribute) -> TensorId | None:
         tensor = self._attribute(attribute)
         entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
         return None if entry is None else entry.tensor_id

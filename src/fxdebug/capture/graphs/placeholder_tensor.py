@@ -86,10 +86,10 @@ class PlaceholderTensor(Tensor):
         raise CannotTrace(reasons.BELOW_PYTHON(operation=func))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"<stand-in {int(self.tensor_id)}>"
+        return f"<placeholder {int(self.tensor_id)}>"
 
 
-def count_alive() -> int:
+def count_placeholders() -> int:
     """Return how many placeholders exist: none, once nothing is being traced."""
     return len(_alive)
 

@@ -96,7 +96,7 @@ class StopOnNonFinite:
 
     # Operations ----------------------------------------------------------------------------------
 
-    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
+    def after_op(self, call_tape: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
         """Judge one operation; raises ``NonFinite`` if it is to blame."""
         op = _name(entry.what)
         if op in OVERWRITES and str(getattr(entry.what, "__name__", "")).endswith("_"):
@@ -117,13 +117,13 @@ class StopOnNonFinite:
         outside = [value for value in operands if has_nonfinite(value) and not self._is_intended(value)]
         if not all(map(_only_low, outside)):
             if op not in VIEWS:
-                self._stop(self._from_outside(body, entry, op, outside[0]))
+                self._stop(self._from_outside(call_tape, entry, op, outside[0]))
             return None
         literals = _literals(entry)
         verdict = find_cause(op, literals, operands, bad, self._probabilities)
         if verdict is None or verdict.kind == INTENDED:
             return self._mark(bad, None)
-        culprit = self._new_culprit(body, entry, op, verdict, operands, bad[0])
+        culprit = self._new_culprit(call_tape, entry, op, verdict, operands, bad[0])
         if verdict.kind == UNINITIALISED or (
             bad[0].storage in self._unfilled and leaves_memory_unwritten(op, literals, operands)
         ):
@@ -153,15 +153,21 @@ class StopOnNonFinite:
         return value.number in self._intended or (value.storage is not None and value.storage in self._memory)
 
     def _new_culprit(
-        self, body: CallTape, entry: TapeEntry, op: str, verdict: NonFiniteCause, operands: list[Value], result: Value
+        self,
+        call_tape: CallTape,
+        entry: TapeEntry,
+        op: str,
+        verdict: NonFiniteCause,
+        operands: list[Value],
+        result: Value,
     ) -> _Culprit:
-        frame = self._frames[body.index]
+        frame = self._frames[call_tape.index]
         source = None if entry.line is None else entry.line.text()
         call = f"{frame.site.path or frame.site.type}#{frame.number}"
         what = f"{verdict.why}: {nonfinite_counts(result.stats)} elements"
         return _Culprit(verdict.kind, what, frame.site.path, call, op, source, tuple(operands), result)
 
-    def _from_outside(self, body: CallTape, entry: TapeEntry, op: str, value: Value) -> _Culprit:
+    def _from_outside(self, call_tape: CallTape, entry: TapeEntry, op: str, value: Value) -> _Culprit:
         """Return the culprit for an operand that comes from outside the recorded operations."""
         root = self._frames[0]
         if value.name is not None:
@@ -173,7 +179,7 @@ class StopOnNonFinite:
             verdict = NonFiniteCause(
                 "input", "it was given a tensor from outside the recorded operations that is not finite"
             )
-        return self._new_culprit(body, entry, op, verdict, [value], value)
+        return self._new_culprit(call_tape, entry, op, verdict, [value], value)
 
     # Calls ---------------------------------------------------------------------------------------
 

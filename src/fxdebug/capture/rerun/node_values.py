@@ -28,7 +28,7 @@ class NodeValues:
     ) -> None:
         self._build = build
         self._tape = tape
-        self._uids = tensor_ids
+        self._tensor_ids = tensor_ids
         self._values = values
         self._shapes: dict[TensorId, tuple[int, ...]] = {
             tensor_id: layout[0] for tensor_id, layout in tape.input_layouts.items()
@@ -63,7 +63,7 @@ class NodeValues:
                 self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
             return self.item(entry.out, iter(entry.values))
         if n in build.slot_of:
-            tensor_id = self._uids[build.slot_of[n]]
+            tensor_id = self._tensor_ids[build.slot_of[n]]
             return (
                 None
                 if tensor_id is None
@@ -104,7 +104,7 @@ class NodeValues:
         return plain_item(attribute.type if isinstance(attribute, Absent) else attribute)
 
     def _size(self, slot: int, dim: int) -> int:
-        tensor_id = self._uids[slot]
+        tensor_id = self._tensor_ids[slot]
         assert tensor_id is not None
         shape = self._shapes.get(tensor_id, self._values.first_values[tensor_id].shape)
         return torch.Size(shape).numel() if dim < 0 else shape[dim]

@@ -62,11 +62,11 @@ class _NativeResults:
     def begin(self, frames: list[Frame]) -> None:
         self.frames = frames
 
-    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
+    def after_op(self, call_tape: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
         storages = {value.storage for value in operands}
         view = not entry.writes and any(value.storage in storages for value in entry.values)
         if not view:  # a view has the errors of its base
-            self._keep((body.index, len(body.entries) - 1), _named(entry.what), result)
+            self._keep((call_tape.index, len(call_tape.entries) - 1), _named(entry.what), result)
 
     def after_call(self, frame: Frame, output: Any) -> None:
         self._keep((frame.index, -1), frame.site.path, output)
@@ -95,9 +95,9 @@ class _TwinErrors:
     def begin(self, frames: list[Frame]) -> None:
         self.frames = frames
 
-    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
-        position = len(body.entries) - 1
-        self._compare((body.index, position), _named(entry.what), result)
+    def after_op(self, call_tape: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
+        position = len(call_tape.entries) - 1
+        self._compare((call_tape.index, position), _named(entry.what), result)
 
     def after_call(self, frame: Frame, output: Any) -> None:
         self._compare((frame.index, -1), frame.site.path, output)

@@ -23,7 +23,7 @@ from fxdebug.errors import FxDebugError, first_line
 class OpObserver(Protocol):
     """Looks at operations as they run; an ``FxDebugError`` that it raises passes through the model to its caller."""
 
-    def after_op(self, body: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
+    def after_op(self, call_tape: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
         """Look at an operation that ran; ``operands`` are the values of its tensors before it did."""
 
 

@@ -33,7 +33,7 @@ from fxdebug.capture.torch_state.mode_stack import allows_mode_around
 
 
 def run_taped(
-    tape: Tape, body: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None
+    tape: Tape, call_tape: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None
 ) -> Any:
     """Run the forward of a call that was entered on the tape; return its result, or let its exception pass.
 
@@ -41,41 +41,47 @@ def run_taped(
     """
     stack = tape.stack()
     parent = stack[-1] if stack else None
-    forward = body.forward
-    body.outermost = parent is None
-    body.function_modes = functions = internals.len_torch_function_stack()
-    body.unobserved = _why_suspended(tape, body.module, parent, functions)
-    body.line = line if line is not None and is_users(line) else None
+    forward = call_tape.forward
+    call_tape.outermost = parent is None
+    call_tape.function_modes = functions = internals.len_torch_function_stack()
+    call_tape.unobserved = _why_unobserved(tape, call_tape.module, parent, functions)
+    call_tape.line = line if line is not None and is_users(line) else None
     unusual = [argument for argument in (*args, *kwargs.values()) if type(argument) not in _SIMPLE]
     containers = _containers(unusual) if unusual else ()
-    stack.append(body)
+    stack.append(call_tape)
     if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
-        _note_modes(body, stack[0])
+        _note_modes(call_tape, stack[0])
+    is_outermost, is_observed = parent is None, call_tape.unobserved is None
     try:
-        if (parent is None) is (body.unobserved is None):  # the mode must be put on, or taken off
-            with tape.switched_on() if parent is None else tape.switched_off():
+        if is_outermost and is_observed:
+            with tape.switched_on():
                 output = forward(*args, **kwargs)
-        else:
+        elif not is_outermost and not is_observed:
+            with tape.switched_off():
+                output = forward(*args, **kwargs)
+        else:  # the mode is on for the caller already, or it is to stay off
             output = forward(*args, **kwargs)
     except BaseException as error:
-        tape.fail_call(body, parent, error)
+        tape.fail_call(call_tape, parent, error)
         raise
     finally:
-        while stack and stack.pop() is not body:
+        while stack and stack.pop() is not call_tape:
             pass
-        body.forward = innermost(forward)  # it may be run again, without the recordings around it
+        call_tape.forward = innermost(forward)  # it may be run again, without the recordings around it
     for container, before in containers:
         if _items(container) != before:
-            body.untraceable = body.untraceable or reasons.CHANGES_ARGUMENT(container=_a(type(container).__name__))
-    if body.compiled_ops and body.compiled_ops == len(body.entries):
-        body.unobserved = reasons.COMPILED()
-    tape.leave_call(body, parent, output)
+            call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
+                container=_a(type(container).__name__)
+            )
+    if call_tape.compiled_ops and call_tape.compiled_ops == len(call_tape.entries):
+        call_tape.unobserved = reasons.COMPILED()
+    tape.leave_call(call_tape, parent, output)
     if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
-        body.untraceable = body.untraceable or reasons.GIVEN_ITERATOR()
+        call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
     return output
 
 
-def _why_suspended(tape: Tape, module: nn.Module, parent: CallTape | None, functions: int) -> Words | None:
+def _why_unobserved(tape: Tape, module: nn.Module, parent: CallTape | None, functions: int) -> Words | None:
     """Return the reason why no operation of a call can be noted, if any; ``functions`` counts the function modes on."""
     if parent is not None and parent.unobserved is not None:
         is_fused = parent.unobserved == _fused(parent.module)
@@ -85,15 +91,15 @@ def _why_suspended(tape: Tape, module: nn.Module, parent: CallTape | None, funct
     return None if allows_mode_around(module) else _fused(module)
 
 
-def _note_modes(body: CallTape, outermost: CallTape) -> None:
+def _note_modes(call_tape: CallTape, outermost: CallTape) -> None:
     """Note modes that a caller put on for this call: they may change its operations, and no graph contains them."""
     names = names_of_modes(function_modes(outermost.function_modes + 1))
-    body.callers_modes = reasons.RAN_UNDER_CALLERS_MODE(modes=names) if names else None
+    call_tape.callers_modes = reasons.RAN_UNDER_CALLERS_MODE(modes=names) if names else None
     modes = dispatch_modes()
-    if body is outermost:
-        body.dispatch_modes = modes
+    if call_tape is outermost:
+        call_tape.dispatch_modes = modes
     elif modes != outermost.dispatch_modes:
-        body.untraceable = body.untraceable or reasons.CALLERS_MODE(modes=names_of_modes(modes))
+        call_tape.untraceable = call_tape.untraceable or reasons.CALLERS_MODE(modes=names_of_modes(modes))
 
 
 def references_by_tape(tape: Tape, index: int, output: Any) -> int:
@@ -109,9 +115,9 @@ def close_tape(tape: Tape, output: Any, references: int, model: nn.Module, passe
     """
     opaque = list(tape.opaque_objects.values())
     tape.opaque_objects.clear()
-    for body in tape.call_tapes.values():
-        if body.argument_copies is not None:
-            opaque.append(body.argument_copies.copy)
+    for call_tape in tape.call_tapes.values():
+        if call_tape.argument_copies is not None:
+            opaque.append(call_tape.argument_copies.copy)
     more = passed.added
     known = KnownReferences([output, *opaque], passed.arguments, model)
     alive = [
