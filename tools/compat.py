@@ -76,7 +76,7 @@ def _passes(setup: Setup, tests: list[str]) -> bool:
     print(f"{setup.name}: Python {setup.python}, torch {setup.torch}", flush=True)
     passes = True
     for name in tests:
-        command = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--tb=line"]
+        command = [str(venv / "bin" / "python"), "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--tb=line"]
         command.append(str(ROOT / "tests" / name))
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["nothing was said"]

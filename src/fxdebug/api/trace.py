@@ -108,9 +108,17 @@ class Trace(TraceData):
         ['linear']
         """
         return find.find_ops(
-            self, op, path=path, type=type, kind=kind, dtype=dtype, shape=shape, status=status, source=source,
+            self,
+            op,
+            path=path,
+            type=type,
+            kind=kind,
+            dtype=dtype,
+            shape=shape,
+            status=status,
+            source=source,
             where=where,
-        )  # fmt: skip
+        )
 
     def node(self, place: Place) -> Node:
         """Return the node of a place: a node, a call, a value (then its producer, or the input that it is) or an id.

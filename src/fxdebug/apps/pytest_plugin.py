@@ -102,8 +102,11 @@ class TraceRegression:
         first = comparison.first
         place = "" if first is None else f" in {first.where}"
         lines = [f"the run differs from its golden trace{place}", "", str(comparison), ""]
-        other = [f"{name} {version}, now {trace.versions.get(name, 'not loaded')}" for name, version in
-                 golden.versions.items() if trace.versions.get(name) != version]  # fmt: skip
+        other = [
+            f"{name} {version}, now {trace.versions.get(name, 'not loaded')}"
+            for name, version in golden.versions.items()
+            if trace.versions.get(name) != version
+        ]
         if other:
             lines.append(f"the golden trace was made with {'; '.join(other)}")
         lines += [f"golden trace (a): {self._shown(path)}", self._advice("if the change is intended")]

@@ -168,11 +168,7 @@ class ComparisonData:
         start = finding or self.first
         if start is None or start.b is None:
             return ()
-        above, call = set(), start.b.call
-        while call.parent is not None:
-            above.add(call.index)
-            call = call.parent
-        above.add(call.index)
+        above = {call.index for call in start.b.call.with_ancestors()}
         reached = _downstream(self.b, start.b.node)
         return tuple(
             row

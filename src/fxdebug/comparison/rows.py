@@ -300,13 +300,7 @@ def _last_steps(run: StepList) -> list[int]:
 
 def _with_ancestors(calls: Iterable[Call]) -> set[int]:
     """Return the indices of calls and of all that they are in."""
-    indices: set[int] = set()
-    for call in calls:
-        at: Call | None = call
-        while at is not None and at.index not in indices:
-            indices.add(at.index)
-            at = at.parent
-    return indices
+    return {each.index for call in calls for each in call.with_ancestors()}
 
 
 def _return_order(row: Row) -> tuple[int, bool, int]:

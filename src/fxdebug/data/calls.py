@@ -213,6 +213,13 @@ class Call(_TreeSlot):
             )
         return source.fx(self)
 
+    def with_ancestors(self) -> Iterator[Call]:
+        """Yield this call and all calls that it is in, innermost first."""
+        call: Call | None = self
+        while call is not None:
+            yield call
+            call = call.parent
+
     def walk(self) -> Iterator[Call]:
         """Yield this call and all calls below it, in execution order."""
         pending = [self]

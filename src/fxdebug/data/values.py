@@ -123,9 +123,17 @@ def pooled(parts: Sequence[Stats]) -> Stats:
     extremes = [[getattr(p, name) for p in known if getattr(p, name) is not None] for name in ("min", "max", "absmax")]
     low, high, absmax = extremes
     return Stats(
-        count, mean, root / math.sqrt(total - 1) if total > 1 else 0.0, min(low, default=None),
-        max(high, default=None), max(absmax, default=None), nan, posinf, neginf, zeros,
-    )  # fmt: skip
+        count,
+        mean,
+        root / math.sqrt(total - 1) if total > 1 else 0.0,
+        min(low, default=None),
+        max(high, default=None),
+        max(absmax, default=None),
+        nan,
+        posinf,
+        neginf,
+        zeros,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,11 @@ def _hooks(module: nn.Module) -> list[Any]:
     from torch.nn.modules import module as torch_module
 
     tables = (
-        module._forward_hooks, module._forward_pre_hooks, torch_module._global_forward_hooks,
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        torch_module._global_forward_hooks,
         torch_module._global_forward_pre_hooks,
-    )  # fmt: skip
+    )
     return [hook for table in tables for hook in table.values()]
 
 

@@ -78,10 +78,28 @@ class CallTape:
     """
 
     __slots__ = (
-        "args", "argument_copies", "callers_modes", "code", "compiled_ops", "context", "dispatch_modes", "entries",
-        "forward", "function_modes", "has_opaque_args", "index", "input_layouts", "input_values", "kwargs", "line",
-        "module", "out", "outermost", "unobserved", "untraceable",
-    )  # fmt: skip
+        "args",
+        "argument_copies",
+        "callers_modes",
+        "code",
+        "compiled_ops",
+        "context",
+        "dispatch_modes",
+        "entries",
+        "forward",
+        "function_modes",
+        "has_opaque_args",
+        "index",
+        "input_layouts",
+        "input_values",
+        "kwargs",
+        "line",
+        "module",
+        "out",
+        "outermost",
+        "unobserved",
+        "untraceable",
+    )
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
         self.index = index

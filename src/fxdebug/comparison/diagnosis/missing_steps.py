@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 from fxdebug.comparison.diagnosis.cause import Cause, listed
 from fxdebug.comparison.diagnosis.region import Divergence, common_call, computes_floats, handing_call, most_informative
@@ -26,9 +26,9 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     known = pairs.calls.get(home.index)
     by_path = known is not None and known.matched_by in ("path", "mapping")
     if lost_call is None and (known is None or not by_path or known.a != step.call.index):
-        deeper = any(above is home for above in _with_ancestors(inside))
+        deeper = any(above is home for above in inside.with_ancestors())
         home = _call_with_inputs(pairs, step, home) or (inside if deeper else home)
-    elif lost_call is not None and any(above is home for above in _with_ancestors(inside)):
+    elif lost_call is not None and any(above is home for above in inside.with_ancestors()):
         home = home if _computes_itself(pairs.b, home) else inside
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
     because = f"{what} of a ({_short_source(step)}) has no counterpart in b"
@@ -80,7 +80,7 @@ def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
         return None
     deepest: Call | None = None
     best_rank = (0, -1)
-    around_step = {call.index for call in _with_ancestors(step.call)}
+    around_step = {call.index for call in step.call.with_ancestors()}
     for call in home.walk():
         partner = pairs.call_in_a(call)
         if partner is not None and partner.index not in around_step and not call.children:
@@ -111,13 +111,6 @@ def _has_paired_steps(run: StepList, call: Call, steps: Container[int], values: 
         for step in run.by_call.get(call.index, ())
         if not step.transparent and step.outputs
     )
-
-
-def _with_ancestors(call: Call) -> Iterator[Call]:
-    at: Call | None = call
-    while at is not None:
-        yield at
-        at = at.parent
 
 
 def _short_source(step: Step) -> str:

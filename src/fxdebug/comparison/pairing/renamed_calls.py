@@ -40,10 +40,9 @@ def pair_renamed_calls(pairs: Pairs) -> None:
 def _steps_with_ancestors(run: StepList) -> Iterator[tuple[Step, Call]]:
     """Yield each step with each of the calls that it is in."""
     for step in run.steps:
-        call: Call | None = step.call
-        while call is not None and step.outputs and not step.transparent:
-            yield step, call
-            call = call.parent
+        if step.outputs and not step.transparent:
+            for call in step.call.with_ancestors():
+                yield step, call
 
 
 def _steps_per_call(run: StepList) -> Counter[int]:

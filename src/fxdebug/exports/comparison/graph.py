@@ -76,12 +76,7 @@ def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
 
 def _with_ancestors(call: Call) -> set[int]:
     """Return the indices of a call and of all that it is in."""
-    indices: set[int] = set()
-    at: Call | None = call
-    while at is not None:
-        indices.add(at.index)
-        at = at.parent
-    return indices
+    return {each.index for each in call.with_ancestors()}
 
 
 class _CallKeys:

@@ -59,10 +59,19 @@ class _DotWriter:
         """Return the whole graph."""
         graph = graphviz.Digraph(plain(self._trace.model, 100))
         graph.attr(
-            label=legend_label(self._trace, self._drawing, self._colors, self._marks), labelloc="t", labeljust="l",
-            rankdir=self._rankdir, dpi="110", compound="true", newrank="true", nodesep="0.22", ranksep="0.3", pad="0.2",
-            tooltip=plain(self._trace.model), **_FONT,
-        )  # fmt: skip
+            label=legend_label(self._trace, self._drawing, self._colors, self._marks),
+            labelloc="t",
+            labeljust="l",
+            rankdir=self._rankdir,
+            dpi="110",
+            compound="true",
+            newrank="true",
+            nodesep="0.22",
+            ranksep="0.3",
+            pad="0.2",
+            tooltip=plain(self._trace.model),
+            **_FONT,
+        )
         graph.attr("node", shape="box", style="filled", fontsize="10", margin="0.1,0.05", color=LINE, **_FONT)
         graph.attr("edge", fontsize="7.5", color="#7c7c86", fontcolor="#8a8a94", arrowsize="0.55", **_FONT)
         steps = self._drawing.steps.values()
@@ -106,11 +115,18 @@ class _DotWriter:
     def _describe_box(self, cluster: graphviz.Digraph, box: Box) -> None:
         failed, repeated = box.row.first.error is not None, box.row.repeats > 1
         cluster.attr(
-            label=box_label(box), labeljust="l", labelloc="t", style="rounded,filled", margin="10",
+            label=box_label(box),
+            labeljust="l",
+            labelloc="t",
+            style="rounded,filled",
+            margin="10",
             color=RED if failed else "#7f93b2" if repeated else "#c9c9d2",
-            fillcolor="#eef2f9" if repeated else "#fafafc", penwidth="1.4" if repeated or failed else "0.8",
-            fontsize="10.5", tooltip=box_tooltip(box), **_FONT,
-        )  # fmt: skip
+            fillcolor="#eef2f9" if repeated else "#fafafc",
+            penwidth="1.4" if repeated or failed else "0.8",
+            fontsize="10.5",
+            tooltip=box_tooltip(box),
+            **_FONT,
+        )
         mark = (self._marks or NO_MARKS).boxes.get(box.row.first.index)
         if mark is not None:
             cluster.attr(color=mark.line, penwidth=mark.width)
@@ -121,9 +137,12 @@ class _DotWriter:
         mark = (self._marks or NO_MARKS).nodes.get(step.id)
         bad = is_bad(stats) or step.failed
         options = {
-            "label": step_label(step, self._colors, mark), "fillcolor": self._colors.fill(step),
-            "tooltip": step_tooltip(step, stats), "color": RED if bad else LINE, "penwidth": "1.3" if call else "0.6",
-        }  # fmt: skip
+            "label": step_label(step, self._colors, mark),
+            "fillcolor": self._colors.fill(step),
+            "tooltip": step_tooltip(step, stats),
+            "color": RED if bad else LINE,
+            "penwidth": "1.3" if call else "0.6",
+        }
         if call:
             options["style"] = "rounded,filled"
             options["peripheries"] = "2" if step.repeats > 1 else "1"
@@ -139,10 +158,15 @@ class _DotWriter:
         stats = self._colors.stats[step.id]
         mark = (self._marks or NO_MARKS).nodes.get(step.id)
         graph.node(
-            self._name(step.id), label=step_label(step, self._colors, mark), style="filled", fillcolor=WHITE,
-            color=RED if is_bad(stats) else "#44546a", shape="note" if step.kind == "input" else "box", penwidth="1.1",
+            self._name(step.id),
+            label=step_label(step, self._colors, mark),
+            style="filled",
+            fillcolor=WHITE,
+            color=RED if is_bad(stats) else "#44546a",
+            shape="note" if step.kind == "input" else "box",
+            penwidth="1.1",
             tooltip=end_tooltip(step, stats),
-        )  # fmt: skip
+        )
 
     def _add_arrow(self, graph: graphviz.Digraph, arrow: Arrow) -> None:
         source, target = self._drawing.steps[arrow.source], self._drawing.steps[arrow.target]

@@ -107,14 +107,16 @@ def step_tooltip(step: Step, stats: Stats | None) -> str:
     """Return the tooltip of an operation or a call: its id, expression, line, status and statistics."""
     node = step.node
     inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
-    return tooltip([
-        node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
-        _expression(step),
-        node.source,
-        _status_and_reason(node.status, node.call.reason),
-        inside,
-        *_facts(step, stats),
-    ])  # fmt: skip
+    return tooltip(
+        [
+            node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
+            _expression(step),
+            node.source,
+            _status_and_reason(node.status, node.call.reason),
+            inside,
+            *_facts(step, stats),
+        ]
+    )
 
 
 def end_tooltip(step: Step, stats: Stats | None) -> str:
