@@ -9,7 +9,6 @@ from typing import Any
 from fxdebug.data.graphs import CallGraph, Graph, Guard, Op, Operand, Ref, RunGraphs
 from fxdebug.data.values import Group, Item, Value
 
-OP_COLUMNS = tuple(f.name for f in fields(Op))
 CALL_GRAPH_COLUMNS = tuple(f.name for f in fields(CallGraph))
 
 ToJson = Callable[[Any], Any]
