@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import torch
+from rich.cells import cell_len
 from torch import nn
 
 from fxdebug import fx_debug
@@ -58,3 +59,48 @@ def test_no_line_is_too_long_and_no_number_is_cut():
 
 def test_only_the_outermost_module_that_was_not_called_is_named():
     assert drawn(120)[-1] == "never called: a_part_with_a_long_name.second, unused"
+
+
+def test_modules_that_were_not_called_are_named_with_the_range_of_their_numbers():
+    class Idle(nn.Module):
+        def __init__(self, names):
+            super().__init__()
+            for name in names:
+                self.add_module(name, nn.Identity())
+
+        def forward(self, x):
+            return x
+
+    for given, said in (
+        (["0", "1", "2"], "0…2 ×3"),
+        (["0", "3", "7"], "0,3,7 ×3"),
+        (["0", "3", "7", "9"], "0…9 ×4"),
+        (["drop1d", "head"], "drop1d, head"),
+        (["#", "#1", "#2"], "#, #1…2 ×2"),
+    ):
+        assert text.tree(fx_debug(Idle(given), torch.ones(1)), width=80).splitlines()[-1] == f"never called: {said}"
+    layers = nn.Sequential(*(Idle(["drop", "act"]) for _ in range(4)))
+    assert text.tree(fx_debug(layers, torch.ones(1))).splitlines()[-1] == "never called: 0…3.drop ×4, 0…3.act ×4"
+
+
+def test_how_often_a_row_repeats_is_never_cut_and_wide_names_keep_the_columns():
+    class Wide(nn.Module):
+        def __init__(self, name):
+            super().__init__()
+            for i in range(6):
+                self.add_module(f"{name}{i}", nn.Linear(4, 4))
+
+        def forward(self, x):
+            for layer in self.children():
+                x = layer(x)
+            return x
+
+    for name in ("attention_projection_layer", "注意力投影层注意力投影层", "prójekcję\u0301_abc_e\u0301e\u0301", "層é"):
+        for width in (40, 60, 80, 100):
+            lines = text.tree(fx_debug(Wide(name), ones), width=width).splitlines()
+            head, row = lines[1], next(line for line in lines if "×6" in line)
+            assert all(cell_len(line) <= width for line in lines[:3])
+            assert cell_len(row[: row.index("1×4")]) == cell_len(head[: head.index("out")])
+
+
+ones = torch.ones(1, 4)

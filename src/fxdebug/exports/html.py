@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.text import headline, not_finite, number, printable, remarks, shapes
-from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
+from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output
 
 _STYLE = """
 .fxd{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;max-width:72em;overflow-x:auto}
@@ -59,7 +59,7 @@ def write_page(trace: TraceData, path: Path) -> Path:
 def _rows(root: FoldedCalls) -> str:
     """Return all rows, depth first and without recursion: models may be nested deeper than Python can recurse."""
     pieces: list[str] = []
-    pending: list[tuple[FoldedCalls, int] | str] = [(root, 0)]
+    pending: list[tuple[Row, int] | str] = [(root, 0)]
     while pending:
         entry = pending.pop()
         if isinstance(entry, str):
@@ -75,7 +75,9 @@ def _rows(root: FoldedCalls) -> str:
     return "".join(pieces)
 
 
-def _cells(row: FoldedCalls) -> str:
+def _cells(row: Row) -> str:
+    if not isinstance(row, FoldedCalls):
+        return f'<span class="name">{escape(row.name)}</span>'
     call, value, stats = row.first, main_output(row.first), row.stats()
     bad = stats is not None and stats.finite < stats.count
     title = escape(f"{call.path or call.type}  ({call.source or 'source unknown'})")
@@ -83,7 +85,7 @@ def _cells(row: FoldedCalls) -> str:
     cells = [f'<span class="name" title="{title}">{escape(row.name)}{kind}</span>']
     if call.error is not None:
         return cells[0] + f'<span class="bad">raised {escape(str(call.error))}</span>'
-    cells.append(f'<span class="shape">{escape(shapes([] if call.outputs is None else list(call.outputs)))}</span>')
+    cells.append(f'<span class="shape">{escape(shapes([call.outputs for call in row.calls]))}</span>')
     cells.append(f'<span class="num dim">{escape("" if value is None else value.dtype)}</span>')
     numbers = ("",) * 4 if stats is None else [number(x) for x in (stats.mean, stats.std, stats.min, stats.max)]
     cells += [f'<span class="num{" bad" if bad else ""}">{escape(text)}</span>' for text in numbers]

@@ -7,20 +7,21 @@ import os
 import re
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Stats, Value, shape_text
-from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
+from fxdebug.data.values import Inputs, Outputs, Stats, Value, shape_text
+from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output, times
 
 WIDE = 110  # columns of a terminal from which inputs are shown too
 NAME, SHORT_NAME = 24, 16  # characters for the names of calls: with fewer, other columns are left out
+_LEAST_NAME = 4  # columns of a name that are shown however little room there is
 
 
 # Columns that may be left out, in this order, until the names of calls have room for this many characters.
@@ -87,15 +88,16 @@ def _table(trace: TraceData, root: FoldedCalls, width: int) -> Table:
     wide = width >= WIDE
     names = ["call", *(["in"] if wide else []), "out", "dtype", "mean", "std", "min", "max"]
     names += ["not finite"] if nonfinite else []
-    rows = [_cells(row, lead, wide, nonfinite) for row, lead in _rows_with_guides(root)]
-    sizes = [max(len(name), *(len(row[i].plain) for row in rows)) for i, name in enumerate(names)]
+    rows = list(_rows_with_guides(root))
+    cells = [[_label(row, lead), *_cells(row, wide, nonfinite)] for row, lead in rows]
+    sizes = [max(len(name), *(row[i].cell_len for row in cells)) for i, name in enumerate(names)]
     shown, room = _columns_that_fit(names, sizes, width)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     for i in shown:
         side = "right" if names[i] in ("mean", "std", "min", "max") else "left"
         table.add_column(names[i], justify=side, no_wrap=True, max_width=sizes[i] if i else room)  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*[row[i] for i in shown])
+    for (row, lead), others in zip(rows, cells, strict=True):
+        table.add_row(_label(row, lead, room), *[others[i] for i in shown if i])
     return table
 
 
@@ -114,9 +116,9 @@ def _columns_that_fit(names: list[str], sizes: list[int], width: int) -> tuple[l
     return shown, max(room(), SHORT_NAME)
 
 
-def _rows_with_guides(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
+def _rows_with_guides(root: FoldedCalls) -> Iterator[tuple[Row, str]]:
     """Yield every row with the tree lines to draw before it."""
-    pending: list[tuple[FoldedCalls, str, str]] = [(root, "", "")]
+    pending: list[tuple[Row, str, str]] = [(root, "", "")]
     while pending:
         row, lead, below = pending.pop()
         yield row, lead
@@ -126,20 +128,31 @@ def _rows_with_guides(root: FoldedCalls) -> Iterator[tuple[FoldedCalls, str]]:
             pending.append((child, below + guides[0], below + guides[1]))
 
 
-def _cells(row: FoldedCalls, lead: str, wide: bool, nonfinite: bool) -> list[Text]:
-    call = row.first
-    label = Text.assemble((lead, "dim"), printable(row.name))
-    if row.name != call.type:
-        label.append(f" {printable(call.type)}", "cyan" if call.origin == "registered" else "magenta")
-    cells = [label]
+def _label(row: Row, lead: str, room: int = 1_000_000) -> Text:
+    """Return the name and class of a row in ``room`` columns: how often it repeats is never cut."""
+    name, repeated = printable(row.plain_name), times(row.repeats)
+    room = max(room - cell_len(lead + repeated), _LEAST_NAME)
+    label = Text.assemble((lead, "dim"), shortened_to(name, room), repeated)
+    room -= cell_len(name) + 1
+    if isinstance(row, FoldedCalls) and row.name != row.first.type and room > 0:
+        kind = shortened_to(printable(row.first.type), room)
+        label.append(f" {kind}", "cyan" if row.first.origin == "registered" else "magenta")
+    return label
+
+
+def _cells(row: Row, wide: bool, nonfinite: bool) -> list[Text]:
+    """Return the cells of a row after its label."""
+    if not isinstance(row, FoldedCalls):
+        return [Text("")] * (6 + wide + nonfinite)
+    call, cells = row.first, []
     if wide:
-        cells.append(Text(shapes(list(call.inputs))))
+        cells.append(Text(shapes([call.inputs for call in row.calls])))
     if call.error is not None:
         cells.append(Text("raised", "bold red"))
         cells.append(Text(call.error.type if call.error.here else "", "red"))
         return cells + [Text("")] * (4 + nonfinite)
     value = main_output(call)
-    cells.append(Text(shapes([] if call.outputs is None else list(call.outputs))))
+    cells.append(Text(shapes([call.outputs for call in row.calls])))
     cells.append(Text("" if value is None else _SHORT_DTYPES.get(value.dtype, value.dtype), "dim"))
     stats = row.stats()
     bad = stats is not None and stats.finite < stats.count
@@ -156,20 +169,57 @@ def _outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(path for path in paths if not above[path] & known)
 
 
-def _examples(counts: Counter[str], paths: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
-    """Yield each pattern (a path with # for numbers) with its count, the count, and one path of it."""
-    first: dict[str, str] = {}
+def path_ranges(paths: Iterable[str]) -> list[str]:
+    """Return paths that differ in their numbers as one each, with the range of these numbers.
+
+    >>> path_ranges(["h.0.drop", "h.1.drop", "h.2.drop", "head", "0", "3"])
+    ['h.0…2.drop ×3', 'head', '0,3 ×2']
+    """
+    groups: dict[tuple[str, ...], list[list[int]]] = {}  # text between the numbers → the numbers of each path
     for path in paths:
-        first.setdefault(_NUMBER.sub("#", path), path)
-    for name, count in counts.items():
-        yield f"{name} ×{count}", count, first[name]
+        groups.setdefault(tuple(_NUMBER.split(path)), []).append([int(number) for number in _NUMBER.findall(path)])
+    ranges = []
+    for between, numbers in groups.items():
+        columns = [_number_range(sorted(set(column))) for column in zip(*numbers)]
+        ranges.append("".join(map("".join, zip(between, [*columns, ""]))) + times(len(numbers)))
+    return ranges
 
 
-def shapes(values: list[Value]) -> str:
-    """Return the shape of the first tensor, and how many more there are."""
-    if not values:
+def _number_range(numbers: Sequence[int]) -> str:
+    first, last = numbers[0], numbers[-1]
+    if len(numbers) > 1 and last - first < len(numbers):
+        return f"{first}…{last}"
+    return ",".join(map(str, numbers)) if len(numbers) <= 3 else f"{first}…{last}"
+
+
+def shapes(calls: Sequence[Inputs | Outputs | None]) -> str:
+    """Return the shape of the first tensor, a range where it grows from call to call, and how many more there are."""
+    first = [] if not calls or calls[0] is None else list(calls[0])
+    if not first:
         return ""
-    return shape_text(values[0].shape) + (f" +{len(values) - 1}" if len(values) > 1 else "")
+    main = [first[0], *(value for slots in calls[1:] if slots is not None and (value := next(iter(slots), None)))]
+    return shape_range([value.shape for value in main]) + (f" +{len(first) - 1}" if len(first) > 1 else "")
+
+
+def shape_range(shapes: Sequence[tuple[int, ...]]) -> str:
+    """Return the shapes of repetitions as one, with ranges for sizes that differ.
+
+    >>> shape_range([(1, 4, 8), (1, 5, 8), (1, 6, 8)])
+    '1×4…6×8'
+    """
+    if len(set(shapes)) == 1 or len(set(map(len, shapes))) > 1:
+        return shape_text(shapes[0])
+    sizes = [(min(known), max(known)) for known in zip(*shapes)]
+    return "×".join(shape_text([low]) if low == high else f"{low}…{high}" for low, high in sizes)
+
+
+def shortened_to(text: str, room: int) -> str:
+    """Return text in at most ``room`` columns of a terminal, with … for what is cut off.
+
+    >>> shortened_to("attention", 6), shortened_to("注意力", 5)
+    ('atten…', '注意…')
+    """
+    return text if cell_len(text) <= room else f"{set_cell_size(text, max(room - 1, 0)).rstrip()}…"
 
 
 def _numbers(stats: Stats | None) -> list[str]:
@@ -222,9 +272,7 @@ def remarks(trace: TraceData) -> list[Text]:
         where = f" ({source})" if source else ""
         add(f"raised in {failed.path or trace.model}{where}: {failed.error}", "red")
     if trace.never_called:
-        absent = _outermost(trace.never_called)
-        counts = Counter(_NUMBER.sub("#", path) for path in absent)
-        names = [name if count > 1 else path for name, count, path in _examples(counts, absent)]
+        names = path_ranges(_outermost(trace.never_called))
         shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
         add(f"never called: {shown}", "dim")
     for note in trace.notes[:5]:

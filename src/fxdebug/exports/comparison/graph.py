@@ -137,7 +137,8 @@ def _open_calls(drawn: Drawing) -> set[int]:
     pending: list[Box] = [] if drawn.root is None else [drawn.root]
     while pending:
         box = pending.pop()
-        indices.add(box.row.first.index)
+        if box.call is not None:
+            indices.add(box.call.index)
         pending.extend(box.boxes)
     return indices
 

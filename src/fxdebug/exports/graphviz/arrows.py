@@ -22,7 +22,7 @@ class _Origin(NamedTuple):
     memory: bool = False
 
 
-_ArrowKey: TypeAlias = tuple[str, str, tuple[int, ...] | None]  # source, target, shape
+_ArrowKey: TypeAlias = tuple[str, str, tuple[int, ...] | int | None]  # source, target, shape
 
 
 class ArrowBuilder:
@@ -59,10 +59,19 @@ class ArrowBuilder:
                 if not origin.step:
                     unknown[drawn] = None
                 elif self._position(origin.step) < self._position(drawn):  # no arrow from one repetition to the next
-                    shape = None if origin.value is None else origin.value.shape
-                    self._arrows.setdefault((origin.step, drawn, shape), _arrow(origin, drawn))
+                    key = origin.step, drawn, self._shape_key(origin)
+                    arrow = self._arrows.setdefault(key, _arrow(origin, drawn))
+                    if origin.value is not None:
+                        arrow.shapes.setdefault(origin.value.shape)
         reached = {target for _, target, _ in self._arrows}
         return [*self._arrows.values(), *self._in_order(unknown, reached)]
+
+    def _shape_key(self, origin: _Origin) -> tuple[int, ...] | int | None:
+        """Return the shape that flows; its number of sizes, where they differ from one repetition to the next."""
+        if origin.value is None:
+            return None
+        grows = len({value.shape for value in self._steps[origin.step].values}) > 1
+        return len(origin.value.shape) if grows else origin.value.shape
 
     def _takes_a_tensor(self, node: Node) -> bool:
         """Does a tensor arrive at this node, other than as an input of the model?"""

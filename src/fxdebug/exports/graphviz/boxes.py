@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxdebug.data.calls import Call
-from fxdebug.data.graphs import Status
+from fxdebug.data.graphs import Op, Status, refs_in, text_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group
 from fxdebug.exports.graphviz.drawing import Box, Step, StepKind, worst_status
 from fxdebug.exports.graphviz.grouping import REARRANGING, GraphSignatures
+from fxdebug.exports.graphviz.loops import operations_of_loop
 from fxdebug.exports.graphviz.options import DrawOptions
-from fxdebug.query.folding import FoldedCalls, fold_repeated
+from fxdebug.query.folding import FoldedCalls, RepeatedGroup, Row, fold_repeated, times
 from fxdebug.query.network import Network, Node
 
 
@@ -41,6 +42,7 @@ class BoxBuilder:
         self._rows = fold_repeated(trace, fold=options.fold, depth=options.depth, alike=alike)
         self.steps: dict[str, Step] = {}
         self.stands_for: dict[str, str] = {}  # id of a node → id of the drawn node that stands for it
+        self._in_loops: dict[int, list[tuple[FoldedCalls, list[Node]]]] = {}  # by the id of a group that waits
         self._by_call: dict[int, list[Node]] = {}
         for node in net.nodes.values():
             if node.kind != "call_module":
@@ -55,9 +57,13 @@ class BoxBuilder:
         pending = [root]
         while pending:  # without recursion: models may be nested deeper than Python can recurse
             box = pending.pop()
-            self._add_operations(box)
-            for child in box.row.children:
-                if self._is_open(child):
+            rows = box.row.children
+            if isinstance(box.row, FoldedCalls):
+                rows = self._add_operations(box, box.row)
+            for child in rows:
+                if isinstance(child, RepeatedGroup):
+                    box.boxes.append(self._group_box(child))
+                elif self._is_open(child):
                     box.boxes.append(Box(child, _status(child.calls)))
                 else:
                     box.steps.append(self._closed_call(child))
@@ -78,18 +84,50 @@ class BoxBuilder:
         leaves = self._options.leaves or self._options.everything
         return bool(row.children) or (leaves and len(self._net.steps(row.first)) > 2)
 
-    def _add_operations(self, box: Box) -> None:
-        """Add a step for each operation of an open call; it stands for the same operation of its repetitions."""
-        first, calls = box.row.first, box.row.calls
-        for node in self._by_call.get(first.index, ()):
-            if not self._is_drawn(node):
+    def _add_operations(self, box: Box, row: FoldedCalls) -> list[Row]:
+        """Add a step for each operation of an open call; return the rows below it.
+
+        A step stands for the same operation of the call's repetitions. Operations between repeated calls are left to
+        the box of these: they are drawn once.
+        """
+        nodes = [node for node in self._by_call.get(row.first.index, ()) if self._is_drawn(node)]
+        rows, in_loops = list(row.children), set[str]()
+        for position, child in enumerate(rows):
+            if child.repeats == 1 or self._open_calls is not None:
                 continue
-            twins = [twin for call in calls if (twin := self._twin(call, node)) is not None]
-            kind: StepKind = "arranging" if node.op in REARRANGING and not self._options.everything else "op"
-            values = tuple([twin.values[0] for twin in twins if twin.values])
-            status = worst_status(twin.status for twin in twins)
-            ids = tuple([twin.id for twin in twins])
-            box.steps.append(self._add(Step(node.id, kind, node, node.op, values, status, twins=ids), ids))
+            loop = operations_of_loop(self._net, child, row.first, nodes)
+            if loop:
+                if isinstance(child, FoldedCalls):
+                    child = RepeatedGroup(child.plain_name, child.repeats, [replace(child, repeats=1)])
+                rows[position] = child
+                self._in_loops[id(child)] = [(row, turns) for turns in loop]
+                in_loops.update(node.id for turns in loop for node in turns)
+        box.steps += [self._operation(row, [node]) for node in nodes if node.id not in in_loops]
+        return rows
+
+    def _group_box(self, group: RepeatedGroup) -> Box:
+        """Return the box of calls that repeat in turn, with the operations between them."""
+        box = Box(group)
+        for row, turns in self._in_loops.pop(id(group), ()):
+            step = self._operation(row, turns)
+            step.title += times(len(turns)) if len(turns) != group.repeats else ""
+            box.steps.append(step)
+        return box
+
+    def _operation(self, row: FoldedCalls, turns: Sequence[Node]) -> Step:
+        """Add one step for an operation in all turns of its loop and in all calls of a row."""
+        node = turns[0]
+        twins = [twin for turn in turns for call in row.calls if (twin := self._twin(call, turn)) is not None]
+        kind: StepKind = "arranging" if node.op in REARRANGING and not self._options.everything else "op"
+        values = tuple([twin.values[0] for twin in twins if twin.values])
+        status = worst_status(twin.status for twin in twins)
+        ids = tuple([twin.id for twin in twins])
+        same = node.step is None or all(
+            twin.step is not None and (twin.step is node.step or _constants(twin.step) == _constants(node.step))
+            for twin in twins
+        )
+        step = Step(node.id, kind, node, node.op, values, status, twins=ids, same_arguments=same)
+        return self._add(step, ids)
 
     def _twin(self, call: Call, node: Node) -> Node | None:
         """Return the same node of another repetition: their graphs are alike, so it has the same name."""
@@ -125,6 +163,11 @@ class BoxBuilder:
             return False
         whole = next((self._net.nodes[edge.source] for edge in self._net.into.get(node.id, ())), None)
         return whole is not None and isinstance(whole.item, Group)
+
+
+def _constants(step: Op) -> list[str]:
+    """Return the arguments of an operation that are neither nodes nor hold any."""
+    return [text_of(arg) for arg in step.args if not refs_in(arg)]
 
 
 def _status(calls: Iterable[Call]) -> Status | None:

@@ -113,7 +113,7 @@ class _DotWriter:
         graph.subgraph(clusters[id(root)])
 
     def _describe_box(self, cluster: graphviz.Digraph, box: Box) -> None:
-        failed, repeated = box.row.first.error is not None, box.row.repeats > 1
+        failed, repeated = box.call is not None and box.call.error is not None, box.row.repeats > 1
         cluster.attr(
             label=box_label(box),
             labeljust="l",
@@ -127,7 +127,7 @@ class _DotWriter:
             tooltip=box_tooltip(box),
             **_FONT,
         )
-        mark = (self._marks or NO_MARKS).boxes.get(box.row.first.index)
+        mark = None if box.call is None else (self._marks or NO_MARKS).boxes.get(box.call.index)
         if mark is not None:
             cluster.attr(color=mark.line, penwidth=mark.width)
 
@@ -174,7 +174,7 @@ class _DotWriter:
         if arrow.kind == "order":
             options |= {"arrowhead": "open", "color": "#b0b0b8"}
         elif target.kind != "output":  # the node of an output shows its shape itself
-            shape = "" if arrow.value is None else shape_label(arrow.value.shape)
+            shape = "" if arrow.value is None else shape_label(list(arrow.shapes) or [arrow.value.shape])
             options["label"] = graphviz.nohtml(f" {shape}")
         if self._uses[arrow.source] == 1:
             options["weight"] = "8"  # the only arrow from here: dot keeps it straight

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from fxdebug.data.calls import Call
 from fxdebug.data.graphs import STATUSES, Status
 from fxdebug.data.values import Stats, Value, pooled
-from fxdebug.query.folding import FoldedCalls
+from fxdebug.query.folding import FoldedCalls, Row
 from fxdebug.query.network import Node
 
 StepKind: TypeAlias = Literal["op", "arranging", "call", "input", "output"]
@@ -20,12 +21,17 @@ ArrowKind: TypeAlias = Literal["data", "memory", "order"]
 
 @dataclass
 class Box:
-    """A call that is drawn open: a cluster with boxes and steps inside."""
+    """A call that is drawn open, or calls that repeat in turn: a cluster with boxes and steps inside."""
 
-    row: FoldedCalls
+    row: Row
     status: Status | None = None
     boxes: list[Box] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+
+    @property
+    def call(self) -> Call | None:
+        """The first call that is drawn open; ``None`` for a group of calls that repeat in turn."""
+        return self.row.first if isinstance(self.row, FoldedCalls) else None
 
 
 # A step is no second model of an operation: it refers to the `Node` that it shows. It cannot be that node, because it
@@ -37,6 +43,7 @@ class Step:
     ``kind`` is ``op``, ``arranging`` (an operation that only rearranges elements), ``call``, ``input`` or ``output``.
     ``node`` is the node of the first repetition and ``twins`` are the ids of the same node in all repetitions of its
     box; ``values`` are their first results. ``repeats`` counts how often a closed call is repeated where it stands.
+    ``same_arguments`` is false where an argument of a repeated operation changes, such as the index of a loop.
     """
 
     id: str
@@ -47,6 +54,7 @@ class Step:
     status: Status | None = None
     repeats: int = 1
     twins: tuple[str, ...] = ()
+    same_arguments: bool = True
     merged: list[Node] = field(default_factory=list)  # rearranging operations that follow and are drawn with it
 
     @property
@@ -66,13 +74,15 @@ class Arrow:
     """An arrow from one step to another.
 
     ``kind`` is ``data``; ``memory`` where the target reads memory or an object that the source wrote to; ``order``
-    where the target only ran next and the source of its input is unknown.
+    where the target only ran next and the source of its input is unknown. ``shapes`` has, in order, all shapes that
+    flow here in the repetitions.
     """
 
     source: str
     target: str
     value: Value | None
     kind: ArrowKind = "data"
+    shapes: dict[tuple[int, ...], None] = field(default_factory=dict)
 
 
 @dataclass

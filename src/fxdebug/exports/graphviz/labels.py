@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from fxdebug.data.graphs import refs_in, text_of
-from fxdebug.data.values import Stats, shape_text
+from fxdebug.data.values import Stats
 from fxdebug.exports.graphviz.colors import GREY, RED, Colors, is_bad
 from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
 from fxdebug.exports.graphviz.escaping import html, plain, shortened, tooltip
 from fxdebug.exports.graphviz.marks import Mark
-from fxdebug.exports.text import not_finite, number
+from fxdebug.exports.text import not_finite, number, shape_range
+from fxdebug.query.folding import times
 from fxdebug.query.network import Node
 
 _LINE_LENGTH = 30  # characters in a line of a joined row of rearranging operations
@@ -23,12 +25,14 @@ _LONGEST_EXPRESSION = 200  # characters of an expression in a tooltip
 
 def box_label(box: Box) -> str:
     """Return the label above a box: the name, the class, and its status or exception where that is not as usual."""
-    name, kind = shortened(box.row.name), shortened(box.row.first.type)
-    text = f"<B>{html(name)}</B>" + ("" if box.row.name == box.row.first.type else f"  {html(kind)}")
+    call = box.call
+    text = f"<B>{html(shortened(box.row.plain_name) + times(box.row.repeats))}</B>"
+    if call is not None and box.row.name != call.type:
+        text += f"  {html(shortened(call.type))}"
     if box.status in ("recorded", "opaque"):
         text += f'  <FONT COLOR="#9a6700">{box.status}</FONT>'
-    if box.row.first.error is not None:
-        text += f'  <FONT COLOR="{RED}">raised {html(box.row.first.error.type)}</FONT>'
+    if call is not None and call.error is not None:
+        text += f'  <FONT COLOR="{RED}">raised {html(call.error.type)}</FONT>'
     return f"<{text}>"
 
 
@@ -47,7 +51,7 @@ def _title(step: Step) -> str:
     title = f"<B>{html(shortened(step.title))}</B>"
     if step.kind == "call" and step.title != call.type:
         return f"{title}  {html(shortened(call.type))}"
-    return title + html(_index(step.node))
+    return title + html(_index(step.node) if step.same_arguments else "")
 
 
 def _index(node: Node) -> str:
@@ -68,7 +72,7 @@ def _small_lines(step: Step, colors: Colors, mark: Mark | None) -> list[str]:
     if step.failed and error is not None:
         lines.append(f'<FONT COLOR="{RED}">raised {html(error.type)}</FONT>')
     if step.values:
-        lines.append(html(f"{step.values[0].dtype} {shape_label(step.values[0].shape)}"))
+        lines.append(html(f"{step.values[0].dtype} {shape_label([value.shape for value in step.values])}"))
     if step.kind != "arranging" or is_bad(stats):
         lines += map(html, _statistics(stats, step.values[0].dtype if step.values else ""))
         if colors.coloring not in ("status", "mean", "std", "none") and colors.amount(step) is not None:
@@ -89,9 +93,10 @@ def _statistics(stats: Stats | None, dtype: str) -> list[str]:
     return [f"{number(stats.mean)} ± {number(stats.std)}"]
 
 
-def shape_label(shape: tuple[int, ...]) -> str:
-    """Return a shape, in brackets where no × shows that it is one."""
-    return shape_text(shape) if len(shape) > 1 else f"[{shape_text(shape)}]" if shape else "scalar"
+def shape_label(shapes: Sequence[tuple[int, ...]]) -> str:
+    """Return the shape of all repetitions, in brackets where no × shows that it is one."""
+    text = shape_range(shapes)
+    return text if len(shapes[0]) > 1 else f"[{text}]" if shapes[0] else "scalar"
 
 
 # Tooltips ----------------------------------------------------------------------------------------
@@ -99,7 +104,9 @@ def shape_label(shape: tuple[int, ...]) -> str:
 
 def box_tooltip(box: Box) -> str:
     """Return the tooltip of a box: its call, line and status."""
-    call = box.row.first
+    call = box.call
+    if call is None:
+        return tooltip([f"{box.row.repeats} times in turn"])
     return tooltip([call.id, call.source, _status_and_reason(box.status, call.reason)])
 
 

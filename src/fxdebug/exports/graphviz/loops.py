@@ -1,0 +1,90 @@
+"""The operations of a loop over repeated calls: those between the calls, the same ones in every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxdebug.data.calls import Call
+from fxdebug.exports.graphviz.colors import is_bad
+from fxdebug.query.folding import FoldedCalls, Row
+from fxdebug.query.network import Network, Node
+
+
+def operations_of_loop(net: Network, row: Row, parent: Call, nodes: Sequence[Node]) -> list[list[Node]]:
+    """Return the operations among ``nodes``, those of ``parent``, that each turn of a repeated row does.
+
+    Each comes as a list with its node in every turn. The list is empty where the turns do not do the same.
+    """
+    turns = _turns(net, row, parent)
+    inside: list[list[Node]] = [[] for _ in turns]
+    between: list[list[Node]] = [[] for _ in turns[1:]]
+    before, after = [], []
+    begin, end = turns[0][0][0], turns[-1][-1][1]
+    others = [_span(net, call) for call in parent.children]
+    earliest = max((last for _, last in others if last < begin), default=-1)
+    latest = min((first for first, _ in others if first > end), default=len(net.nodes))
+    for node in nodes:
+        place = sum(turn[0][0] < node.position for turn in turns) - 1  # the turn that began last
+        if place < 0:
+            before += [node] if node.position > earliest else []
+        elif node.position < turns[place][-1][1]:
+            inside[place].append(node)
+        elif place < len(between):
+            between[place].append(node)
+        else:
+            after += [node] if node.position < latest else []
+    keys = [[(_calls_before(turn, node), _key(node)) for node in own] for turn, own in zip(turns, inside, strict=True)]
+    if any(own != keys[0] for own in keys):
+        return []
+    return [*_around(before, between, after), *map(list, zip(*inside))]
+
+
+def _around(before: list[Node], between: list[list[Node]], after: list[Node]) -> list[list[Node]]:
+    """Return the operations between the turns: the end of one turn and the beginning of the next.
+
+    The first turn has its beginning in ``before`` and the last one its end in ``after``. Where neither is there, the
+    operations are done once less often than the calls.
+    """
+    pattern = _keys(between[0])
+    if not pattern or any(_keys(gap) != pattern for gap in between):
+        return []
+    length = len(pattern)
+    for split in range(length, -1, -1):
+        first = before[len(before) - (length - split) :]
+        if _keys(first) == pattern[split:] and _keys(after[:split]) == pattern[:split]:
+            begins = zip(*[first, *(gap[split:] for gap in between)])
+            ends = zip(*[*(gap[:split] for gap in between), after[:split]])
+            return [*map(list, begins), *map(list, ends)]
+    return [*map(list, zip(*between))]
+
+
+def _turns(net: Network, row: Row, parent: Call) -> list[list[tuple[int, int]]]:
+    """Return for every turn its calls in one parent, each as the positions of its first and its last node."""
+    calls: list[Call] = []
+    pending = [row]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, FoldedCalls):
+            calls += [call for call in inner.calls if call.parent_index == parent.index]
+        else:
+            pending.extend(inner.children)
+    calls.sort(key=lambda call: call.index)
+    length = len(calls) // row.repeats
+    return [[_span(net, call) for call in calls[i : i + length]] for i in range(0, len(calls), length)]
+
+
+def _span(net: Network, call: Call) -> tuple[int, int]:
+    return net.first_position[call.index], net.nodes[net.call_id(call)].position
+
+
+def _calls_before(turn: Sequence[tuple[int, int]], node: Node) -> int:
+    return sum(last < node.position for _, last in turn)
+
+
+def _keys(nodes: Sequence[Node]) -> list[object]:
+    return [_key(node) for node in nodes]
+
+
+def _key(node: Node) -> object:
+    """Return a key that is equal for operations that do the same."""
+    return node.kind, node.op, None if node.value is None else (node.value.label, is_bad(node.stats))
