@@ -5,6 +5,7 @@
     ├── NotFound        a name that is not in this trace (also a LookupError)
     ├── SaveError       a run could not be written (also an OSError, and a ValueError as in transformers)
     ├── LoadError       a file is not a run we can read (also a ValueError)
+    │   └── RankNeeded  a folder holds the runs of several ranks: one must be named
     ├── NonFinite       a run with stop_on_nonfinite=True met a NaN or infinity (also an ArithmeticError)
     └── MissingExtra    an optional library is not installed (also an ImportError)
 
@@ -36,6 +37,13 @@ class SaveError(FxDebugError, OSError, ValueError):
 
 class LoadError(FxDebugError, ValueError):
     """A file that is no run of fxdebug, is damaged, or was written by a newer version."""
+
+
+class RankNeeded(LoadError):
+    """A folder with the runs of several ranks, of which one must be named; ``folder`` and ``ranks`` say which."""
+
+    folder: str = ""
+    ranks: tuple[int, ...] = ()
 
 
 class NonFinite(FxDebugError, ArithmeticError):

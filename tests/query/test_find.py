@@ -186,18 +186,42 @@ def test_find_in_the_shell_answers_as_in_python(trace, capsys, arguments):
     assert main.main(["find", str(trace.folder), *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     expected = trace.find(path, **options)
-    assert [line.split()[0] for line in lines] == [*ids(expected), str(len(expected))]
+    assert [line.split()[0] for line in lines] == ["id", *ids(expected), str(len(expected))]
     assert lines[-1] == f"{len(expected)} found"
 
 
-def test_operations_in_the_shell_have_their_numbers_status_and_line(trace, capsys):
+def test_operations_in_the_shell_have_their_numbers_status_and_line(trace, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     assert main.main(["find", str(trace.folder), "--ops", "log"]) == 0
-    line, count = capsys.readouterr().out.splitlines()
-    nan = trace.node("Model#0/log").stats.nan
+    head, line, count = capsys.readouterr().out.splitlines()
+    stats = trace.node("Model#0/log").stats
+    assert head.split() == ["id", "operation", "out", "mean", "std", "min", "max", "not", "finite", "status", "source"]
     assert line.split() == [
-        "Model#0/log", "log", "float32[1,", "3,", "10]", str(nan), "NaN", "verified", line_of(".log()"),
+        "Model#0/log", "log", "float32[1,", "3,", "10]",
+        *(f"{number:.3g}" for number in (stats.mean, stats.std, stats.min, stats.max)),
+        str(stats.nan), "NaN", "verified", line_of(".log()"),
     ]  # fmt: skip
     assert count == "1 found"
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("absmax > 0.1", ["absmax"]),
+        ("input.max > 0 and parameter.absmax > 0.1 or duration > 1e9", ["input.max", "parameter.absmax", "duration"]),
+        ("zeros / count < 0.5 and not nan", ["zeros", "count", "nan"]),
+    ],
+)
+def test_the_numbers_that_are_asked_for_are_shown_under_their_names(trace, capsys, line, names, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main.main(["find", str(trace.folder), "--where", line]) == 0
+    head, *rows, _ = capsys.readouterr().out.splitlines()
+    assert head.split()[3 : 3 + len(names)] == names
+    found = trace.find(where=line)
+    for row, call in zip(rows, found, strict=True):
+        at = head.index(f" {names[0]} ") + 1 + len(names[0])
+        if names[0] in ("absmax", "zeros"):
+            assert float(row[:at].split()[-1]) == pytest.approx(getattr(call.outputs[0].stats, names[0]), rel=0.01)
 
 
 def test_finding_nothing_is_exit_status_1_and_a_mistake_2(trace, capsys):
@@ -206,3 +230,21 @@ def test_finding_nothing_is_exit_status_1_and_a_mistake_2(trace, capsys):
     assert main.main(["find", str(trace.folder), "--ops", "sofmax"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("fxdebug: no operation 'sofmax' in this trace")
+
+
+def test_a_type_is_a_name_a_class_with_its_subclasses_or_several(asked):
+    class Special(nn.Linear):
+        pass
+
+    assert ids(asked.find(type=nn.Linear)) == ids(asked.find(type="Linear"))
+    assert ids(asked.find(type=(nn.Embedding, "Soft*"))) == ["embed#0", "layers.0.softmax#0", "layers.1.softmax#0"]
+    assert len(asked.find(type=nn.Module)) == len(asked.calls)
+    assert asked.find(type=Special) == asked.find(type=()) == []
+    assert ids(fx_debug(nn.Sequential(Special(4, 4), nn.ReLU()), ones()).find(type=nn.Linear)) == ["0#0"]
+    inside = ["embed#0/embedding", "layers.0.softmax#0/softmax", "layers.1.softmax#0/softmax"]
+    assert ids(asked.ops(type=(nn.Softmax, nn.Embedding))) == inside
+    for wrong in (3, nn.Linear(2, 2), [nn.Linear]):
+        with pytest.raises(UsageError, match="give a class, a name such as 'Linear', or a tuple of these"):
+            asked.find(type=wrong)
+    with pytest.raises(NotFound, match="no module type 'Linaer'"):
+        asked.find(type=(nn.Linear, "Linaer"))

@@ -6,9 +6,12 @@ import re
 
 import networkx as nx
 import pytest
+import torch
+from torch import nn
 
+import fxdebug
 from fxdebug import fx_debug
-from fxdebug.errors import NotFound
+from fxdebug.errors import NotFound, UsageError
 from support.asked import ids
 from support.trees import Does, linear, ones
 
@@ -89,3 +92,67 @@ def test_a_subgraph_has_the_chosen_nodes_and_the_edges_among_them(asked):
     everything = asked.subgraph(node for node in asked.graph if node != "spare")
     assert list(everything.edges(data=True)) == list(asked.graph.edges(data=True))
     assert len(asked.subgraph([])) == 0
+
+
+def operations(nodes):
+    return [node.op for node in nodes if node.kind in ("call_function", "call_method")]
+
+
+def test_steps_count_operations_and_not_what_lies_between(asked):
+    near = [operations(asked.upstream("Model#0/log", steps=steps)) for steps in (0, 1, 2, 3)]
+    assert near == [[], ["linear"], ["add", "linear"], ["add", "linear", "add", "linear"]]  # residual; out, add; head
+    assert operations(asked.downstream("layers.1.softmax", steps=3)) == ["matmul", "linear", "add"]
+    kinds = {node.kind for node in asked.upstream("Model#0/log", steps=1)}
+    assert kinds == {"call_function", "output", "call_module"}  # the way out of head
+
+
+def test_steps_of_a_run_without_graphs_count_calls():
+    trace = fx_debug(nn.Sequential(nn.ReLU(), nn.Sequential(nn.Tanh()), nn.GELU()), torch.ones(2), graph=False)
+    assert [ids(trace.upstream("2", steps=steps)) for steps in (1, 2)] == [["1.0#0", "1#0"], ["0#0", "1.0#0", "1#0"]]
+
+
+class Returns(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head, self.loss = nn.Linear(2, 2), nn.Identity()
+
+    def forward(self, tokens, mask=None):
+        hidden = tokens * 2
+        return {"logits": self.head(hidden), "cache": {"keys": [hidden + 1, hidden.sin()]}, "loss": hidden.mean()}
+
+
+def test_what_a_run_was_given_and_returned_is_a_place_by_its_name(tmp_path):
+    live = fx_debug(Returns(), (torch.ones(1, 2),), {"mask": torch.ones(2)}, save=tmp_path)
+    for trace in (live, fxdebug.load(tmp_path)):
+        places = ["logits", "cache.keys[0]", "cache.keys[1]", "tokens", "mask"]
+        found = [trace.node(place).id for place in places]
+        assert found == ["head#0/linear", "Returns#0/add", "Returns#0/sin", "Returns#0/tokens", "Returns#0/mask"]
+        assert operations(trace.upstream("logits", steps=1)) == ["mul"]
+        assert operations(trace.between("tokens", "cache.keys[1]")) == ["mul", "sin"]
+        with pytest.raises(
+            NotFound, match=r"nothing in this trace is called 'cache.keys\[2\]'. Did you mean 'cache.keys"
+        ):
+            trace.node("cache.keys[2]")
+        assert trace.node("loss").op == "mean"  # the result: the module of this name was never called
+
+
+def test_a_trace_gives_calls_by_name(asked):
+    assert asked["head"] is asked["head#0"] and asked["head"].type == "Linear"
+    assert asked[""] is asked.root and asked["Model"] is asked.root and asked["#0"] is asked.root
+    model = nn.Module()
+    model.cell, model.never = nn.Linear(2, 2), nn.Linear(2, 2)
+    model.forward = lambda x: model.cell(model.cell(x))
+    twice = fx_debug(model, torch.ones(2))
+    assert twice["cell#1"].index == 2
+    for name, message in (
+        ("cell", "'cell' was called 2 times: name one call, cell#0 … cell#1"),
+        ("never", "the module 'never' was never called in this run"),
+        ("cel", "no call in this trace is named 'cel'. Did you mean 'cell'"),
+    ):
+        with pytest.raises(NotFound, match=message):
+            twice[name]
+    for wrong in (0, None, ("cell", 0)):
+        with pytest.raises(UsageError, match="give the path of a module or the id of a call"):
+            twice[wrong]
+    with pytest.raises(TypeError):
+        iter(twice)

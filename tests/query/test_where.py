@@ -6,9 +6,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
-from fxdebug import fx_debug
-from fxdebug.query.where import FACTS, compile_condition
+import fxdebug
+from fxdebug import UsageError, fx_debug
+from fxdebug.query.where import FACTS, Subject, compile_condition
 from support.trees import Does
 
 
@@ -23,14 +25,83 @@ from support.trees import Does
 )  # fmt: skip
 def test_a_line_is_arithmetic_over_statistics(line, holds):
     trace = fx_debug(Does(lambda self, x: x * 1), torch.tensor([[math.nan, math.inf, -1], [-math.inf, 2, 0]]))
-    assert compile_condition(line)(trace.root.outputs[0]) is holds
+    subject = Subject(outputs=trace.root.outputs)
+    assert (compile_condition(line).match(subject) is not None) is holds
 
 
 def test_a_fact_that_is_not_known_makes_its_comparison_false():
     trace = fx_debug(Does(lambda self, x: x * 1), torch.ones(2, device="meta"))
-    value = trace.root.outputs[0]
+    outputs = Subject(outputs=trace.root.outputs)
+
+    def holds(line):
+        return compile_condition(line).match(outputs) is not None
+
     unknown = [name for name in FACTS if name not in ("numel", "ndim", "requires_grad")]
-    assert [
-        name for name in unknown if compile_condition(f"{name} > 0")(value) or compile_condition(f"{name} <= 0")(value)
-    ] == []
-    assert compile_condition("numel == 2")(value)
+    assert [name for name in unknown if holds(f"{name} > 0") or holds(f"{name} <= 0")] == []
+    assert holds("numel == 2") and not holds("input.numel > 0") and not holds("duration > 0")
+
+
+class Scaled(nn.Module):
+    """A module with a parameter and a buffer of its own, and one below."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.inner = nn.Parameter(torch.tensor([2.0, 70.0])), nn.Linear(2, 2)
+        self.register_buffer("shift", torch.tensor([-9.0, 0.0]))
+
+    def forward(self, x, mask):
+        return torch.relu(self.inner(x) * self.scale + self.shift + mask)
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory):
+    def forward(self, x):
+        mask = torch.full((2,), -math.inf)
+        return self.a(x, mask) + self.b(x, torch.zeros(2))
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("scaled")
+    fx_debug(Does(forward, a=Scaled(), b=Scaled()), torch.ones(1, 2), save=folder)
+    return fxdebug.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "paths"),
+    [
+        ("input.neginf > 0", ["a"]),
+        ("input.neginf > 0 and not output.neginf", ["a"]),
+        ("input.neginf > 0 and neginf > 0", []),
+        ("parameter.absmax > 3", ["a", "b"]),
+        ("parameter.absmax > 3 and parameter.min < 0", ["a", "b"]),  # the buffer alone; the weight has no negative
+        ("parameter.max > 3 and parameter.min < 0", []),  # one and the same parameter
+        ("parameter.numel == 4", ["a.inner", "b.inner"]),  # of the module itself, not of those below
+        ("input.numel == 2 and parameter.requires_grad and input.max == 1", ["a", "a.inner", "b", "b.inner"]),
+        ("duration > 0", ["", "a", "a.inner", "b", "b.inner"]),
+        ("duration > 1e9 or input.neginf", ["a"]),
+        ("parameter.ndim == 1 and parameter.max == 70 and input.max == 0", ["b"]),
+    ],
+)
+def test_a_line_is_about_inputs_parameters_and_durations_too(scaled, line, paths):
+    assert [call.path for call in scaled.find(where=line)] == paths
+
+
+def test_operations_have_inputs_and_parameters_and_no_duration(scaled):
+    assert [node.id for node in scaled.ops(where="parameter.max == 70")] == ["a#0/mul", "b#0/mul"]
+    assert [node.id for node in scaled.ops(where="input.neginf > 0")] == ["a#0/add_1", "a#0/relu"]
+    assert [node.id for node in scaled.ops("relu", where="input.neginf > neginf")] == ["a#0/relu"]
+    with pytest.raises(UsageError, match="operations have no duration; ask calls, with find"):
+        scaled.ops(where="duration > 0")
+
+
+def test_parameters_without_statistics_are_not_an_empty_answer():
+    trace = fx_debug(nn.Linear(2, 2), torch.ones(1, 2), weights=False)
+    with pytest.raises(UsageError, match="no statistics of its parameters: trace it with weights=True"):
+        trace.find(where="parameter.absmax > 3")
+
+
+@pytest.mark.parametrize("line", ["inptu.nan > 0", "input.nam > 0", "parameters.max > 0", "input.output.max > 1"])
+def test_a_wrong_name_is_an_error_with_the_right_ones(scaled, line):
+    with pytest.raises(UsageError, match=r"use .*parameter\.") as raised:
+        scaled.find(where=line)
+    near = {"inptu.nan > 0": "'input.nan'", "input.nam > 0": "'input.nan'", "parameters.max > 0": "'parameter.max'"}
+    assert near.get(line, "") in str(raised.value)

@@ -66,28 +66,29 @@ class Finding:
             for name in ("kind", "severity", "path", "call", "op", "node", "source", "what", "reached", "output")
         }
         return plain | {
-            "value": _value_as_json(self.value),
-            "inputs": [_value_as_json(value) for value in self.inputs],
+            "value": value_as_json(self.value),
+            "inputs": [value_as_json(value) for value in self.inputs],
             "absorbed": list(self.absorbed),
             "others": list(self.others),
         }
 
 
-def _value_as_json(value: Value | None) -> dict[str, Any] | None:
+def value_as_json(value: Value | None) -> dict[str, Any] | None:
+    """Return a tensor as plain data: dtype, shape, the name it has as a parameter, statistics."""
     if value is None:
         return None
     stats = value.stats
     names = (
         () if stats is None else ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
     )
-    numbers = {name: _number_as_json(getattr(stats, name)) for name in names}
+    numbers = {name: number_as_json(getattr(stats, name)) for name in names}
     return {"dtype": value.dtype, "shape": list(value.shape), "name": value.name, **numbers}
 
 
-def _number_as_json(number: Any) -> Any:
+def number_as_json(number: Any) -> Any:
     """Return a number for JSON: complex as a pair, infinite (the std of numbers like 1e308) as text."""
     if isinstance(number, complex):
-        return [_number_as_json(number.real), _number_as_json(number.imag)]
+        return [number_as_json(number.real), number_as_json(number.imag)]
     return str(number) if isinstance(number, float) and not math.isfinite(number) else number
 
 

@@ -13,8 +13,10 @@ from fxdebug.analyses.findings import Findings
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import NodeKind, Status
 from fxdebug.data.trace import TraceData
-from fxdebug.exports import html, registry, text
+from fxdebug.errors import UsageError
+from fxdebug.exports import call_text, html, registry, text
 from fxdebug.query import as_networkx, find, node_lookup, patterns, walk
+from fxdebug.query.find import TypeCondition
 from fxdebug.query.network import Node
 from fxdebug.query.node_lookup import Place
 from fxdebug.query.where import Shape, Where
@@ -59,7 +61,7 @@ class Trace(TraceData):
         self,
         path: str | None = None,
         *,
-        type: str | None = None,
+        type: TypeCondition = None,
         dtype: str | None = None,
         shape: Shape = None,
         status: Status | None = None,
@@ -68,16 +70,20 @@ class Trace(TraceData):
     ) -> list[Call]:
         """Return the calls that meet every condition, in execution order.
 
-        ``path``: a glob over module paths and their aliases. ``type``: over class names. ``dtype`` and
-        ``shape`` (``"2,*,384"``): of a tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``.
-        ``source``: ``model.py``, ``model.py:12`` or a glob. ``where``: a function of the call, or a line about the
-        statistics of a tensor it returned, as ``"absmax > 100 or nan > 0"``. Raises ``NotFound`` for a name without
+        ``path``: a glob over module paths and their aliases. ``type``: a glob over class names, a class such as
+        ``nn.Linear`` (its subclasses count, too), or a tuple of these. ``dtype`` and ``shape`` (``"2,*,384"``): of a
+        tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``. ``source``: ``model.py``,
+        ``model.py:12`` or a glob. ``where``: a function of the call, or a line about the statistics of a tensor it
+        returned, as ``"absmax > 100 or nan > 0"``, of an ``input.``, of a ``parameter.`` or buffer of its own module,
+        or about its ``duration`` in seconds. Raises ``NotFound`` for a name without
         wildcards that the trace does not know, ``UsageError`` for a condition that cannot be read.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0]))
         >>> [call.path for call in trace.find(type="ReLU")], [call.path for call in trace.find(where="min >= 0")]
         (['1'], ['', '1'])
+        >>> [call.path for call in trace.find(type=(torch.nn.ReLU, "Identity"), where="input.min < 0")]
+        ['0', '1']
         """
         return find.find_calls(
             self, path, type=type, dtype=dtype, shape=shape, status=status, source=source, where=where
@@ -88,7 +94,7 @@ class Trace(TraceData):
         op: str | None = None,
         *,
         path: str | None = None,
-        type: str | None = None,
+        type: TypeCondition = None,
         kind: NodeKind | None = None,
         dtype: str | None = None,
         shape: Shape = None,
@@ -120,11 +126,29 @@ class Trace(TraceData):
             where=where,
         )
 
+    def __getitem__(self, name: str) -> Call:
+        """Return the call of a module by its path, or any call by its id: ``trace["lm_head"]``, ``trace["cell#3"]``.
+
+        ``trace[""]`` is the call of the model. Raises ``NotFound`` for a module that was called several times, with
+        the ids of its calls, and for an unknown name, with the nearest ones.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0]))
+        >>> trace["1"].type, trace["1#0"] is trace["1"]
+        ('ReLU', True)
+        """
+        if not isinstance(name, str):
+            raise UsageError(f"trace[{name!r}]: give the path of a module or the id of a call; trace.calls is a tuple")
+        return node_lookup.call_at(self, name)
+
+    __iter__ = None  # a trace is no sequence: say so, and do not try trace[0], trace[1] …
+
     def node(self, place: Place) -> Node:
         """Return the node of a place: a node, a call, a value (then its producer, or the input that it is) or an id.
 
-        An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
-        that was called once. Raises ``NotFound`` with the nearest ids.
+        An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), the path of a module that was
+        called once, or the name of a tensor that the run was given or returned, such as ``logits``. Raises
+        ``NotFound`` with the nearest ids.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2))
@@ -136,7 +160,7 @@ class Trace(TraceData):
     # Walking ---------------------------------------------------------------------------------------
 
     def upstream(self, place: Place, *, steps: int | None = None) -> list[Node]:
-        """Return every node that ``place`` depends on, in execution order; at most ``steps`` edges away.
+        """Return every node that ``place`` depends on, in execution order; at most ``steps`` operations away.
 
         Raises ``NotFound`` for a place that is not of this trace.
 
@@ -148,14 +172,14 @@ class Trace(TraceData):
         return walk.upstream(self, place, steps=steps)
 
     def downstream(self, place: Place, *, steps: int | None = None) -> list[Node]:
-        """Return every node that depends on ``place``, in execution order; at most ``steps`` edges away.
+        """Return every node that depends on ``place``, in execution order; at most ``steps`` operations away.
 
         Raises ``NotFound`` for a place that is not of this trace.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2))
-        >>> [node.kind for node in trace.downstream("0#0/relu", steps=2)]
-        ['output', 'call_module']
+        >>> [node.kind for node in trace.downstream("Sequential#0/input_1", steps=1)]
+        ['placeholder', 'call_function']
         """
         return walk.downstream(self, place, steps=steps)
 
@@ -300,6 +324,19 @@ class Trace(TraceData):
         True
         """
         return text.tree(self, width=width, color=color, fold=fold, depth=depth)
+
+    def describe(self, call: Call | str, *, width: int | None = None, color: bool | None = None) -> str:
+        """Return one call as text: its inputs, outputs and weights with statistics, and its code.
+
+        ``call``: a call of this trace, or its name as in ``trace[name]``. ``width`` and ``color`` as in :meth:`text`.
+
+        >>> import torch, fxdebug
+        >>> text = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).describe("ReLU", width=80)
+        >>> [line for line in text.splitlines() if "float32" in line]
+        ['args[0]  float32[2]     1    0    1    1', 'result   float32[2]     1    0    1    1']
+        """
+        found = self[call] if isinstance(call, str) else call
+        return call_text.call_text(self, found, width=width, color=color)
 
     def __str__(self) -> str:
         return self.text()

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Inputs, Outputs, Stats, Value, shape_text
+from fxdebug.data.values import Inputs, Outputs, Stats, shape_text
+from fxdebug.exports.records import STATISTICS, FoundRow
 from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output, times
 
 WIDE = 110  # columns of a terminal from which inputs are shown too
@@ -53,7 +54,7 @@ def tree(
     if width is None:
         width = shutil.get_terminal_size().columns
     if color is None:
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        color = wants_color()
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -68,6 +69,16 @@ def tree(
     output = console.file
     assert isinstance(output, io.StringIO)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def wants_color() -> bool:
+    """Return whether to print in colour: on a terminal, unless ``NO_COLOR`` is set; elsewhere with ``FORCE_COLOR``."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR")
+    if forced is not None:
+        return forced not in ("", "0")
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def headline(trace: TraceData) -> Text:
@@ -282,29 +293,41 @@ def remarks(trace: TraceData) -> list[Text]:
     return remarks
 
 
-def listing(
-    rows: Sequence[tuple[str, str, str | None, tuple[Value, ...], str | None]], width: int | None = None
-) -> str:
-    """Return one line for each (id, kind, status, values, source), in columns, and the number of lines last.
+def listing(rows: Sequence[FoundRow], width: int | None = None) -> str:
+    """Return the rows in columns under a line of their names, and the number of rows last.
 
-    Where ``width`` is too small, columns are left out: the status, the source, the kind.
+    Where ``width`` is too small, columns are left out: the status, the source, statistics that were not asked for, the
+    kind.
     """
-    cells = []
-    for id, kind, status, values, source in rows:
-        first = values[0] if values else None
-        stats = None if first is None else first.stats
-        bad = stats is not None and stats.finite < stats.count
-        numbers = not_finite(stats) if stats is not None and bad else " ".join(_numbers(stats)[:2])
-        line = "" if source is None else source.rpartition("/")[2]
-        label = "" if first is None else first.label
-        cells.append([printable(cell) for cell in (id, kind, label, numbers, status or "", line)])
-    widths = [max((len(row[i]) for row in cells), default=0) for i in range(6)]
-    shown = [i for i in range(6) if widths[i]]
-    for column in (4, 5, 1):
+    heads = ["id", "type" if not rows or rows[0].is_call else "operation", "out", *(rows[0].facts if rows else ())]
+    numbers = range(3, len(heads))
+    heads += ["not finite", "status", "source"]
+    cells = [heads]
+    for row in rows:
+        line = "" if row.source is None else row.source.rpartition("/")[2]
+        bad = row.stats is not None and row.stats.finite < row.stats.count
+        facts = [fact if isinstance(fact, str) else number(fact) for fact in row.facts.values()]
+        finite = not_finite(row.stats) if row.stats is not None and bad else ""
+        cells.append(
+            [printable(text) for text in (row.id, row.kind, row.label, *facts, finite, row.status or "", line)]
+        )
+    widths = [max(cell_len(row[i]) for row in cells[1:]) if rows else 0 for i in range(len(heads))]
+    shown = [i for i in range(len(heads)) if widths[i]]
+    widths = [max(size, cell_len(head)) for size, head in zip(widths, heads, strict=True)]
+    unasked = (4, 5, 6) if heads[3:7] == list(STATISTICS) else ()  # std, min, max
+    for column in (len(heads) - 2, len(heads) - 1, *unasked, 1):
         if width is not None and column in shown and sum(widths[i] + 2 for i in shown) - 2 > width:
             shown.remove(column)
-    lines = ["  ".join(row[i].ljust(widths[i]) for i in shown).rstrip() for row in cells]
+    lines = []
+    for row_cells in cells if rows else ():
+        padded = [_padded(row_cells[i], widths[i], right=i in numbers) for i in shown]
+        lines.append("  ".join(padded).rstrip())
     return "\n".join([*lines, f"{len(rows)} found"])
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
 
 
 def write_text(trace: TraceData, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:

@@ -1,30 +1,41 @@
 """``trace.find`` and ``trace.ops``: calls and operations by name, shape, dtype, status, source line and statistics.
 
 Both take the same conditions: globs for names (``*`` also matches dots), ``"2,*,384"`` for shapes, and ``where``, a
-function or a line such as ``"absmax > 100 or nan > 0"`` about the statistics of the results. They return plain lists
-in execution order. A name without wildcards that the trace does not know is an error that offers the nearest ones.
+function or a line such as ``"absmax > 100 or input.nan > 0"`` about statistics. They return plain lists in execution
+order. A name without wildcards that the trace does not know is an error that offers the nearest ones.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeAlias
 
-from fxdebug.data.calls import Call
+from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.graphs import NODE_KINDS, STATUSES, NodeKind, Status
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
-from fxdebug.query.names import WILDCARDS, names_of_call, require_graphs, require_known, require_one_of
+from fxdebug.query.names import (
+    WILDCARDS,
+    names_of_call,
+    parameters_by_module,
+    require_graphs,
+    require_known,
+    require_one_of,
+)
 from fxdebug.query.network import Node, network_of
-from fxdebug.query.where import CallOrNode, Shape, Where, value_condition
+from fxdebug.query.where import CallOrNode, Shape, Subject, Where, conditions
+
+# a glob over class names, a class with its subclasses, or a tuple of these
+TypeCondition: TypeAlias = "str | type | tuple[str | type, ...] | None"
 
 
 def find_calls(
     trace: TraceData,
     path: str | None = None,
     *,
-    type: str | None = None,
+    type: TypeCondition = None,
     dtype: str | None = None,
     shape: Shape = None,
     status: Status | None = None,
@@ -33,10 +44,11 @@ def find_calls(
 ) -> list[Call]:
     """Return the calls that meet every condition, in execution order.
 
-    ``path``: a glob over module paths and their aliases. ``type``: over class names. ``dtype`` and
-    ``shape``: of a tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``. ``source``:
-    ``model.py``, ``model.py:12`` or a glob. ``where``: a function of the call, or a line about the statistics
-    of a tensor it returned. ``dtype``, ``shape`` and a line must hold for one and the same tensor.
+    ``path``: a glob over module paths and their aliases. ``type``: a glob over class names, a class (its subclasses
+    count, too), or a tuple of these. ``dtype`` and ``shape``: of a tensor it returned. ``status``: ``verified``,
+    ``recorded`` or ``opaque``. ``source``: ``model.py``, ``model.py:12`` or a glob. ``where``: a function of the call,
+    or a line about the statistics of a tensor it returned, of an ``input.``, of a ``parameter.`` or buffer of its own
+    module, or about its ``duration``. ``dtype``, ``shape`` and a line must hold for one and the same tensor.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0, 2.0]))
@@ -51,14 +63,15 @@ def find_calls(
         if not calls and not WILDCARDS & set(path):
             require_known("module", path, {*trace.modules, *(call.path for call in trace.calls)})
     if type is not None:
-        calls = _by_name(calls, "module type", type, lambda call: call.type, set(trace.modules.values()))
+        calls = _by_type(calls, type, lambda call: call.type, set(trace.modules.values()))
     if status is not None:
         require_graphs(trace, "status")
         require_one_of("status", status, STATUSES)
         calls = [call for call in calls if call.status == status]
     _require_known_file(source, (call.source for call in trace.calls))
-    test = _test(trace, dtype, shape, source, where)
-    return [call for call in calls if test(call, tuple(call.outputs or ()), call.source)]
+    matched = _Matches(trace, dtype, shape, where)
+    in_line = _source_pattern(source)
+    return [call for call in calls if in_line(call.source or "") and matched.facts(call) is not None]
 
 
 def find_ops(
@@ -66,7 +79,7 @@ def find_ops(
     op: str | None = None,
     *,
     path: str | None = None,
-    type: str | None = None,
+    type: TypeCondition = None,
     kind: NodeKind | None = None,
     dtype: str | None = None,
     shape: Shape = None,
@@ -78,7 +91,8 @@ def find_ops(
 
     ``op``: a glob over their names (``softmax``, ``mat*``). ``path`` and ``type``: of the module whose ``forward``
     ran them. ``kind``: one of torch.fx's kinds of nodes; ``call_function`` and ``call_method`` by default. The other
-    conditions are those of :func:`find_calls`.
+    conditions are those of :func:`find_calls`; an ``input.`` is an operand, a ``parameter.`` one that is a parameter
+    or buffer, and operations have no ``duration``.
     """
     require_graphs(trace, "operations")
     nodes = list(network_of(trace).nodes.values())
@@ -95,13 +109,22 @@ def find_ops(
             require_known("module", path, {*trace.modules, *(call.path for call in trace.calls)})
     if type is not None:
         kinds = set(trace.modules.values()) | {call.type for call in trace.calls}
-        nodes = _by_name(nodes, "module type", type, lambda node: node.call.type, kinds)
+        nodes = _by_type(nodes, type, lambda node: node.call.type, kinds)
     if status is not None:
         require_one_of("status", status, STATUSES)
         nodes = [node for node in nodes if node.status == status]
     _require_known_file(source, (node.source for node in network_of(trace).nodes.values()))
-    test = _test(trace, dtype, shape, source, where)
-    return [node for node in nodes if test(node, node.values, node.source)]
+    matched = _Matches(trace, dtype, shape, where)
+    in_line = _source_pattern(source)
+    return [node for node in nodes if in_line(node.source or "") and matched.facts(node) is not None]
+
+
+def facts_of(
+    trace: TraceData, found: Sequence[Call | Node], dtype: str | None, shape: Shape, where: str
+) -> list[dict[str, Any]]:
+    """Return for each call or node the facts that a ``where=`` line mentions, of the tensors for which it holds."""
+    matched = _Matches[Any](trace, dtype, shape, where)
+    return [matched.facts(item) or {} for item in found]
 
 
 def _by_name(
@@ -113,29 +136,87 @@ def _by_name(
     return matching
 
 
-def _test(
-    trace: TraceData, dtype: str | None, shape: Shape, source: str | None, where: Where[CallOrNode]
-) -> Callable[[CallOrNode, tuple[Value, ...], str | None], bool]:
-    """Return the conditions other than names as one predicate of a call or node, its tensors and its source line."""
-    value_holds = None
-    if dtype is not None or shape is not None or isinstance(where, str):
-        dtypes = frozenset(value.dtype for value in trace.values)
-        value_holds = value_condition(dtype, shape, where if isinstance(where, str) else None, dtypes)
-    item_holds = where if callable(where) else None
-    line_holds = None if source is None else _source_pattern(source)
+def _by_type(
+    items: list[CallOrNode],
+    wanted: str | type | tuple[str | type, ...],
+    name: Callable[[CallOrNode], str],
+    known: set[str],
+) -> list[CallOrNode]:
+    """Return the items whose class is one of those that are wanted."""
+    matching: set[str] = set()
+    present = {name(item) for item in items}
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        if isinstance(one, str):
+            found = {kind for kind in present if fnmatch.fnmatchcase(kind, one)}
+            if not found and not WILDCARDS & set(one):
+                require_known("module type", one, known | present)
+        elif isinstance(one, type):
+            found = present & {kind.__name__ for kind in _with_subclasses(one)}
+        else:
+            raise UsageError(f"type={wanted!r}: give a class, a name such as 'Linear', or a tuple of these")
+        matching |= found
+    return [item for item in items if name(item) in matching]
 
-    def test(item: CallOrNode, values: tuple[Value, ...], line: str | None) -> bool:
-        if line_holds is not None and not line_holds(line or ""):
-            return False
-        if value_holds is not None and not any(value_holds(value) for value in values):
-            return False
-        return item_holds is None or bool(item_holds(item))
 
-    return test
+def _with_subclasses(kind: type) -> set[type]:
+    found: set[type] = set()
+    pending = [kind]
+    while pending:
+        one = pending.pop()
+        if one not in found:
+            found.add(one)
+            pending.extend(type.__subclasses__(one))
+    return found
 
 
-def _source_pattern(source: str) -> Callable[[str], bool]:
+class _Matches(Generic[CallOrNode]):
+    """The conditions on tensors, and ``where`` as a function, for calls and nodes of one trace."""
+
+    def __init__(self, trace: TraceData, dtype: str | None, shape: Shape, where: Where[CallOrNode]) -> None:
+        self._trace = trace
+        line = where if isinstance(where, str) else None
+        self._conditions = conditions(dtype, shape, line, frozenset(value.dtype for value in trace.values))
+        self._function: Callable[[CallOrNode], object] | None = where if callable(where) else None
+        self._own: dict[str, list[Parameter]] = {}  # path → parameters and buffers of the module itself
+        if self._mentions("parameter"):
+            measured = [parameter for parameter in trace.parameters if parameter.stats is not None]
+            if trace.parameters and not measured:
+                raise UsageError(
+                    f"where={line!r}: this run has no statistics of its parameters: trace it with weights=True"
+                )
+            self._own = parameters_by_module(trace)
+
+    def facts(self, item: CallOrNode) -> dict[str, Any] | None:
+        """Return the facts that the line mentions where everything holds, or ``None``."""
+        facts = self._conditions.match(self._of_call(item) if isinstance(item, Call) else self._of_node(item))
+        return facts if facts is not None and (self._function is None or self._function(item)) else None
+
+    def _mentions(self, tensors: str) -> bool:
+        return self._conditions.line is not None and self._conditions.line.mentions(tensors)
+
+    def _of_call(self, call: Call) -> Subject:
+        inputs = tuple(call.inputs) if self._mentions("input") else ()
+        own: list[Parameter] = []
+        if self._mentions("parameter"):
+            own = [parameter for name in names_of_call(call) for parameter in self._own.get(name, ())]
+        return Subject(tuple(call.outputs or ()), inputs, own, call.duration)
+
+    def _of_node(self, node: Node) -> Subject:
+        line = self._conditions.line
+        if line is not None and "duration" in line.names:
+            raise UsageError(f"where={line.line!r}: operations have no duration; ask calls, with find")
+        operands: list[Value] = []
+        if self._mentions("input") or self._mentions("parameter"):
+            edges = network_of(self._trace).into.get(node.id, ())
+            operands = [edge.value for edge in edges if edge.value is not None and edge.kind == "data"]
+        inputs = [value for value in operands if value.name is None]
+        return Subject(node.values, inputs, [value for value in operands if value.name is not None])
+
+
+def _source_pattern(source: str | None) -> Callable[[str], bool]:
     """Return a predicate of source lines for ``model.py``, ``model.py:12`` or a glob, with or without folders."""
+    if source is None:
+        return lambda line: True
     name, colon, line = source.replace("\\", "/").rpartition("/")[2].partition(":")
     if colon and not (line.isdigit() or WILDCARDS & set(line)):
         raise UsageError(f"source {source!r}: after {name}: write a line number, or a pattern such as 1*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxdebug.data.calls import Call
+from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import NotFound, UsageError, nearest
 
@@ -14,6 +14,22 @@ WILDCARDS = frozenset("*?[")
 def names_of_call(call: Call) -> tuple[str, ...]:
     """Return every path under which the module of a call is registered."""
     return call.aliases or (call.path,)
+
+
+def parameters_by_module(trace: TraceData) -> dict[str, list[Parameter]]:
+    """Return the parameters and buffers by the path of the module that holds them."""
+    held: dict[str, list[Parameter]] = {}
+    for parameter in trace.parameters:
+        for name in parameter.names:
+            held.setdefault(name.rpartition(".")[0], []).append(parameter)
+    return held
+
+
+def own_parameters(trace: TraceData, call: Call) -> list[Parameter]:
+    """Return the parameters and buffers of the module of a call, without those of the modules below it."""
+    held = parameters_by_module(trace)
+    found = [parameter for path in names_of_call(call) for parameter in held.get(path, ())]
+    return [parameter for i, parameter in enumerate(found) if parameter not in found[:i]]
 
 
 def require_graphs(trace: TraceData, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from fxdebug.data.calls import Call
@@ -17,8 +18,9 @@ Place: TypeAlias = Node | Call | Value | str
 def node_at(trace: TraceData, place: Place) -> Node:
     """Return the node of a place: a node, a call, a value (then its producer, or the input that it is) or an id.
 
-    An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), or the path of a module
-    that was called once. Raises :class:`~fxdebug.errors.NotFound` with the nearest ids.
+    An id is that of a node (``h.0.attn#0/softmax``), of a call (``h.0.attn#0``), the path of a module that was called
+    once, or the name of a tensor that the run was given or returned (``logits``, ``past_key_values.layers[0].keys``).
+    Raises :class:`~fxdebug.errors.NotFound` with the nearest ids.
     """
     net = network_of(trace)
     if isinstance(place, Node):
@@ -34,17 +36,57 @@ def node_at(trace: TraceData, place: Place) -> Node:
                 f"no step of this trace made value {place.number} ({place.label}): it existed before the run"
             )
         return net.nodes[id]
+    inside_root = f"{net.call_id(trace.root)}/{place}"  # an argument of the model, by the name in its forward
     for key in (place, f"{trace.model}{place}" if place.startswith("#") else place):
         if key in net.nodes:
             return net.nodes[key]
-    calls = [call for call in trace.calls if place in names_of_call(call) and call.path]
+    calls = calls_named(trace, place) if place else []
     if len(calls) == 1:
         return net.nodes[net.call_id(calls[0])]
     if calls:
-        raise NotFound(f"{place!r} was called {len(calls)} times: name one call, {calls[0].id} … {calls[-1].id}")
+        raise NotFound(_several(place, calls))
+    results = _results(trace)
+    if place in results:
+        return node_at(trace, results[place])
+    if inside_root in net.nodes and net.nodes[inside_root].kind == "placeholder":
+        return net.nodes[inside_root]
     if place in trace.modules:
         raise NotFound(f"the module {place!r} was never called in this run")
-    raise NotFound(f"nothing in this trace is called {place!r}.{nearest(place, net.nodes)}")
+    known = [*net.nodes, *results]
+    raise NotFound(f"nothing in this trace is called {place!r}.{nearest(place, known)}")
+
+
+def call_at(trace: TraceData, name: str) -> Call:
+    """Return the call with an id (``h.0.attn#0``), or that of a module that was called once, by its path.
+
+    Raises :class:`~fxdebug.errors.NotFound` with the nearest names.
+    """
+    calls = [call for call in trace.calls if call.id == name] or calls_named(trace, name)
+    if len(calls) > 1:
+        raise NotFound(_several(name, calls))
+    if not calls and name == trace.model:
+        return trace.root
+    if not calls and name in trace.modules:
+        raise NotFound(f"the module {name!r} was never called in this run")
+    if not calls:
+        known = {*trace.modules, *(call.path for call in trace.calls), *(call.id for call in trace.calls)}
+        raise NotFound(f"no call in this trace is named {name!r}.{nearest(name, known)}")
+    return calls[0]
+
+
+def calls_named(trace: TraceData, path: str) -> list[Call]:
+    """Return the calls of the module at a path; for the empty path that of the root, whatever is called inside it."""
+    return [call for call in trace.calls if path in names_of_call(call)] if path else [trace.root]
+
+
+def _several(path: str, calls: Sequence[Call]) -> str:
+    return f"{path!r} was called {len(calls)} times: name one call, {calls[0].id} … {calls[-1].id}"
+
+
+def _results(trace: TraceData) -> dict[str, Value]:
+    """Return the tensors that the run was given and those that it returned, by name; a result hides an argument."""
+    outputs = () if trace.root.outputs is None else trace.root.outputs.named()
+    return {slot: value for slot, value in (*trace.root.inputs.named(), *outputs) if slot}
 
 
 def _require_of_trace(place: Node | Call, node: Node | None) -> Node:

@@ -12,13 +12,13 @@ from fxdebug.query.node_lookup import Place, node_at
 
 
 def upstream(trace: TraceData, place: Place, *, steps: int | None = None) -> list[Node]:
-    """Return every node that ``place`` depends on, in execution order; at most ``steps`` edges away."""
+    """Return every node that ``place`` depends on, in execution order; at most ``steps`` operations away."""
     net = network_of(trace)
     return _reached(net, node_at(trace, place), lambda id: (e.source for e in net.into.get(id, ())), steps)
 
 
 def downstream(trace: TraceData, place: Place, *, steps: int | None = None) -> list[Node]:
-    """Return every node that depends on ``place``, in execution order; at most ``steps`` edges away."""
+    """Return every node that depends on ``place``, in execution order; at most ``steps`` operations away."""
     net = network_of(trace)
     return _reached(net, node_at(trace, place), lambda id: (e.target for e in net.out_of.get(id, ())), steps)
 
@@ -36,7 +36,9 @@ def producers(trace: TraceData, place: Place) -> list[Node]:
 
 def consumers(trace: TraceData, place: Place) -> list[Node]:
     """Return the nodes that take the result of ``place``."""
-    return downstream(trace, place, steps=1)
+    net = network_of(trace)
+    targets = {edge.target for edge in net.out_of.get(node_at(trace, place).id, ())}
+    return sorted((net.nodes[id] for id in targets), key=lambda n: n.position)
 
 
 def nodes_between(trace: TraceData, start: Place, end: Place) -> list[Node]:
@@ -55,10 +57,22 @@ def paths_between(trace: TraceData, start: Place, end: Place, *, limit: int = 10
 
 
 def _reached(net: Network, start: Node, neighbours: Callable[[str], Iterable[str]], steps: int | None) -> list[Node]:
+    """Return the nodes up to the operations ``steps`` away, with all that lies between: inputs, outputs, calls."""
     visited = {start.id}
     frontier = [start.id]
     while frontier and (steps is None or steps > 0):
-        frontier = [id for id in dict.fromkeys(n for id in frontier for n in neighbours(id)) if id not in visited]
-        visited.update(frontier)
+        pending, frontier = frontier, []
+        while pending:
+            found = [id for id in neighbours(pending.pop()) if id not in visited]
+            visited.update(found)
+            for id in found:
+                (frontier if _is_operation(net, net.nodes[id]) else pending).append(id)
         steps = None if steps is None else steps - 1
     return sorted((net.nodes[id] for id in visited - {start.id}), key=lambda n: n.position)
+
+
+def _is_operation(net: Network, node: Node) -> bool:
+    """Does the node compute: a function, a method, or a call whose operations are not known?"""
+    if node.kind == "call_module":
+        return not net.steps(node.call) and not node.call.children
+    return node.kind in ("call_function", "call_method")

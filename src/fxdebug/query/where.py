@@ -1,40 +1,85 @@
-"""Conditions on a value: its dtype, its shape, and ``where=`` lines such as ``absmax > 100 or nan > 0``.
+"""Conditions: dtype, shape, and ``where=`` lines such as ``absmax > 100 or input.nan > 0``.
 
-The grammar of a line: comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and the names in ``FACTS``.
-A line is parsed, never executed as Python.
+The grammar of a line: comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and names. A name in ``FACTS``
+is about a tensor of the result; after ``input.``, ``output.`` or ``parameter.`` it is about a tensor there.
+``duration`` is the time of a call in seconds. A line is parsed, never executed as Python.
 """
 
 from __future__ import annotations
 
 import ast
 import fnmatch
+import itertools
+import math
 import operator
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
-from fxdebug.data.calls import Call
+from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest
 from fxdebug.operators.dtypes import DTYPES
 from fxdebug.query.network import Node
 
 Shape: TypeAlias = "str | Sequence[int | None] | None"
+Measured: TypeAlias = Value | Parameter
+Scope: TypeAlias = Mapping[str, Any]  # "input", "output", "parameter" → one tensor each; "duration" → seconds
 
 STATISTICS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros", "finite")
+TENSORS = ("input", "output", "parameter")
 
 
-def _statistic(name: str) -> Callable[[Value], Any]:
+def _statistic(name: str) -> Callable[[Measured], Any]:
     return lambda value: None if value.stats is None else getattr(value.stats, name)
 
 
-FACTS: dict[str, Callable[[Value], Any]] = {
+FACTS: dict[str, Callable[[Measured], Any]] = {
     **{name: _statistic(name) for name in STATISTICS},
     "inf": lambda value: None if value.stats is None else value.stats.posinf + value.stats.neginf,
-    "numel": lambda value: value.numel,
+    "numel": lambda value: math.prod(value.shape),
     "ndim": lambda value: len(value.shape),
     "requires_grad": lambda value: value.requires_grad,
 }
+NAMES = (*FACTS, "duration", *(f"{tensors}.{name}" for tensors in TENSORS for name in FACTS))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The tensors of one call or operation that a condition may be about, and the duration of a call."""
+
+    outputs: Sequence[Value] = ()
+    inputs: Sequence[Value] = ()
+    parameters: Sequence[Measured] = ()
+    duration: float | None = None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A ``where=`` line; ``names`` are those that it mentions, in their order, each with its fact."""
+
+    line: str
+    names: Mapping[str, Callable[[Scope], Any]]
+    evaluate: Callable[[Scope], Any]
+
+    def mentions(self, tensors: str) -> bool:
+        """Does the line mention tensors of this kind? A name alone is about the output."""
+        return any((name.partition(".")[0] if "." in name else "output") == tensors for name in self.names)
+
+    def match(self, subject: Subject) -> dict[str, Any] | None:
+        """Return the facts by name for the first tensors of which the line is true, or ``None``.
+
+        A comparison with a fact that a tensor lacks is false, also where there is no such tensor at all.
+        """
+        given = dict(zip(TENSORS, (subject.inputs, subject.outputs, subject.parameters)))
+        chosen = [tensors for tensors in TENSORS if self.mentions(tensors)]
+        for tensors in itertools.product(*(given[name] or (None,) for name in chosen)):
+            scope = {**dict(zip(chosen, tensors)), "duration": subject.duration}
+            if self.evaluate(scope):
+                return {name: fact(scope) for name, fact in self.names.items()}
+        return None
+
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -46,56 +91,66 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def compile_condition(line: str) -> Callable[[Value], bool]:
-    """Return the predicate of a ``where=`` line; a comparison with a fact that a value lacks is false.
+def compile_condition(line: str) -> Condition:
+    """Return the condition of a ``where=`` line.
 
     Raises :class:`~fxdebug.errors.UsageError` for anything but comparisons of known names and numbers.
 
     >>> from fxdebug.data.values import Stats
-    >>> holds = compile_condition("absmax > 100 or nan > 0")
-    >>> holds(Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0)))
-    True
+    >>> value = Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0))
+    >>> compile_condition("absmax > 100 or input.nan > 0").match(Subject(outputs=[value]))
+    {'absmax': 250.0, 'input.nan': None}
     """
+    names: dict[str, Callable[[Scope], Any]] = {}
     try:
         tree = ast.parse(line.strip(), mode="eval").body
-        evaluate = _evaluator(tree, line)
+        evaluate = _evaluator(tree, line, names)
     except (SyntaxError, ValueError) as error:  # ValueError: a null character
         raise UsageError(f"where={line!r} is not an expression: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
         raise UsageError("where=… is nested too deeply") from None
-    return lambda value: bool(evaluate(value))
+    return Condition(line, names, evaluate)
 
 
-def _evaluator(tree: ast.expr, line: str) -> Callable[[Value], Any]:
+def _evaluator(tree: ast.expr, line: str, names: dict[str, Callable[[Scope], Any]]) -> Callable[[Scope], Any]:
     if isinstance(tree, ast.Constant) and isinstance(tree.value, (int, float)):
         number = tree.value
-        return lambda value: number
-    if isinstance(tree, ast.Name):
-        return _fact(tree.id, line)
+        return lambda scope: number
+    name = _dotted(tree)
+    if name is not None:
+        return names.setdefault(name, _fact(name, line))
     if isinstance(tree, ast.BoolOp):
-        parts = [_evaluator(part, line) for part in tree.values]
+        parts = [_evaluator(part, line, names) for part in tree.values]
         combine = all if isinstance(tree.op, ast.And) else any
-        return lambda value: combine(part(value) for part in parts)
+        return lambda scope: combine(part(scope) for part in parts)
     if isinstance(tree, ast.UnaryOp):
-        inner = _evaluator(tree.operand, line)
+        inner = _evaluator(tree.operand, line, names)
         if isinstance(tree.op, ast.Not):
-            return lambda value: not inner(value)
+            return lambda scope: not inner(scope)
         if isinstance(tree.op, ast.USub):
-            return lambda value: _unless_missing(operator.neg, inner(value))
+            return lambda scope: _unless_missing(operator.neg, inner(scope))
     if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
-        function, left, right = _BINARY[type(tree.op)], _evaluator(tree.left, line), _evaluator(tree.right, line)
-        return lambda value: _unless_missing(function, left(value), right(value))
+        function = _BINARY[type(tree.op)]
+        left, right = _evaluator(tree.left, line, names), _evaluator(tree.right, line, names)
+        return lambda scope: _unless_missing(function, left(scope), right(scope))
     if isinstance(tree, ast.Compare) and all(type(op) in _COMPARE for op in tree.ops):
-        return _comparison(tree, line)
-    raise UsageError(f"where={line!r}: use comparisons of {', '.join(FACTS)} with numbers, and/or/not")
+        return _comparison(tree, line, names)
+    raise UsageError(f"where={line!r}: use comparisons of {_KNOWN} with numbers, and/or/not")
 
 
-def _comparison(tree: ast.Compare, line: str) -> Callable[[Value], bool]:
-    operands = [_evaluator(part, line) for part in (tree.left, *tree.comparators)]
+def _dotted(tree: ast.expr) -> str | None:
+    """Return a name, or two with a dot between them."""
+    if isinstance(tree, ast.Attribute) and isinstance(tree.value, ast.Name):
+        return f"{tree.value.id}.{tree.attr}"
+    return tree.id if isinstance(tree, ast.Name) else None
+
+
+def _comparison(tree: ast.Compare, line: str, names: dict[str, Callable[[Scope], Any]]) -> Callable[[Scope], bool]:
+    operands = [_evaluator(part, line, names) for part in (tree.left, *tree.comparators)]
     signs = [_COMPARE[type(op)] for op in tree.ops]
 
-    def holds(value: Value) -> bool:
-        facts = [operand(value) for operand in operands]
+    def holds(scope: Scope) -> bool:
+        facts = [operand(scope) for operand in operands]
         pairs = zip(signs, facts, facts[1:])
         return all(a is not None and b is not None and _compare(sign, a, b) for sign, a, b in pairs)
 
@@ -117,36 +172,59 @@ def _unless_missing(function: Callable[..., Any], *operands: Any) -> Any:
         return None
 
 
-def _fact(name: str, line: str) -> Callable[[Value], Any]:
-    fact = FACTS.get(name)
+_KNOWN = f"{', '.join(FACTS)} (of the output, or after {', '.join(f'{name}.' for name in TENSORS)}) or duration"
+
+
+def _fact(name: str, line: str) -> Callable[[Scope], Any]:
+    if name == "duration":
+        return lambda scope: scope["duration"]
+    tensors, _, own = name.rpartition(".")
+    fact = FACTS.get(own)
+    if tensors not in ("", *TENSORS):
+        near = nearest(name, NAMES)
+        raise UsageError(f"where={line!r}: use comparisons of {_KNOWN} with numbers, and/or/not.{near}")
     if fact is None:
-        raise UsageError(f"where={line!r}: there is no {name!r}; use {', '.join(FACTS)}.{nearest(name, FACTS)}")
-    return fact
+        raise UsageError(f"where={line!r}: there is no {name!r}; use {_KNOWN}.{nearest(name, NAMES)}")
+    which = tensors or "output"
+    return lambda scope: None if scope.get(which) is None else fact(scope[which])
 
 
 # Dtype, shape and line together ---------------------------------------------------------------------------
 
 
-def value_condition(
-    dtype: str | None, shape: Shape, line: str | None, dtypes: Collection[str]
-) -> Callable[[Value], bool]:
-    """Return a predicate for the dtype, the shape and the line together; ``dtypes`` are those of the trace."""
+@dataclass(frozen=True)
+class Conditions:
+    """The dtype and the shape of a result, and a line, which must hold for one and the same tensor."""
+
+    fits: Callable[[Value], bool] | None
+    line: Condition | None
+
+    def match(self, subject: Subject) -> dict[str, Any] | None:
+        """Return the facts that the line mentions, for the first tensors that meet everything, or ``None``."""
+        outputs = subject.outputs
+        if self.fits is not None:
+            outputs = tuple(filter(self.fits, outputs))
+            if not outputs:
+                return None
+        return {} if self.line is None else self.line.match(replace(subject, outputs=outputs))
+
+
+def conditions(dtype: str | None, shape: Shape, line: str | None, dtypes: Collection[str]) -> Conditions:
+    """Return the dtype, the shape and the line as one; ``dtypes`` are those of the trace."""
     short = None if dtype is None else dtype.removeprefix("torch.")
     if short is not None and not set(short) & set("*?[") and short not in {*dtypes, *DTYPES}:
         raise NotFound(
             f"no dtype {dtype!r}; this trace has {', '.join(sorted(dtypes))}.{nearest(short, {*dtypes, *DTYPES})}"
         )
     wanted = None if shape is None else shape_pattern(shape)
-    holds = None if line is None else compile_condition(line)
 
-    def test(value: Value) -> bool:
+    def fits(value: Value) -> bool:
         if short is not None and not fnmatch.fnmatchcase(value.dtype, short):
             return False
-        if wanted is not None and not _matches_shape(value.shape, wanted):
-            return False
-        return holds is None or holds(value)
+        return wanted is None or _matches_shape(value.shape, wanted)
 
-    return test
+    any_fits = short is None and wanted is None
+    return Conditions(None if any_fits else fits, None if line is None else compile_condition(line))
 
 
 def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fxdebug.errors import LoadError
+from fxdebug.errors import RankNeeded
 
 
 def rank_folder(folder: Path, rank: int | None) -> Path:
@@ -17,7 +17,10 @@ def rank_folder(folder: Path, rank: int | None) -> Path:
 
 
 def refuse_several_ranks(folder: Path) -> None:
-    """Raise :class:`LoadError` if the folder holds a distributed run: one of its ranks must be named."""
-    ranks = sorted(path.name for path in folder.glob("rank-*"))
+    """Raise :class:`RankNeeded` if the folder holds a distributed run: one of its ranks must be named."""
+    ranks = sorted(int(number) for path in folder.glob("rank-*") if (number := path.name[5:]).isdecimal())
     if ranks:
-        raise LoadError(f"{folder} is a run of {len(ranks)} ranks: load one with rank=0 … rank={len(ranks) - 1}")
+        named = f"rank={ranks[0]}" + (f" … rank={ranks[-1]}" if len(ranks) > 1 else "")
+        error = RankNeeded(f"{folder} is a run of {len(ranks)} ranks: load one with {named}")
+        error.folder, error.ranks = str(folder), tuple(ranks)
+        raise error

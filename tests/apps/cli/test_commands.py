@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -9,15 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx
 import pytest
 import torch
 from PIL import Image
+from rich.cells import cell_len
 from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.apps.cli import main
-from support.trees import ones
+from support.trees import Does, ones
 
 MODEL = """
 from __future__ import annotations
@@ -182,13 +185,164 @@ def test_a_terminal_without_our_letters_gets_question_marks(run):
 
 
 def test_find_leaves_columns_out_where_there_are_few(run, capsys, monkeypatch):
-    whole = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[0].split()
-    monkeypatch.setenv("COLUMNS", "45")
-    few = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[0].split()
+    monkeypatch.setenv("COLUMNS", "120")
+    whole = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[1].split()
+    monkeypatch.setenv("COLUMNS", "50")
+    few = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[1].split()
     monkeypatch.delenv("COLUMNS")
-    piped = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[0].split()
+    piped = told(capsys, "find", run, "--type", "LogSoftmax")[1].splitlines()[1].split()
     assert whole == piped and whole[-2:] == ["verified", next(word for word in whole if ".py:" in word)]
-    assert few == [word for word in whole if word != "verified" and ".py:" not in word]
+    assert few[:5] == whole[:5] and set(few) < set(whole) and not {"verified", whole[-1]} & set(few)
+
+
+def test_wide_and_combining_names_keep_the_columns_of_find(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    names = ("层归一化", "e\u0301cole", "plain", "한국어")
+    parts = {name: nn.Linear(4, 4) for name in names}
+    fx_debug(Does(lambda self, x: [x := getattr(self, name)(x) for name in names][-1], **parts), ones(), save=tmp_path)
+    head, *lines, _ = told(capsys, "find", str(tmp_path), "--type", "Linear")[1].splitlines()
+    assert {cell_len(line[: line.index("Linear")]) for line in lines} == {cell_len(head[: head.index("type")])}
+    assert {cell_len(line[: line.index("verified")]) for line in lines} == {cell_len(head[: head.index("status")])}
+
+
+# one call ----------------------------------------------------------------------------------------
+
+
+def test_show_of_a_path_is_one_call_with_code_inputs_outputs_and_weights(run, capsys):
+    status, out, _ = told(capsys, "show", run, "4")
+    assert status == 0
+    first, *_ = out.splitlines()
+    assert re.fullmatch(r"4#0  Linear · verified · [\d.e-]+ ms", first)
+    assert [re.split(r"\s{2,}", line)[:2] for line in out.splitlines() if "float32" in line] == [
+        ["args[0]", "float32[1, 4]"],
+        ["result", "float32[1, 4]"],
+        ["4.weight", "float32[4, 4]"],
+        ["4.bias", "float32[4]"],
+    ]
+    assert "    linear = torch._C._nn.linear(input_1, weight, bias);" in out
+    assert max(map(len, out.partition("def forward")[0].splitlines())) <= 80
+    status, _, err = told(capsys, "show", run, "4#1")
+    assert (status, err) == (2, "fxdebug: no call in this trace is named '4#1'. Did you mean '4#0' or '4' or '1'?\n")
+
+
+def test_show_of_a_call_that_raised_or_is_opaque_says_so(tmp_path, capsys):
+    def fail(self, x, limit=3):
+        raise ValueError("too\x1b[31m much")
+
+    with pytest.raises(ValueError):
+        fx_debug(Does(lambda self, x: self.inner(x, limit=None), inner=Does(fail)), ones(), save=tmp_path)
+    out = told(capsys, "show", str(tmp_path), "inner#0")[1]
+    assert "raised ValueError: too\\x1b[31m much" in out and "\x1b" not in out
+    assert re.search(r"^limit +None", out, re.MULTILINE)
+
+
+# --json and --csv --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "schema", "columns"),
+    [
+        (["show"], "fxdebug.show/1", ["id", "kind", "path"]),
+        (["show", "4"], "fxdebug.call/1", ["kind", "name", "dtype"]),
+        (["find", "[0-3]"], "fxdebug.find/1", ["id", "kind", "path"]),
+        (["find", "--ops"], "fxdebug.ops/1", ["id", "kind", "path"]),
+        (["check"], "fxdebug.check/1", ["severity", "kind", "node"]),
+        (["graph"], "fxdebug.graph/1", ["source", "target", "argument"]),
+    ],
+)
+def test_every_command_that_prints_data_prints_json_and_csv(run, capsys, arguments, schema, columns):
+    name, *rest = arguments
+    data = json.loads(told(capsys, name, run, *rest, "--json")[1])
+    assert (list(data)[:2], data["schema"]) == (["schema", "model"], schema)
+    lines = list(csv.reader(told(capsys, name, run, *rest, "--csv")[1].splitlines()))
+    assert lines[0][:3] == columns
+    assert {len(line) for line in lines} == {len(lines[0])}
+    rows = next((data[key] for key in ("found", "edges", "findings", "calls") if key in data), None)
+    assert len(lines) - 1 == (4 if rows is None else len(rows))
+    assert told(capsys, name, run, *rest, "--csv", "--json") == (
+        2,
+        "",
+        "fxdebug: give either --json or --csv, not both\n",
+    )
+
+
+def test_the_forms_hold_what_the_trace_holds(run, capsys):
+    trace = fxdebug.load(run)
+    data = json.loads(told(capsys, "show", run, "--json")[1])
+    assert [(call["id"], call["status"], call["duration"]) for call in data["calls"]] == [
+        (call.id, call.status, call.duration) for call in trace.calls
+    ]
+    (last,) = [call for call in data["calls"] if call["path"] == "4"]
+    assert last["outputs"][0]["mean"] == trace["4"].outputs[0].stats.mean and last["parent"] == "#0"
+    data = json.loads(told(capsys, "find", run, "--where", "parameter.absmax > 0.1", "--json")[1])
+    assert all(list(row["facts"]) == ["parameter.absmax"] for row in data["found"]) and data["found"]
+    lines = told(capsys, "find", run, "--where", "parameter.absmax > 0.1", "--csv")[1].splitlines()
+    assert lines[0].endswith(",zeros,where.parameter.absmax")
+    graph = networkx.node_link_graph(json.loads(told(capsys, "graph", run, "--json")[1]), edges="edges")
+    assert list(graph.nodes(data=True)) == list(trace.graph.nodes(data=True))
+    assert sorted(graph.edges(data="argument")) == sorted(trace.graph.edges(data="argument"))
+    assert told(capsys, "find", run, "--where", "nan > 0", "--json")[0] == 1
+
+
+# Options, colours, factories ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [entry.function.__name__ for entry in main.COMMANDS])
+def test_an_unknown_option_shows_the_usage_of_its_command(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main.main([name, *(["a", "b"] if name == "compare" else ["a"]), "--depht", "3"])
+    err = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert err.startswith(f"usage: fxdebug {name} [-h]") and "--depht" in err.partition("unrecognized arguments: ")[2]
+    assert ("Did you mean '--depth'" in err) is (name in ("show", "graph", "run"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "colored"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "0"}, False),
+    ],
+)
+def test_colours_are_forced_and_forbidden_by_the_environment(run, capsys, monkeypatch, environment, colored):
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for arguments in (["show", run], ["show", run, "4"], ["compare", run, run]):
+        assert ("\x1b[" in told(capsys, *arguments)[1]) is colored
+
+
+def test_the_rank_of_a_distributed_run_is_told_as_the_option(tmp_path, capsys):
+    for rank in range(2):
+        fx_debug(nn.ReLU(), ones(), save=tmp_path / f"rank-{rank}")
+    told_so = (2, "", f"fxdebug: {tmp_path} is a run of 2 ranks: give --rank 0 … --rank 1\n")
+    for command in ("show", "find", "check", "graph"):
+        assert told(capsys, command, str(tmp_path)) == told_so
+    assert told(capsys, "compare", str(tmp_path), str(tmp_path)) == told_so
+    assert told(capsys, "show", str(tmp_path), "--rank", "1")[0] == 0
+    with pytest.raises(fxdebug.LoadError, match="load one with rank=0 … rank=1"):
+        fxdebug.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def build(size, *, depth, bias=1): ...", "build takes arguments (size, depth) and fxdebug has none to give"),
+        ("def build():\n    raise ValueError('no data')", "build() raised ValueError (odd.py:2): no data"),
+        ("import torch\ndef build():\n    return torch.nn.Linear(3)", "build() raised TypeError (odd.py:3): "),
+        ("def build():\n    assert False", "build() raised AssertionError (odd.py:2)"),
+        ("import no_such_module_at_all", "odd.py raised ModuleNotFoundError (odd.py:1): No module named"),
+        ("def build(:", "odd.py cannot be read: invalid syntax (odd.py:1)"),
+    ],
+)  # fmt: skip
+def test_a_factory_that_cannot_be_called_ends_in_a_message(tmp_path, capsys, monkeypatch, code, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd.py").write_text(code)
+    status, out, err = told(capsys, "run", "odd.py:build")
+    assert (status, out) == (2, "") and err.startswith(f"fxdebug: {message}") and "Traceback" not in err
 
 
 # compare: what it finds is in test_compare.py ------------------------------------------------------

@@ -6,20 +6,55 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fxdebug import api
 from fxdebug.apps.cli.load_model import from_file, transformers_model, with_decoder_start
-from fxdebug.errors import FxDebugError, UsageError
+from fxdebug.errors import FxDebugError, RankNeeded, UsageError
+from fxdebug.exports import records
+
+if TYPE_CHECKING:
+    from fxdebug.api import Trace
 
 # Exit status. FAILED: the model raised, nothing was found, or the runs differ. UNUSABLE: the command cannot work.
 OK, FAILED, UNUSABLE = 0, 1, 2
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print the call tree of a saved run."""
-    trace = api.load(options.run, rank=options.rank)
-    print(trace.text(fold=not options.all, depth=options.depth, width=options.width))
+    """Print the call tree of a saved run, or one call: code, inputs, outputs, weights."""
+    trace, form = _load(options.run, options), _form(options)
+    if options.call is not None:
+        call = trace[options.call]
+        if form == "json":
+            print(records.call_json(trace, call))
+        else:
+            print(records.call_csv(trace, call) if form == "csv" else trace.describe(call, width=options.width))
+    elif form == "json":
+        print(records.trace_json(trace, options.depth))
+    elif form == "csv":
+        print(records.found_csv(records.calls_to(trace, options.depth)))
+    else:
+        print(trace.text(fold=not options.all, depth=options.depth, width=options.width))
     return OK
+
+
+def _load(folder: str, options: argparse.Namespace) -> Trace:
+    """Return the run in a folder; one of several ranks must be chosen with ``--rank``."""
+    try:
+        return api.load(folder, rank=options.rank)
+    except RankNeeded as error:
+        raise UsageError(f"{error.folder} is a run of {len(error.ranks)} ranks: give {_ranks(error.ranks)}") from None
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"--rank {ranks[0]}" + (f" … --rank {ranks[-1]}" if len(ranks) > 1 else "")
+
+
+def _form(options: argparse.Namespace) -> str:
+    """Return the form of the output: text, json or csv."""
+    if options.json and options.csv:
+        raise UsageError("give either --json or --csv, not both")
+    return "json" if options.json else "csv" if options.csv else "text"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,6 +83,11 @@ def run(options: argparse.Namespace) -> int:
             if partial is not None:
                 print(partial.text(depth=options.depth))
             raise
+    form = _form(options)
+    if form != "text":
+        rows = records.calls_to(trace, options.depth)
+        print(records.trace_json(trace, options.depth) if form == "json" else records.found_csv(rows))
+        return OK
     print(trace.text(depth=options.depth))
     if options.save:
         print(f"\nsaved to {options.save}; look again with: fxdebug show {options.save}")
@@ -56,18 +96,18 @@ def run(options: argparse.Namespace) -> int:
 
 def find(options: argparse.Namespace) -> int:
     """List the calls of a saved run that meet all conditions; with --ops its operations."""
-    trace = api.load(options.run, rank=options.rank)
+    trace, form = _load(options.run, options), _form(options)
     chosen = {name: getattr(options, name) for name in ("type", "dtype", "shape", "status", "source", "where")}
     conditions = {name: value for name, value in chosen.items() if value is not None}
-    if options.ops is not None:
-        rows = [
-            (str(n.id), n.op, n.status, n.values, n.source)
-            for n in trace.ops(options.ops, path=options.path, **conditions)
-        ]
+    ops = options.ops is not None
+    found = trace.ops(options.ops, path=options.path, **conditions) if ops else trace.find(options.path, **conditions)
+    rows = records.found_rows(trace, found, options.dtype, options.shape, options.where)
+    if form == "json":
+        print(records.found_json(trace, rows, ops))
+    elif form == "csv":
+        print(records.found_csv(rows, asked=options.where is not None))
     else:
-        calls = trace.find(options.path, **conditions)
-        rows = [(c.id, c.type, c.status, tuple(c.outputs or ()), c.source) for c in calls]
-    print(api.listing(rows, _width()))
+        print(api.listing(rows, _width()))
     return OK if rows else FAILED
 
 
@@ -81,16 +121,22 @@ def _width() -> int | None:
 
 def check(options: argparse.Namespace) -> int:
     """Find what is wrong with the numbers of a saved run: NaN, overflow, cancellation."""
-    import json
-
-    findings = api.check(api.load(options.run, rank=options.rank))
-    print(json.dumps(findings.as_json(), indent=2, allow_nan=False) if options.json else findings)
+    trace, form = _load(options.run, options), _form(options)
+    findings = api.check(trace)
+    if form == "json":
+        print(records.findings_json(trace, findings))
+    else:
+        print(records.findings_csv(findings) if form == "csv" else str(findings))
     return OK if findings.healthy else FAILED
 
 
 def graph(options: argparse.Namespace) -> int:
     """Draw the graph of a saved run, or write it for other programs."""
-    trace = api.load(options.run, rank=options.rank)
+    trace, form = _load(options.run, options), _form(options)
+    if form != "text":
+        whole = trace.graph if options.depth is None else trace.graph_at(options.depth)
+        print(records.graph_json(trace, whole) if form == "json" else records.edges_csv(whole))
+        return OK
     chosen = {name: getattr(options, name) for name in ("depth", "color", "rankdir")}
     chosen |= {"everything": options.everything or None, "fold": False if options.all else None}
     path = trace.export(options.output, **{name: value for name, value in chosen.items() if value is not None})
@@ -101,8 +147,8 @@ def graph(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """Compare run B with run A, the reference: which step adds error. Exit status 1: they differ."""
     comparison = api.compare(
-        api.load(options.a, rank=options.rank),
-        api.load(options.b, rank=options.rank),
+        _load(options.a, options),
+        _load(options.b, options),
         mapping=_mapping(options.map),
         ignore=options.ignore,
         tolerance=options.tolerance,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,50 @@ def from_file(target: str) -> tuple[Any, Any]:
     module = types.ModuleType(stem if stem not in sys.modules else f"{stem} (given to fxdebug)")
     module.__file__ = path
     sys.modules[module.__name__] = module  # it stays there: dataclasses, pickle and type hints look it up
-    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
+    try:
+        exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
+    except Exception as error:
+        raise UsageError(f"{path} {_raised(error, path)}") from error
     namespace = vars(module)
     factory = namespace.get(name)
     if not callable(factory):
         known = ", ".join(key for key, value in namespace.items() if callable(value) and not key.startswith("_"))
         raise UsageError(f"{path} defines no function {name!r}; it defines {known or 'none'}")
-    result = factory()
+    _require_no_arguments(factory, name)
+    try:
+        result = factory()
+    except Exception as error:
+        raise UsageError(f"{name}() {_raised(error, path)}") from error
     if not isinstance(result, tuple) or len(result) != 2:
         raise UsageError(f"{name}() must return (model, inputs), not {type(result).__name__}")
     return result
+
+
+def _require_no_arguments(factory: Callable[..., Any], name: str) -> None:
+    import inspect
+
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if required:
+        raise UsageError(
+            f"{name} takes arguments ({', '.join(required)}) and fxdebug has none to give: "
+            f"name a function without any that returns (model, inputs)"
+        )
+
+
+def _raised(error: Exception, path: str) -> str:
+    """Return a text about an exception, with the last line of the user's file that it passed."""
+    import traceback
+
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return f"cannot be read: {error.msg} ({path}:{error.lineno})"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    where = f" ({path}:{lines[-1]})" if lines else ""
+    text = str(error).strip()
+    return f"raised {type(error).__name__}{where}" + (f": {text}" if text else "")
 
 
 def transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:

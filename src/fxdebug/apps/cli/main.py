@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fxdebug import api
 from fxdebug.apps.cli.commands import OK, UNUSABLE, check, compare, find, graph, run, show
-from fxdebug.errors import FxDebugError
+from fxdebug.errors import FxDebugError, nearest
 from fxdebug.version import __version__
 
 
@@ -59,14 +59,23 @@ _WIDTH = argument(
 
 _ALL = argument("--all", action="store_true", help="show every layer (default: repeated layers once)")
 
+_FORMS = (
+    argument("--json", action="store_true", help="print JSON (its form: docs/command-line.md)"),
+    argument("--csv", action="store_true", help="print CSV"),
+)
+
 COMMANDS: tuple[Command, ...] = (
     Command(
         show,
         (
             _RUN,
+            argument(
+                "call", nargs="?", metavar="PATH", help="show this call: a module's path, or a call such as h.0#2"
+            ),
             _ALL,
             _DEPTH,
             _WIDTH,
+            *_FORMS,
             _RANK,
         ),
     ),
@@ -81,13 +90,14 @@ COMMANDS: tuple[Command, ...] = (
             argument("--shape", metavar="SIZES", help="shape of a result, such as '2,*,384'"),
             argument("--status", metavar="STATUS", help="status of the graph: verified, recorded or opaque"),
             argument("--source", metavar="GLOB", help="source line, such as model.py or model.py:12"),
-            argument("--where", metavar="CONDITION", help="on statistics, such as 'absmax > 100 or nan > 0'"),
+            argument("--where", metavar="CONDITION", help="such as 'absmax > 100 or input.nan > 0'"),
+            *_FORMS,
             _RANK,
         ),
     ),
     Command(
         check,
-        (_RUN, argument("--json", action="store_true", help="print the findings as JSON"), _RANK),
+        (_RUN, *_FORMS, _RANK),
     ),
     Command(
         graph,
@@ -107,6 +117,7 @@ COMMANDS: tuple[Command, ...] = (
             argument(
                 "--everything", action="store_true", help="draw sizes, parameters and the inside of leaf modules too"
             ),
+            *_FORMS,
             _RANK,
         ),
     ),
@@ -174,6 +185,7 @@ COMMANDS: tuple[Command, ...] = (
             ),
             argument("--grad", action="store_true", help="run with gradients enabled"),
             _DEPTH,
+            *_FORMS,
         ),
     ),
 )
@@ -193,15 +205,27 @@ def parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(command.function.__name__, help=text, description=text)
         for flags, options in command.arguments:
             sub.add_argument(*flags, **options)
-        sub.set_defaults(function=command.function)
+        sub.set_defaults(function=command.function, parser=sub)
     return top
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options; an unknown one ends with the usage of the command that it was given to."""
+    top = parser()
+    options, unknown = top.parse_known_args(arguments)
+    if unknown:
+        own = next(command.arguments for command in COMMANDS if command.function is options.function)
+        known = [flag for one in own for flag in one.flags if flag.startswith("-")]
+        near = nearest(unknown[0].partition("=")[0], known) if unknown[0].startswith("-") else ""
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f".{near}" if near else ""))
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; an error of fxdebug becomes one line and status 2."""
     if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may be unable to show × and …
-    options = parser().parse_args(arguments)
+    options = _parsed(arguments)
     try:
         status = int(options.function(options))
         if sys.stdout is not None:

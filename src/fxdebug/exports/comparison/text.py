@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison.finding import error_of, finding_details
 from fxdebug.exports.comparison.folding import call_patterns, error_chain, group_by_pattern, path_range, shorten_middle
-from fxdebug.exports.text import number, printable
+from fxdebug.exports.text import number, printable, wants_color
 
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown by default
 _BASIS = {
@@ -37,7 +35,7 @@ def screen(
     if width is None:
         width = shutil.get_terminal_size().columns
     if color is None:
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        color = wants_color()
     console = _console(width, color)
     for part in _parts(comparison, width, fold):
         console.print(part)
