@@ -256,6 +256,24 @@ def uneven_shards(rank: int, folder: Path) -> Facts:
 
 
 @scenario
+def findings_with_unwritten_buffers(rank: int, folder: Path) -> Facts:
+    """New memory holds NaN here: what a gather has not written yet is no fault, and a NaN among the weights is one."""
+    facts: Facts = {}
+    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
+    try:
+        for name, make in PARALLEL.items():
+            trace = fxdebug.fx_debug(make(), batch(rank, name))
+            facts[name] = [str(finding) for finding in trace.check()]
+        model = fully_sharded()
+        with torch.no_grad():
+            whole(next(model.parameters())).view(-1)[:1] = float("nan")
+        facts["damaged"] = [finding.severity for finding in fxdebug.fx_debug(model, batch(rank, "x")).check()]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    return facts
+
+
+@scenario
 def two_dimensional_mesh(rank: int, folder: Path) -> Facts:
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))
     whole_input = distribute_tensor(torch.arange(12.0).reshape(4, 3), mesh, [Shard(0), Replicate()])

@@ -82,7 +82,8 @@ def value_as_json(value: Value | None) -> dict[str, Any] | None:
         () if stats is None else ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
     )
     numbers = {name: number_as_json(getattr(stats, name)) for name in names}
-    return {"dtype": value.dtype, "shape": list(value.shape), "name": value.name, **numbers}
+    part = {} if value.sharding is None else {"part": str(value.sharding)}
+    return {"dtype": value.dtype, "shape": list(value.shape), "name": value.name, **part, **numbers}
 
 
 def number_as_json(number: Any) -> Any:

@@ -146,6 +146,22 @@ class Sharding:
     mesh_dims: tuple[str, ...] | None
     placements: tuple[str, ...]
 
+    @property
+    def is_shard(self) -> bool:
+        """Is the local part one of several along some dimension?"""
+        return any("S(" in placement for placement in self.placements)
+
+    @property
+    def is_partial(self) -> bool:
+        """Is the local part a term of a sum (or of another reduction) that is still to be taken over the mesh?"""
+        return any(placement.startswith("P") for placement in self.placements)
+
+    def __str__(self) -> str:
+        """Return what the local part is: ``local shard of 6×4``, ``partial sum``; empty for a whole copy."""
+        shard = f"local shard of {shape_text(self.shape)}" if self.is_shard else ""
+        kinds = [placement[2:-1] or "sum" for placement in self.placements if placement.startswith("P")]
+        return ", ".join(filter(None, [shard, *(f"partial {kind}" for kind in dict.fromkeys(kinds))]))
+
 
 UNKNOWN = -1
 

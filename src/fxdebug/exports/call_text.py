@@ -14,6 +14,7 @@ from rich.text import Text
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, leaves
+from fxdebug.exports.records import tensor_label
 from fxdebug.exports.text import not_finite, number, printable, shortened_to, wants_color
 from fxdebug.query.names import own_parameters
 from fxdebug.query.where import Measured
@@ -131,7 +132,7 @@ def _cells(name: str, tensor: Measured | str, bad: bool) -> Iterable[Text]:
         yield from [Text("")] * (4 + bad)
         return
     stats = tensor.stats
-    yield Text(f"{tensor.dtype}[{', '.join('?' if size < 0 else str(size) for size in tensor.shape)}]")
+    yield Text(tensor_label(tensor))
     for statistic in ("mean", "std", "min", "max"):
         yield Text(number(None if stats is None else getattr(stats, statistic)), "red" if _not_finite(tensor) else "")
     if bad:

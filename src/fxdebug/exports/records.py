@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fxdebug.analyses.findings import Findings, number_as_json, value_as_json
 from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Inputs, Outputs, Stats, Value
+from fxdebug.data.values import UNKNOWN, Inputs, Outputs, Stats, Value
 from fxdebug.query.find import facts_of
 from fxdebug.query.names import own_parameters
 from fxdebug.query.network import Node
@@ -68,13 +68,20 @@ class FoundRow:
 
     @property
     def label(self) -> str:
-        """Dtype and shape of the first tensor of its result."""
-        return self.values[0].label if self.values else ""
+        """Dtype and shape of the first tensor of its result, and which part of a distributed one it is."""
+        return tensor_label(self.values[0]) if self.values else ""
 
     @property
     def stats(self) -> Stats | None:
         """The statistics of the first tensor of its result."""
         return self.values[0].stats if self.values else None
+
+
+def tensor_label(tensor: Measured) -> str:
+    """Return dtype and shape, and which part of a distributed tensor this is: ``float32[2, 3] local shard of 2×6``."""
+    sizes = ", ".join("?" if size == UNKNOWN else str(size) for size in tensor.shape)
+    part = "" if tensor.sharding is None else str(tensor.sharding)
+    return f"{tensor.dtype}[{sizes}]" + (f" {part}" if part else "")
 
 
 def found_rows(
@@ -133,7 +140,7 @@ def parameter_record(parameter: Parameter) -> dict[str, Any]:
     """Return a parameter or buffer as plain data."""
     stats = parameter.stats
     numbers = {} if stats is None else {name: number_as_json(getattr(stats, name)) for name in _COLUMNS}
-    shape = {"dtype": parameter.dtype, "shape": list(parameter.shape)}
+    shape = {"dtype": parameter.dtype, "shape": list(parameter.shape), "part": str(parameter.sharding or "")}
     return {
         "name": parameter.name,
         "kind": parameter.kind,

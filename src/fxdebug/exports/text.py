@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Inputs, Outputs, Stats, shape_text
+from fxdebug.data.values import Inputs, Outputs, Sharding, Stats, shape_text
 from fxdebug.exports.records import STATISTICS, FoundRow
 from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output, times
 
@@ -209,7 +209,16 @@ def shapes(calls: Sequence[Inputs | Outputs | None]) -> str:
     if not first:
         return ""
     main = [first[0], *(value for slots in calls[1:] if slots is not None and (value := next(iter(slots), None)))]
-    return shape_range([value.shape for value in main]) + (f" +{len(first) - 1}" if len(first) > 1 else "")
+    more = f" +{len(first) - 1}" if len(first) > 1 else ""
+    return shape_range([value.shape for value in main]) + _part(main[0].sharding) + more
+
+
+def _part(sharding: Sharding | None) -> str:
+    """Return in a few words which part of a distributed tensor the local one is."""
+    if sharding is None:
+        return ""
+    shard = f" of {shape_text(sharding.shape)}" if sharding.is_shard else ""
+    return shard + (" partial" if sharding.is_partial else "")
 
 
 def shape_range(shapes: Sequence[tuple[int, ...]]) -> str:
@@ -286,6 +295,8 @@ def remarks(trace: TraceData) -> list[Text]:
         names = path_ranges(_outermost(trace.never_called))
         shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
         add(f"never called: {shown}", "dim")
+    for line in _sharding_remarks(trace):
+        add(line, "dim")
     for note in trace.notes[:5]:
         add(f"note: {note.where + ': ' if note.where else ''}{note.what}", "yellow")
     if len(trace.notes) > 5:
@@ -328,6 +339,19 @@ def listing(rows: Sequence[FoundRow], width: int | None = None) -> str:
 def _padded(text: str, width: int, right: bool) -> str:
     space = " " * (width - cell_len(text))
     return space + text if right else text + space
+
+
+def _sharding_remarks(trace: TraceData) -> Iterator[str]:
+    """Yield what the shapes of distributed tensors mean, where the tree has any."""
+    results = [value for call in trace.calls if (value := main_output(call)) is not None and value.sharding]
+    rank = trace.settings.get("rank")
+    where = f" of rank {rank}" if isinstance(rank, int) else ""
+    shard = next((value for value in results if value.sharding is not None and value.sharding.is_shard), None)
+    if shard is not None and shard.sharding is not None:
+        part = f"{shape_text(shard.shape)}{_part(shard.sharding)}"
+        yield f"{part}: the local shard{where}; statistics are of this shard"
+    if any(value.sharding is not None and value.sharding.is_partial for value in results):
+        yield f"partial: the term{where} of a sum over the ranks that is still to be taken"
 
 
 def write_text(trace: TraceData, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:

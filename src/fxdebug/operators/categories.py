@@ -22,10 +22,15 @@ VIEWS = frozenset(
 )
 
 
-# Operations that write into a tensor, or into a part of it.
+# Operations that write into a tensor, or into a part of it; among them the transfers between processes, whose buffers
+# are new memory: a process copies its part in, and the rest arrives later (FSDP gathers its weights like this).
 WRITES = frozenset(
     "setitem copy fill zero index_copy index_put index_fill masked_fill masked_scatter scatter set normal uniform "
-    "random bernoulli exponential slice_scatter select_scatter fill_diagonal".split()
+    "random bernoulli exponential slice_scatter select_scatter fill_diagonal foreach_copy split_with_sizes_copy "
+    "unbind_copy chunk_cat all_gather all_gather_copy_in all_gather_into_tensor all_gather_into_tensor_out "
+    "all_gather_into_tensor_coalesced all_gather_single all_gather_base allgather allgather_into_tensor broadcast recv "
+    "irecv all_to_all all_to_all_single reduce_scatter reduce_scatter_tensor reduce_scatter_tensor_coalesced "
+    "reduce_scatter_single reduce_scatter_base wait_tensor".split()
 )
 
 

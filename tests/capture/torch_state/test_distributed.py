@@ -220,6 +220,32 @@ def test_what_hooks_made_of_a_dtensor_is_recorded(facts: Callable[[str, int], Fa
     assert [value.type for value in down.returned] == ["AsyncCollectiveTensor"]
 
 
+@pytest.mark.parametrize("rank", RANKS)
+def test_what_is_shown_of_a_dtensor_says_that_it_is_a_part(facts: Callable[[str, int], Facts], rank: int) -> None:
+    trace = fxdebug.Trace.of(facts("tensor_parallel_model", rank)["trace"])
+    lines = trace.text(width=80, color=False).splitlines()
+    assert [line[2:24].rstrip() for line in lines if line[:1] in "├└"] == [
+        "up Linear   3×3 of 3×6",
+        "act GELU    3×3 of 3×6",
+        "down Linear 3×4 partial",
+    ]
+    assert lines[-2:] == [
+        f"3×3 of 3×6: the local shard of rank {rank}; statistics are of this shard",
+        f"partial: the term of rank {rank} of a sum over the ranks that is still to be taken",
+    ]
+    described = trace.describe("down", width=100, color=False)
+    assert "float32[3, 3] local shard of 3×6" in described and "float32[3, 4] partial sum" in described
+    assert "down.weight  float32[4, 3] local shard of 4×6" in described
+    assert "3×3 of 3×6" in trace._repr_html_()
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_what_a_gather_has_not_written_yet_is_no_finding(facts: Callable[[str, int], Facts], rank: int) -> None:
+    found = facts("findings_with_unwritten_buffers", rank)
+    assert [found[name] for name in PARALLEL] == [[], [], []]
+    assert "error" in found["damaged"]
+
+
 def test_statistics_and_data_of_a_dtensor_are_those_of_the_local_part(facts: Callable[[str, int], Facts]) -> None:
     parts = []
     for rank in RANKS:

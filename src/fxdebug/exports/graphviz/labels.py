@@ -73,6 +73,8 @@ def _small_lines(step: Step, colors: Colors, mark: Mark | None) -> list[str]:
         lines.append(f'<FONT COLOR="{RED}">raised {html(error.type)}</FONT>')
     if step.values:
         lines.append(html(f"{step.values[0].dtype} {shape_label([value.shape for value in step.values])}"))
+        if step.values[0].sharding is not None and str(step.values[0].sharding):
+            lines.append(html(str(step.values[0].sharding)))
     if step.kind != "arranging" or is_bad(stats):
         lines += map(html, _statistics(stats, step.values[0].dtype if step.values else ""))
         if colors.coloring not in ("status", "mean", "std", "none") and colors.amount(step) is not None:
