@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import textwrap
 from collections import Counter
@@ -132,6 +133,12 @@ class Findings(tuple[Finding, ...]):
 
     def __str__(self) -> str:
         return text(self)
+
+    def __repr__(self) -> str:
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(text(self))}</pre>"
 
 
 def worst_first(findings: Iterable[Finding], position: dict[str, int]) -> list[Finding]:

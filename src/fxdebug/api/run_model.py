@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -55,8 +56,9 @@ def fx_debug(
     ``NonFinite`` at the operation (without graphs: the call) that makes the first unintended NaN or infinity.
 
     Gradient mode, training flags and random state are not changed. An exception of the model is raised
-    unchanged after the partial run was saved; :func:`last_failed` returns that run. Raises ``UsageError`` for
-    arguments that cannot work and ``SaveError`` before the run for a folder that cannot be written.
+    unchanged (with a note where ``inputs`` is a list that does not fit) after the partial run was saved;
+    :func:`last_failed` returns that run. Raises ``UsageError`` for arguments that cannot work and ``SaveError`` before
+    the run for a folder that cannot be written.
 
     >>> import torch
     >>> trace = fx_debug(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), torch.ones(1, 4))
@@ -90,6 +92,8 @@ def fx_debug(
         run.close()
     if raised is not None:
         _remember(trace)
+        if isinstance(inputs, list):
+            _note_on_list(raised, target, args, keywords)
         raise raised
     return trace
 
@@ -135,6 +139,28 @@ def arguments(inputs: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[tup
     if twice:
         raise UsageError(f"arguments given twice, in inputs and in kwargs: {', '.join(sorted(twice))}")
     return args, {**named, **(kwargs or {})}
+
+
+def _note_on_list(
+    raised: BaseException, target: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    """Add a note to an exception that may come from a list that was meant as one argument."""
+    called = target.forward if isinstance(target, nn.Module) else target
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **keywords)
+        if all(isinstance(arg, torch.Tensor) for arg in args):
+            return
+    except TypeError:
+        pass
+    name, parameters = getattr(called, "__name__", "forward"), ", ".join(signature.parameters)
+    raised.add_note(
+        f"fx_debug: inputs is a list of {len(args)}, and a list is the positional arguments of {name}({parameters}). "
+        "To pass the list as one argument write fx_debug(model, (inputs,))"
+    )
 
 
 def settings_of(**chosen: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from fxdebug.data import notebook
 from fxdebug.data.graphs import CallGraph, Graph, Guard, RunGraphs, Status
 from fxdebug.data.values import Inputs, Outputs, Sharding, Stats
 from fxdebug.errors import UsageError
@@ -70,6 +71,15 @@ class Parameter:
     def name(self) -> str:
         """The first name it is registered under."""
         return self.names[0]
+
+
+class Code(str):
+    """The text of a graph; a prompt and a notebook show it as it is, in lines."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class _TreeSlot:
@@ -187,9 +197,9 @@ class Call(_TreeSlot):
         return None if graphs is None or number is None else graphs.graphs[number]
 
     @property
-    def code(self) -> str:
-        """The text of the graph as a Python function, as torch.fx writes it."""
-        return "" if self.graph is None else self.graph.code
+    def code(self) -> Code:
+        """The text of the graph as a Python function, as torch.fx writes it; a notebook shows it in lines."""
+        return Code("" if self.graph is None else self.graph.code)
 
     @property
     def fx(self) -> torch.fx.GraphModule:
@@ -212,6 +222,9 @@ class Call(_TreeSlot):
                 "this trace was loaded: running a graph needs the model; trace it again, or read call.code"
             )
         return source.fx(self)
+
+    def _repr_html_(self) -> str:
+        return notebook.call_html(self)
 
     def with_ancestors(self) -> Iterator[Call]:
         """Yield this call and all calls that it is in, innermost first."""

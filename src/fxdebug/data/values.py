@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
+from fxdebug.data import notebook
 from fxdebug.errors import NotFound, nearest
 
 Keeping: TypeAlias = Literal["stats", "samples", "repr", "tensors"]  # what a run keeps of each value
@@ -196,6 +197,9 @@ class Value:
     def __repr__(self) -> str:
         known = "" if self.stats is None or self.stats.mean is None else f" mean {self.stats.mean:.4g}"
         return f"<value {self.number} {self.label}{known}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.value_html(self)
 
     @property
     def numel(self) -> int:

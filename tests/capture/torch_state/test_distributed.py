@@ -224,7 +224,7 @@ def test_what_hooks_made_of_a_dtensor_is_recorded(facts: Callable[[str, int], Fa
 def test_what_is_shown_of_a_dtensor_says_that_it_is_a_part(facts: Callable[[str, int], Facts], rank: int) -> None:
     trace = fxdebug.Trace.of(facts("tensor_parallel_model", rank)["trace"])
     lines = trace.text(width=80, color=False).splitlines()
-    assert [line[2:24].rstrip() for line in lines if line[:1] in "├└"] == [
+    assert [line[2:25].rstrip() for line in lines if line[:1] in "├└"] == [
         "up Linear   3×3 of 3×6",
         "act GELU    3×3 of 3×6",
         "down Linear 3×4 partial",

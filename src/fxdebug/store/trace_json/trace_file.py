@@ -223,9 +223,18 @@ def _parse(path: Path) -> dict[str, Any]:
     if content.get("version") != VERSION:
         raise LoadError(
             f"{path} has format version {content.get('version')}, this fxdebug reads version {VERSION}: "
-            "upgrade with pip install -U fxdebug"
+            f"{_advice(content.get('version'))}"
         )
     return content
+
+
+def _advice(version: object) -> str:
+    """Return what to do about a file of another version."""
+    if type(version) is not int:
+        return "the file is damaged"
+    if version > VERSION:
+        return "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
+    return "the file is older than this fxdebug, trace the model again or load it with the fxdebug that wrote it"
 
 
 def _table(content: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,61 @@
+"""What ``fx_debug`` is given: a list is the positional arguments, and an exception says so where it may be why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fxdebug import fx_debug
+from support.trees import Does, ones
+
+
+class Batch(nn.Module):
+    def forward(self, tensors: list[torch.Tensor], scale: float = 1.0) -> torch.Tensor:
+        return torch.cat(tensors) * scale
+
+    def total(self, tensors: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(tensors).sum()
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(9, 2)
+
+    def forward(self, tokens: torch.Tensor, mask: Any = None, more: Any = None) -> torch.Tensor:
+        return self.embed(tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        (Batch(), [ones()] * 3, "a list of 3, and a list is the positional arguments of forward(tensors, scale)"),
+        (Batch().total, [ones(), ones()], "a list of 2, and a list is the positional arguments of total(tensors)"),
+        (Tokens(), [1, 2, 3], "a list of 3, and a list is the positional arguments of forward(tokens, mask, more)"),
+        (Tokens(), [[1, 2], [3, 4]], "a list of 2, and a list is"),
+        (nn.Linear(4, 4), [], "a list of 0, and a list is the positional arguments of forward(input)"),
+    ],
+)  # fmt: skip
+def test_a_list_that_does_not_fit_is_said_in_a_note(model: Any, inputs: list[Any], said: str) -> None:
+    with pytest.raises((TypeError, AttributeError)) as native:
+        model(*inputs)
+    with pytest.raises(native.type) as raised:
+        fx_debug(model, inputs)
+    assert str(raised.value) == str(native.value)  # the model's own exception
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"fx_debug: inputs is {said}") and note.endswith("write fx_debug(model, (inputs,))")
+
+
+def test_other_exceptions_get_no_note() -> None:
+    for inputs in ((ones(), ones(), ones()), {"tensors": 3}, [torch.ones(3, 3), 1.0], ones()):
+        model = nn.Linear(4, 4) if isinstance(inputs, list) else Batch()
+        with pytest.raises((TypeError, RuntimeError)) as raised:
+            fx_debug(model, inputs[:1] if isinstance(inputs, list) else inputs)
+        assert not hasattr(raised.value, "__notes__")
+    assert fx_debug(Batch(), ([ones(), ones()],)).output.shape == (2, 4)
+    with pytest.raises(ValueError, match="own") as raised:
+        fx_debug(Does(lambda self, x: (_ for _ in ()).throw(ValueError("own"))), [ones()])
+    assert not hasattr(raised.value, "__notes__")
