@@ -221,6 +221,7 @@ def test_the_command_prints_findings_worst_first_and_its_status_tells(tmp_path, 
     assert all(len(line) <= 80 for line in out.splitlines())
     assert main.main(["check", str(broken), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
+    assert (told.pop("schema"), told.pop("model")) == ("fxdebug.check/1", "GPT2LMHeadModel")
     assert told == json.loads(json.dumps(trace.check().as_json())) and not told["healthy"]
     assert told["findings"][0]["op"] == "log" and told["findings"][0]["value"]["neginf"] == 96
 
