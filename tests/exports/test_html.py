@@ -124,3 +124,18 @@ def test_the_page_that_is_exported_is_a_whole_document(trace: Trace, tmp_path: P
     text = trace.export(tmp_path / "run.html").read_text("utf-8")
     assert text.startswith("<!doctype html>") and trace._repr_html_() in text
     assert Page(text).tags[:4] == ["html", "head", "meta", "title"]
+
+
+def test_a_group_that_repeats_in_turn_is_a_row_with_its_members_below() -> None:
+    layers = [layer for _ in range(4) for layer in (nn.Linear(4, 4), nn.ReLU())]
+    page = Page(fx_debug(nn.Sequential(*layers), torch.ones(1, 4))._repr_html_())
+    shown = [text.strip() for text in page.classes["name"] if text != "call"]
+    assert shown == ["Sequential", "(0, 1) … (6, 7) ×4", "0 … 6", "1 … 7"]
+
+
+def test_a_long_name_is_cut_and_not_written_over_the_numbers() -> None:
+    style = fx_debug(nn.ReLU(), torch.ones(1))._repr_html_()
+    rules = dict(re.findall(r"\.fxd \.(\w+)\{([^}]*)\}", style))
+    for name in ("name", "shape"):
+        assert "overflow:hidden" in rules[name] and "text-overflow:ellipsis" in rules[name]
+    assert "background:" in rules["bad"] and "background:" in rules["note"]  # readable whatever the page's own colour

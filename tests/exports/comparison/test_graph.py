@@ -6,6 +6,7 @@ import copy
 
 import torch
 from PIL import Image
+from torch import nn
 
 import fxdebug
 from fxdebug.exports.comparison import graph
@@ -43,3 +44,16 @@ def test_equal_runs_are_drawn_as_any_run_is(equal, tmp_path):
     assert len(graph._drawn(equal, True).steps) == len(drawing_of(equal.b).steps)
     with Image.open(equal.export(tmp_path / "x.png")) as picture:
         assert picture.width > 200
+
+
+def test_a_finding_among_layers_in_turn_is_drawn_in_its_box(tmp_path):
+    def tower(eps):
+        torch.manual_seed(0)
+        layers = [layer for _ in range(6) for layer in (nn.LayerNorm(4), nn.ReLU())]
+        layers[6].eps = eps
+        return nn.Sequential(*layers)
+
+    ramp = torch.arange(8.0).view(2, 4)
+    comparison = fxdebug.compare(fxdebug.fx_debug(tower(1e-5), ramp), fxdebug.fx_debug(tower(0.5), ramp))
+    text = comparison.export(tmp_path / "diff.dot").read_text()
+    assert "(0, 1) … (4, 5) ×3" in text and "<B>6</B>" in text and "adds error" in text
