@@ -17,11 +17,12 @@ import pytest
 
 import fxdebug
 from fxdebug import api
-from fxdebug.analyses.findings import Finding, Findings
+from fxdebug.analyses.findings import Findings
 from fxdebug.analyses.precision_loss import Shadow
 from fxdebug.api import comparison, trace
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import Row, Side
+from fxdebug.data.findings import Finding
 from fxdebug.exports import registry
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Node

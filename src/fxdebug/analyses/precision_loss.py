@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from fxdebug.analyses.findings import ERROR, WARNING, Finding, FindingKind
+from fxdebug.analyses.findings import FindingKind
 from fxdebug.analyses.origins import is_operation, is_output
 from fxdebug.data.calls import Call
+from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import DRAWS, UNFILLED
