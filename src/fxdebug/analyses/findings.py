@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
+from fxdebug.data.measures import quantity
 from fxdebug.operators.nonfinite import summary_of
 
 FindingKind: TypeAlias = Literal[
@@ -74,7 +75,7 @@ def text(findings: Findings, width: int = WIDTH) -> str:
     """Return the screen of ``fxdebug check``: every finding in a few lines, then a summary of what was checked."""
     lines: list[str] = []
     for finding in findings:
-        lines += [*_paragraph(finding, width), ""]
+        lines += [*paragraph(finding, width), ""]
     checked = findings.checked
     extent = (
         f"{checked.operations} operations in {checked.calls} calls" if checked.operations else f"{checked.calls} calls"
@@ -98,18 +99,25 @@ def _summary(findings: Findings) -> str:
     return ", ".join(parts)
 
 
-def _paragraph(finding: Finding, width: int) -> list[str]:
-    head = f"{finding.severity}: {_printable(finding.node)}"
+def paragraph(finding: Finding, width: int) -> list[str]:
+    """Return the lines of one finding: severity, place and source line, what happened, its values, what to do."""
+    head = f"{finding.severity}: {_printable(finding.node or finding.call or finding.path)}"
     line = "" if finding.source is None else _printable(finding.source.rpartition("/")[2])
     head = f"{head}  {line}" if line and len(head) + len(line) + 2 <= width else head
     body = [f"{_printable(finding.what)}."]
     lines = [*textwrap.wrap(head, width, subsequent_indent="    ")]
     if line and line not in lines[-1]:
         body.append(f"At {line}.")
-    for part in (" ".join(body), *_values(finding), _spread(finding)):
+    for part in (" ".join(body), _measured(finding), *_values(finding), _spread(finding), finding.advice):
         if part:
             lines += textwrap.wrap(part, width, initial_indent="  ", subsequent_indent="    ")
     return lines
+
+
+def _measured(finding: Finding) -> str:
+    if finding.measured is None or finding.threshold is None:
+        return ""
+    return f"{quantity(finding.measured, finding.unit)}, threshold {quantity(finding.threshold, finding.unit)}."
 
 
 def _values(finding: Finding) -> list[str]:

@@ -108,18 +108,19 @@ def _finding(net: Network, row: Row) -> Finding:
     output = any(map(is_output, reached))
     count = sum(is_operation(net, node) for node in reached)
     return Finding(
-        kind,
-        ERROR if output and row.error > 0.1 else WARNING,
-        row.path,
-        row.call,
-        row.op,
-        what,
-        row.node,
-        row.source,
-        row.value,
-        row.inputs,
-        count,
-        output,
+        rule=kind,
+        severity=ERROR if output and row.error > 0.1 else WARNING,
+        path=row.path,
+        call=row.call,
+        op=row.op,
+        what=what,
+        node=row.node,
+        source=row.source,
+        measured=row.error,
+        value=row.value,
+        inputs=row.inputs,
+        reached=count,
+        output=output,
     )
 
 

@@ -77,13 +77,14 @@ def reached_by_backward(trace: TraceData, steps: Sequence[Steps | None]) -> set[
             for number in step.new:
                 makers.setdefault(number, set()).update(step.operands)
     made_with = _made_in_the_same_memory(trace.values, makers)
+    given = {value.number for value in trace.root.inputs}
     pending = [value.number for value in trace.root.outputs]
     reached = set(pending)
     while pending:
         number = pending.pop()
         value = trace.values[number]
         sources = makers.get(number)
-        if sources is None and value.requires_grad and value.name is None and number not in _given(trace):
+        if sources is None and value.requires_grad and value.name is None and number not in given:
             sources = made_with.get(value.storage)  # a view of it was written to
             if sources is None:
                 return None
@@ -91,10 +92,6 @@ def reached_by_backward(trace: TraceData, steps: Sequence[Steps | None]) -> set[
         reached |= fresh
         pending.extend(fresh)
     return reached
-
-
-def _given(trace: TraceData) -> set[int]:
-    return {value.number for value in trace.root.inputs}
 
 
 def _made_in_the_same_memory(values: Sequence[Value], makers: Mapping[int, set[int]]) -> dict[int | None, set[int]]:

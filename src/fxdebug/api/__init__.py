@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from fxdebug.api.compare_live import compare_models
     from fxdebug.api.compare_runs import compare
     from fxdebug.api.comparison import Comparison
+    from fxdebug.api.cost_reports import flops
     from fxdebug.api.files import load, save_golden
+    from fxdebug.api.report import Report
     from fxdebug.api.run_model import fx_debug, last_failed
     from fxdebug.api.shadow_run import shadow
     from fxdebug.api.trace import Trace
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         "Comparison": "fxdebug.api.comparison",
+        "Report": "fxdebug.api.report",
         "Trace": "fxdebug.api.trace",
         "check": "fxdebug.api.check_run",
         "compare": "fxdebug.api.compare_runs",
         "compare_models": "fxdebug.api.compare_live",
+        "flops": "fxdebug.api.cost_reports",
         "fx_debug": "fxdebug.api.run_model",
         "last_failed": "fxdebug.api.run_model",
         "listing": "fxdebug.exports.text",
@@ -57,10 +61,12 @@ else:
 __all__ = [
     "VALUES",
     "Comparison",
+    "Report",
     "Trace",
     "check",
     "compare",
     "compare_models",
+    "flops",
     "fx_debug",
     "last_failed",
     "listing",

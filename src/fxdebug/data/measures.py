@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from fxdebug.errors import UsageError, nearest
 
-Unit: TypeAlias = Literal["", "s", "B", "FLOP", "FLOP/s", "B/s", "FLOP/B", "1/s", "%"]
+Unit: TypeAlias = Literal["", "s", "B", "FLOP", "MAC", "FLOP/s", "B/s", "FLOP/B", "1/s", "%"]
 Subject: TypeAlias = Literal["call", "operation", "value", "parameter"]
 
 CALL: Final = "call"

@@ -19,12 +19,16 @@ Row = TypeVar("Row", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a report: the attribute of the rows, its heading, its unit and one line of explanation."""
+    """One column of a report: the attribute of the rows, its heading, its unit and one line of explanation.
+
+    ``adds`` tells whether the numbers of repeated layers add up where the screen shows these in one line.
+    """
 
     field: str
     heading: str
     unit: Unit = ""
     about: str = ""
+    adds: bool = False
     shown: bool = True  # on the terminal; files have every column
 
 
