@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from fxdebug.analyses.reached_by_backward import Steps, reached_by_backward, steps_of
 from fxdebug.data.calls import Call, Note
-from fxdebug.data.measures import CALL, OPERATION, register
-from fxdebug.data.report import Column, ReportData
+from fxdebug.data.measures import CALL, OPERATION, Unit, register
+from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
 from fxdebug.operators.flops import NONE, Flops, flops_of, fused_module_flops
@@ -70,8 +70,8 @@ def flops_report(trace: TraceData) -> ReportData[FlopsRow]:
     ]
     unknown = sum((Counter(count.unknown) for count in counts), Counter[str]())
     macs = root.forward // 2
-    totals = {
-        "forward": (root.forward, FLOPS.unit),
+    totals: dict[str, tuple[Cell, Unit]] = {
+        "forward": (root.forward, "FLOP"),
         "multiply-adds": (macs, "MAC"),
         "backward": (root.backward, "FLOP"),
     }

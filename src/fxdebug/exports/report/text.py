@@ -87,18 +87,28 @@ def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) ->
         if number:
             table.add_column(column.heading, justify="right", no_wrap=True, min_width=size)
         else:
-            share = max(8, size if sum(names) + len(names) <= room else room * size // sum(names) - 1)
-            table.add_column(column.heading, overflow="ellipsis", no_wrap=True, max_width=share)
+            table.add_column(column.heading, no_wrap=True)
+    fits = sum(names) + len(names) <= room
+    rooms = [size if number or fits else max(8, room * size // sum(names) - 1) for size, number in zip(sizes, numeric)]
     for row in cells:
-        table.add_row(*[Text(text) for text in row])
+        table.add_row(*[Text(_end(text, most)) for text, most in zip(row, rooms)])
     return table
+
+
+def _end(text: str, width: int) -> str:
+    """Return at most ``width`` columns of a text: the end of a path tells more than its beginning."""
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) >= width:
+        text = text[1:]
+    return f"…{text}"
 
 
 def folded(report: ReportData[Any]) -> list[dict[str, Cell]]:
     """Return the lines of a screen: rows whose texts differ only in numbers are one line, ``h.0…11.mlp ×12``.
 
     Numbers of a column that adds are summed; other numbers are shown where all rows agree. The lines keep the order
-    of their first rows, but the larger sum of the first column that adds comes first.
+    of their first rows, but the larger sum of the first column that adds comes first; lines of zeros are left out.
     """
     groups: dict[tuple[Cell, ...], list[dict[str, Cell]]] = {}
     for row in report.rows:
@@ -106,6 +116,8 @@ def folded(report: ReportData[Any]) -> list[dict[str, Cell]]:
         key = tuple([_NUMBER.sub("#", x) if isinstance(x, str) else None for x in cells.values()])
         groups.setdefault(key, []).append(cells)
     lines = [_folded_line(report.columns, rows) for rows in groups.values()]
+    adding = [column.field for column in report.columns if column.adds]
+    lines = [line for line in lines if not adding or any(line[field] for field in adding)] or lines
     first = next((column.field for column in report.columns if column.adds), None)
     return lines if first is None else sorted(lines, key=lambda line: -float(line[first] or 0))
 
