@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         last_failed,
         load,
         model_addition_debugger_context,
+        profile,
         save_golden,
         shadow,
     )
@@ -67,6 +68,7 @@ __all__ = [
     "last_failed",
     "load",
     "model_addition_debugger_context",
+    "profile",
     "save_golden",
     "shadow",
 ]

@@ -1,14 +1,24 @@
-"""The cost of a run: ``flops``."""
+"""The cost of a run: ``flops``, ``profile``."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from fxdebug.analyses import flops as flops_of_run
 from fxdebug.analyses.flops import FlopsRow
+from fxdebug.analyses.profile import Items, ProfileRow, items_of, profile_report
 from fxdebug.api.files import load
 from fxdebug.api.report import Report
+from fxdebug.api.run_model import arguments, fx_debug
 from fxdebug.api.trace import Trace
+from fxdebug.capture.probes.machine_peak import machine_peak
+from fxdebug.capture.runs.timed_runs import TimedRuns, device_of
+from fxdebug.errors import UsageError
 
 
 def flops(trace: Trace | str | os.PathLike[str]) -> Report[FlopsRow]:
@@ -30,3 +40,51 @@ def flops(trace: Trace | str | os.PathLike[str]) -> Report[FlopsRow]:
     Linear#0  Linear 48 FLOP  100 %  48 FLOP   48 FLOP
     """
     return Report.of(flops_of_run.flops_report(trace if isinstance(trace, Trace) else load(trace)))
+
+
+def profile(
+    model: nn.Module,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+    repeats: int = 20,
+    warmup: int = 3,
+    items: tuple[int, str] | None = None,
+    peak: bool = True,
+) -> Report[ProfileRow]:
+    """Time a model: every call and operation, forward, and backward where ``loss`` is given.
+
+    The model runs once traced, to know what it computes, and then ``warmup + 3 · repeats`` times without a trace, from
+    the same random numbers, buffers and inputs: plainly, with calls timed, with operations timed. Times are medians in
+    seconds. ``loss`` makes of the output the scalar to differentiate. ``items`` is the number of items of one run and
+    their unit, such as ``(64, "tokens")``, where they are not those inferred from the inputs. ``peak=False`` does not
+    measure the machine's peak (0.1 s, once), and so does not say what bounds a call.
+    Afterwards parameters, gradients, buffers and random generators are as before.
+    Raises ``UsageError`` for a loss that is no scalar, and passes on exceptions of the model.
+
+    >>> import torch, fxdebug
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
+    >>> report = fxdebug.profile(model, torch.ones(8, 64), repeats=3, peak=False)
+    >>> sorted(row.call for row in report.rows), report.parts[0].rows[0].count
+    (['0#0', '1#0', 'Sequential#0'], 1)
+    """
+    if repeats < 1 or warmup < 0:
+        raise UsageError(f"repeats={repeats}, warmup={warmup}: at least one repeat, and no negative number")
+    args, keywords = arguments(inputs, kwargs)
+    runs = TimedRuns(model, model, args, keywords, loss)
+    with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None):
+        with runs.unchanged():
+            trace = fx_debug(model, *runs.inputs())
+        timings = runs.run(repeats, warmup)
+    device = device_of(model, (args, keywords))
+    dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), torch.float32)
+    settings = {"repeats": repeats, "device": str(device), "dtype": str(dtype)[6:], "threads": torch.get_num_threads()}
+    data = profile_report(
+        trace,
+        timings,
+        machine_peak(device, dtype) if peak else None,
+        settings,
+        items_of(trace) if items is None else Items(*items),
+    )
+    return Report.of(data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
@@ -52,6 +52,7 @@ class ReportData(Generic[Row]):
     notes: tuple[Note, ...] = ()
     settings: Mapping[str, Cell] = field(default_factory=dict)
     measures: Mapping[str, Numbers] = field(default_factory=dict)
+    parts: tuple[ReportData[Any], ...] = ()
 
     def cells(self, row: Row) -> dict[str, Cell]:  # type: ignore[misc]
         """Return one row by the field names of the columns."""

@@ -24,6 +24,8 @@ def as_json(report: ReportData[Any]) -> dict[str, Any]:
         "totals": {name: {"value": _json_cell(x), "unit": unit} for name, (x, unit) in report.totals.items()},
         "columns": [{"field": c.field, "heading": c.heading, "unit": c.unit, "about": c.about} for c in report.columns],
         "rows": [{name: _json_cell(x) for name, x in report.cells(row).items()} for row in report.rows],
+        "parts": [as_json(part) for part in report.parts],
+        "measures": {name: dict(numbers) for name, numbers in report.measures.items()},
         "findings": [finding.as_json() for finding in report.findings],
         "notes": [{"what": note.what, "where": note.where} for note in report.notes],
     }

@@ -45,6 +45,12 @@ def screen(
         console.print(_table(report, lines[:rows], width))
     if rows is not None and len(lines) > rows:
         console.print(Text(f"and {len(lines) - rows} more lines; report.rows has all {len(report.rows)} rows", "dim"))
+    for part in report.parts:
+        console.print()
+        console.print(Text(f"{part.analysis} by {_plain(part.settings.get('by'))}", "bold"))
+        console.print(_table(part, [part.cells(row) for row in part.rows[:rows]], width))
+        if rows is not None and len(part.rows) > rows:
+            console.print(Text(f"and {len(part.rows) - rows} more", "dim"))
     for finding in report.findings:
         console.print()
         console.print("\n".join(paragraph(finding, width)), markup=False)
@@ -105,16 +111,16 @@ def _end(text: str, width: int) -> str:
 
 
 def folded(report: ReportData[Any]) -> list[dict[str, Cell]]:
-    """Return the lines of a screen: rows whose texts differ only in numbers are one line, ``h.0…11.mlp ×12``.
+    """Return the lines of a screen: rows whose names differ only in numbers are one line, ``h.0…11.mlp ×12``.
 
     Numbers of a column that adds are summed; other numbers are shown where all rows agree. The lines keep the order
     of their first rows, but the larger sum of the first column that adds comes first; lines of zeros are left out.
     """
-    groups: dict[tuple[Cell, ...], list[dict[str, Cell]]] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Cell]]] = {}
     for row in report.rows:
         cells = report.cells(row)
-        key = tuple([_NUMBER.sub("#", x) if isinstance(x, str) else None for x in cells.values()])
-        groups.setdefault(key, []).append(cells)
+        names = [x for x in cells.values() if isinstance(x, str)][:2]  # of the call, and of its class
+        groups.setdefault(tuple([_NUMBER.sub("#", name) for name in names]), []).append(cells)
     lines = [_folded_line(report.columns, rows) for rows in groups.values()]
     adding = [column.field for column in report.columns if column.adds]
     lines = [line for line in lines if not adding or any(line[field] for field in adding)] or lines
@@ -128,7 +134,9 @@ def _folded_line(columns: tuple[Column, ...], rows: list[dict[str, Cell]]) -> di
         cells = [row[column.field] for row in rows]
         if isinstance(cells[0], str):
             names = [x.removesuffix("#0") for x in cells if isinstance(x, str)]
-            line[column.field] = _range(names) + (f" ×{len(rows)}" if len(rows) > 1 and not position else "")
+            same = position == 0 or len({_NUMBER.sub("#", name) for name in names}) == 1
+            text = _range(names) if same else " ".join(dict.fromkeys(filter(None, names)))
+            line[column.field] = text + (f" ×{len(rows)}" if len(rows) > 1 and not position else "")
         elif column.adds:
             known = [x for x in cells if isinstance(x, (int, float))]
             line[column.field] = sum(known) if known else None
