@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fxdebug.api.compare_live import compare_models
     from fxdebug.api.compare_runs import compare
     from fxdebug.api.comparison import Comparison
-    from fxdebug.api.cost_reports import flops, profile
+    from fxdebug.api.cost_reports import flops, memory, profile
     from fxdebug.api.files import load, save_golden
     from fxdebug.api.report import Report
     from fxdebug.api.run_model import fx_debug, last_failed
@@ -39,6 +39,7 @@ else:
         "last_failed": "fxdebug.api.run_model",
         "listing": "fxdebug.exports.text",
         "load": "fxdebug.api.files",
+        "memory": "fxdebug.api.cost_reports",
         "model_addition_debugger_context": "fxdebug.api.transformers_context",
         "profile": "fxdebug.api.cost_reports",
         "save_golden": "fxdebug.api.files",
@@ -72,6 +73,7 @@ __all__ = [
     "last_failed",
     "listing",
     "load",
+    "memory",
     "model_addition_debugger_context",
     "profile",
     "save_golden",

@@ -85,7 +85,7 @@ class TimedRuns:
         end = time.perf_counter_ns()
         if self._loss is None:
             return end - begin, None
-        loss = self._scalar(output)
+        loss = scalar_loss(self._loss, output)
         self._wait()
         start = time.perf_counter_ns()
         loss.backward()
@@ -124,7 +124,7 @@ class TimedRuns:
             with Attached(calls, self._sites), ops:
                 output = self._target(*args, **kwargs)
             if self._loss is not None:
-                self._scalar(output).backward()
+                scalar_loss(self._loss, output).backward()
         finally:
             ops.forget()
         positions: dict[int, int] = {}
@@ -143,21 +143,20 @@ class TimedRuns:
             if self._loss is not None:
                 timing.backward.append(sum(self._clock.nanoseconds(a, b) for a, b in op.backward))
 
-    def _scalar(self, output: Any) -> Tensor:
-        assert self._loss is not None
-        loss = self._loss(output)
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            got = f"a {type(loss).__name__}"
-            if isinstance(loss, Tensor):
-                got = f"a tensor of shape {tuple(loss.shape)}" + ("" if loss.requires_grad else " without a gradient")
-            raise UsageError(
-                f"loss must return one number with a gradient, such as output.logits.mean(); it returned {got}"
-            )
-        return loss
-
     def _wait(self) -> None:
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
+
+
+def scalar_loss(loss: Loss, output: Any) -> Tensor:
+    """Return the loss of an output. Raises ``UsageError`` where it is not one number with a gradient."""
+    value = loss(output)
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        got = f"a {type(value).__name__}"
+        if isinstance(value, Tensor):
+            got = f"a tensor of shape {tuple(value.shape)}" + ("" if value.requires_grad else " without a gradient")
+        raise UsageError(f"loss returned {got}: let it return one number with a gradient, such as out.logits.mean()")
+    return value
 
 
 def device_of(model: nn.Module, inputs: Any) -> torch.device:
