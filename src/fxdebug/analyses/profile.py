@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from fxdebug.analyses.flops import CallFlops, count_flops
 from fxdebug.analyses.reached_by_backward import Step, steps_of
 from fxdebug.data.calls import Call, Note
+from fxdebug.data.findings import Finding
 from fxdebug.data.measures import CALL, OPERATION, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.timings import MachinePeak, OpTiming, Timings
@@ -173,10 +174,19 @@ def size_of(value: Value) -> int:
 
 
 def profile_report(
-    trace: TraceData, timings: Timings, peak: MachinePeak | None, settings: Mapping[str, Cell], items: Items
+    trace: TraceData,
+    timings: Timings,
+    calls: Sequence[CallProfile],
+    *,
+    peak: MachinePeak | None,
+    settings: Mapping[str, Cell],
+    items: Items,
+    findings: tuple[Finding, ...] = (),
 ) -> ReportData[ProfileRow]:
-    """Return the times of a run per call, the slowest first, with the operations by name as a part."""
-    calls = profiles(trace, timings)
+    """Return the times of a run per call, the slowest first, with the operations by name as a part.
+
+    ``calls`` are those of :func:`profiles`, ``findings`` those of :mod:`fxdebug.analyses.profile_rules`.
+    """
     net = network_of(trace)
     run = median(timings.plain) / 1e9 if timings.plain else None
     root = median(calls[0].total) / 1e9 if calls[0].total else None
@@ -206,7 +216,8 @@ def profile_report(
         columns=CALL_COLUMNS,
         rows=tuple(sorted(rows, key=lambda row: -(row.own or 0.0))),
         totals=totals,
-        notes=_notes(trace, timings, calls),
+        findings=findings,
+        notes=_notes(timings, calls),
         settings=settings,
         measures=_measures(net, calls, rows),
         parts=(ReportData("operations", trace.model, OP_COLUMNS, rows=tuple(ops), settings={"by": "name"}),),
@@ -340,7 +351,7 @@ def _measures(net: Network, calls: Sequence[CallProfile], rows: Sequence[Profile
     return measures
 
 
-def _notes(trace: TraceData, timings: Timings, calls: Sequence[CallProfile]) -> tuple[Note, ...]:
+def _notes(timings: Timings, calls: Sequence[CallProfile]) -> tuple[Note, ...]:
     notes = []
     untimed = [profile for profile in calls if not profile.total]
     if untimed:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fxdebug.analyses import flops as flops_of_run
 from fxdebug.analyses.flops import FlopsRow
 from fxdebug.analyses.memory import MemoryRow, memory_report
-from fxdebug.analyses.profile import Items, ProfileRow, items_of, profile_report
+from fxdebug.analyses.profile import Items, ProfileRow, items_of, profile_report, profiles
+from fxdebug.analyses.profile_rules import Limits, findings_of
 from fxdebug.api.files import load
 from fxdebug.api.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
@@ -55,6 +56,7 @@ def profile(
     warmup: int = 3,
     items: tuple[int, str] | None = None,
     peak: bool = True,
+    limits: Limits | None = None,
 ) -> Report[ProfileRow]:
     """Time a model: every call and operation, forward, and backward where ``loss`` is given.
 
@@ -62,7 +64,8 @@ def profile(
     the same random numbers, buffers and inputs: plainly, with calls timed, with operations timed. Times are medians in
     seconds. ``loss`` makes of the output the scalar to differentiate. ``items`` is the number of items of one run and
     their unit, such as ``(64, "tokens")``, where they are not those inferred from the inputs. ``peak=False`` does not
-    measure the machine's peak (0.1 s, once), and so does not say what bounds a call.
+    measure the machine's peak (0.1 s, once), and so does not say what bounds a call. ``limits`` are the thresholds of
+    the findings (:class:`fxdebug.analyses.profile_rules.Limits`).
     Afterwards parameters, gradients, buffers and random generators are as before.
     Raises ``UsageError`` for a loss that is no scalar, and passes on exceptions of the model.
 
@@ -83,12 +86,15 @@ def profile(
     device = device_of(model, (args, keywords))
     dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), torch.float32)
     settings = {"repeats": repeats, "device": str(device), "dtype": str(dtype)[6:], "threads": torch.get_num_threads()}
+    calls = profiles(trace, timings)
     data = profile_report(
         trace,
         timings,
-        machine_peak(device, dtype) if peak else None,
-        settings,
-        items_of(trace) if items is None else Items(*items),
+        calls,
+        peak=machine_peak(device, dtype) if peak else None,
+        settings=settings,
+        items=items_of(trace) if items is None else Items(*items),
+        findings=findings_of(trace, calls, Limits() if limits is None else limits),
     )
     return Report.of(data)
 
