@@ -97,7 +97,7 @@ class Copies(nn.Module):
     [
         (Tiny(), torch.ones(4), "overhead"),
         (Product(), torch.ones(1024, 1024), "compute"),
-        (Copies(), torch.ones(4096, 4096), "memory"),
+        (Copies(), torch.ones(2048, 2048), "memory"),
     ],
 )
 def test_p7_the_roofline_says_what_bounds_a_call(model: nn.Module, x: torch.Tensor, bound: str) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fxdebug.data.allocations import Allocation, MemoryRecord, alive_at, by_category, timeline
+from fxdebug.data.allocations import CATEGORIES, Allocation, MemoryRecord, alive_at, by_category, timeline
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measures import CALL, Unit, quantity, register
@@ -103,6 +103,8 @@ def memory_report(
         findings=tuple(leaks),
         notes=tuple(notes),
         settings=settings,
+        series=_series(record),
+        marks=tuple(record.marks),
         measures={
             PEAK.name: {row.call: row.peak for row in rows},
             ACTIVATIONS.name: {row.call: row.activations for row in rows},
@@ -147,6 +149,16 @@ def _rows(
             )
         )
     return rows
+
+
+def _series(record: MemoryRecord) -> dict[str, tuple[float, ...]]:
+    """Return the bytes alive after each event, by category."""
+    series: dict[str, tuple[float, ...]] = {}
+    for category in CATEGORIES:
+        own = [allocation for allocation in record.allocations if allocation.category == category]
+        if own:
+            series[category] = tuple(map(float, timeline(own, record.events)))
+    return series
 
 
 def _moment(record: MemoryRecord, event: int, model: str) -> str:

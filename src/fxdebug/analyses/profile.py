@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Literal, TypeAlias
 
+from fxdebug.analyses.flops import SELF as FLOPS_SELF
 from fxdebug.analyses.flops import CallFlops, count_flops
 from fxdebug.analyses.reached_by_backward import Step, steps_of
 from fxdebug.data.calls import Call, Note
@@ -219,6 +220,7 @@ def profile_report(
         findings=findings,
         notes=_notes(timings, calls),
         settings=settings,
+        spans=tuple(timings.spans),
         measures=_measures(net, calls, rows),
         parts=(ReportData("operations", trace.model, OP_COLUMNS, rows=tuple(ops), settings={"by": "name"}),),
     )
@@ -329,6 +331,7 @@ def _measures(net: Network, calls: Sequence[CallProfile], rows: Sequence[Profile
         TOTAL.name: {row.call: row.total for row in rows},
         RATE.name: {row.call: row.rate for row in rows},
         BACKWARD.name: {row.call: row.backward for row in rows},
+        FLOPS_SELF.name: {net.call_id(p.call): float(p.flops.own.forward) for p in calls},
         MOVED.name: {net.call_id(p.call): float(p.bytes) for p in calls},
     }
     measures: dict[str, dict[str, float]] = {

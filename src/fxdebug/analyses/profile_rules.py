@@ -21,11 +21,11 @@ from fxdebug.query.network import network_of
 class Limits:
     """Thresholds of the rules.
 
-    ``slow_share``, ``slow_ratio``: a call is slow from this share of the run (%), if its fastest repeat takes this many
-    times its siblings' median. ``idle_seconds``, ``idle_share``: a call idles from this time outside of torch's functions, and this share
-    of its own time (%). ``sync_count``: reads of single numbers from tensors at one line. ``wide_share``: share of all
-    operations' time in float64 (%), where most parameters are narrower. ``eager_share``: share of all operations'
-    time in attention that is written out (%).
+    ``slow_share``, ``slow_ratio``: a call is slow from this share of the run (%), if its fastest repeat takes this
+    many times its siblings' median. ``idle_seconds``, ``idle_share``: a call idles from this time outside of torch's
+    functions, and this share of its own time (%). ``sync_count``: reads of single numbers from tensors at one line.
+    ``wide_share``: share of all operations' time or bytes in float64 (%), where most parameters are narrower.
+    ``eager_share``: share of all operations' time in attention that is written out (%).
     """
 
     slow_share: float = 10.0
@@ -93,7 +93,7 @@ def _idle(trace: TraceData, calls: Sequence[CallProfile], limits: Limits) -> Ite
         own = profile.own_seconds
         if own is None or profile.call.status == "opaque":
             continue
-        outside = own - profile.ops_seconds
+        outside = min(profile.own) / 1e9 - profile.ops_seconds  # of the fastest repeat: others may have been disturbed
         if outside >= limits.idle_seconds and 100 * outside / own >= limits.idle_share:
             yield Finding(
                 rule="outside torch",

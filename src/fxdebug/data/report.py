@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import Numbers, Unit
+from fxdebug.data.timings import Span
 
 Cell: TypeAlias = "float | int | str | bool | None"
 Row = TypeVar("Row", covariant=True)
@@ -53,6 +54,9 @@ class ReportData(Generic[Row]):
     settings: Mapping[str, Cell] = field(default_factory=dict)
     measures: Mapping[str, Numbers] = field(default_factory=dict)
     parts: tuple[ReportData[Any], ...] = ()
+    spans: tuple[Span, ...] = ()
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    marks: tuple[tuple[int, str], ...] = ()
 
     def cells(self, row: Row) -> dict[str, Cell]:  # type: ignore[misc]
         """Return one row by the field names of the columns."""
