@@ -27,8 +27,8 @@ from fxdebug.query.network import Network, network_of
 
 Bound: TypeAlias = Literal["compute", "memory", "overhead", ""]
 
-SELF = register("time.self", "s", "median time in the call itself, without calls in it; untraced", [CALL], adds=True)
-TOTAL = register("time.total", "s", "median time of the call with all calls in it; untraced", [CALL], adds=True)
+SELF = register("time.self", "s", "time in the call itself, without calls in it; untraced", [CALL], adds=True)
+TOTAL = register("time.total", "s", "time of the call with all calls in it; untraced", [CALL], adds=True)
 TIME = register("time", "s", "median time of the operation; untraced", [OPERATION], adds=True)
 BACKWARD = register("time.backward", "s", "median time of the backward pass of it", [CALL, OPERATION], adds=True)
 RATE = register("flops.rate", "FLOP/s", "operations per second of its own time", [CALL, OPERATION])
@@ -39,7 +39,7 @@ OVERHEAD_BELOW = 0.25  # of the time that the machine's peak allows: below this 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """The time of one call, in seconds: medians over the repeats, ``iqr`` the distance of the quartiles.
+    """The time of one call, in seconds: means over the middle half of the repeats, ``iqr`` the quartiles' distance.
 
     ``own`` is without the calls in it, ``share`` its part of the run in %. ``backward`` is the backward of all
     operations in the call, ``None`` without a loss. ``rate`` are operations per second of its own time. ``bound`` says
@@ -73,10 +73,10 @@ class OpRow:
 CALL_COLUMNS = (
     Column("call", "call"),
     Column("type", "type"),
-    Column("own", "self", "s", "median, without calls in it", adds=True),
+    Column("own", "self", "s", "without calls in it", adds=True),
     Column("share", "share", "%", "self as a share of the whole run", adds=True),
     Column("iqr", "±IQR", "s", "distance of the quartiles of self", shown=False),
-    Column("total", "total", "s", "median, with all calls in it", adds=True),
+    Column("total", "total", "s", "with all calls in it", adds=True),
     Column("p95", "p95", "s", "of total: 95 of 100 repeats are faster", shown=False),
     Column("backward", "backward", "s", "of all operations in the call", adds=True),
     Column("rate", "rate", "FLOP/s", "operations per second of self"),
@@ -93,19 +93,36 @@ OP_COLUMNS = (
 
 @dataclass
 class CallProfile:
-    """One call with its times and the cost of its own operations; ``steps`` with the time of each, where known."""
+    """One call with its times and the cost of its own operations; ``steps`` with the time of each, where known.
+
+    ``middle`` are the repeats that are neither among the fastest nor the slowest quarter of whole runs. Means over the
+    same repeats add up, as medians do not: the self times of all calls are the time of the run.
+    """
 
     call: Call
     flops: CallFlops
     own: list[int]
     total: list[int]
     steps: list[tuple[Step, OpTiming | None]]
+    middle: tuple[int, ...] = ()
     children: list[CallProfile] = field(default_factory=list)
 
     @property
     def own_seconds(self) -> float | None:
-        """Median time of the call itself."""
-        return median(self.own) / 1e9 if self.own else None
+        """Time of the call itself: the mean of the middle repeats."""
+        return self._seconds(self.own)
+
+    @property
+    def total_seconds(self) -> float | None:
+        """Time of the call with all calls in it: the mean of the middle repeats."""
+        return self._seconds(self.total)
+
+    def _seconds(self, times: list[int]) -> float | None:
+        if not times:
+            return None
+        if not self.middle or len(times) <= max(self.middle):  # a call that not every repeat made
+            return median(times) / 1e9
+        return sum(times[i] for i in self.middle) / len(self.middle) / 1e9
 
     @property
     def ops_seconds(self) -> float:
@@ -126,17 +143,25 @@ class CallProfile:
 def profiles(trace: TraceData, timings: Timings) -> list[CallProfile]:
     """Return every call of a trace with its times, in execution order."""
     flops = count_flops(trace)
+    middle = _middle_half(timings.calls.get(("", 0), []))
     calls = []
     for call in trace.calls:
         key = call.path, call.number
         steps = steps_of(call) or []
         matched = _matched(steps, timings.ops.get(key, []))
         calls.append(
-            CallProfile(call, flops[call.index], timings.own.get(key, []), timings.calls.get(key, []), matched)
+            CallProfile(call, flops[call.index], timings.own.get(key, []), timings.calls.get(key, []), matched, middle)
         )
         if call.parent_index is not None:
             calls[call.parent_index].children.append(calls[-1])
     return calls
+
+
+def _middle_half(times: Sequence[int]) -> tuple[int, ...]:
+    """Return the positions of the middle half of some times, by size."""
+    order = sorted(range(len(times)), key=times.__getitem__)
+    quarter = len(order) // 4
+    return tuple(sorted(order[quarter : len(order) - quarter]))
 
 
 def _matched(steps: Iterable[Step], timed: Sequence[OpTiming]) -> list[tuple[Step, OpTiming | None]]:
@@ -190,7 +215,7 @@ def profile_report(
     """
     net = network_of(trace)
     run = median(timings.plain) / 1e9 if timings.plain else None
-    root = median(calls[0].total) / 1e9 if calls[0].total else None
+    root = calls[0].total_seconds
     rows = [_row(net, profile, root, peak, bool(timings.backward)) for profile in calls]
     ops = _op_rows(calls)
     totals: dict[str, tuple[Cell, Unit]] = {"forward": (run, "s")}
@@ -266,7 +291,7 @@ def _row(
         own=own,
         share=100 * own / root if own is not None and root else None,
         iqr=spread,
-        total=median(profile.total) / 1e9 if profile.total else None,
+        total=profile.total_seconds,
         p95=sorted(profile.total)[int(0.95 * (len(profile.total) - 1))] / 1e9 if profile.total else None,
         backward=profile.backward_seconds() if backward else None,
         rate=flops / own if own and flops else None,

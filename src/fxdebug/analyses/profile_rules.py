@@ -40,7 +40,7 @@ class Limits:
 def findings_of(trace: TraceData, calls: Sequence[CallProfile], limits: Limits) -> tuple[Finding, ...]:
     """Return the findings of a profile, warnings first, then in execution order."""
     whole = sum(profile.ops_seconds for profile in calls)
-    root = calls[0].total and median(calls[0].total) / 1e9
+    root = calls[0].total_seconds
     found = [
         *_slow_siblings(trace, calls, root or 0.0, limits),
         *_idle(trace, calls, limits),

@@ -61,8 +61,8 @@ def profile(
     """Time a model: every call and operation, forward, and backward where ``loss`` is given.
 
     The model runs once traced, to know what it computes, and then ``warmup + 3 · repeats`` times without a trace, from
-    the same random numbers, buffers and inputs: plainly, with calls timed, with operations timed. Times are medians in
-    seconds. ``loss`` makes of the output the scalar to differentiate. ``items`` is the number of items of one run and
+    the same random numbers, buffers and inputs: plainly, with calls timed, with operations timed. Times are in
+    seconds, means over the middle half of the repeats. ``loss`` makes of the output the scalar to differentiate. ``items`` is the number of items of one run and
     their unit, such as ``(64, "tokens")``, where they are not those inferred from the inputs. ``peak=False`` does not
     measure the machine's peak (0.1 s, once), and so does not say what bounds a call. ``limits`` are the thresholds of
     the findings (:class:`fxdebug.analyses.profile_rules.Limits`).
