@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         profile,
         save_golden,
         shadow,
+        summary,
     )
 else:
 
@@ -73,4 +74,5 @@ __all__ = [
     "profile",
     "save_golden",
     "shadow",
+    "summary",
 ]

@@ -34,7 +34,7 @@ BACKWARD = register("time.backward", "s", "median time of the backward pass of i
 RATE = register("flops.rate", "FLOP/s", "operations per second of its own time", [CALL, OPERATION])
 MOVED = register("bytes.moved", "B", "bytes of all operands and results of the own operations", [CALL], adds=True)
 
-OVERHEAD_BELOW = 0.25  # of the time that the machine's peak allows: below this share, neither rate explains the time
+OVERHEAD_BELOW = 0.1  # of the time that the peak allows: below this share, neither rate explains the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ProfileRow:
     ``own`` is without the calls in it, ``share`` its part of the run in %. ``backward`` is the backward of all
     operations in the call, ``None`` without a loss. ``rate`` are operations per second of its own time. ``bound`` says
     what limits the own operations: ``compute`` or ``memory`` (the rate of the machine's peak), or ``overhead`` (they
-    take more than four times as long as either rate allows).
+    take more than ten times as long as either rate allows).
     """
 
     call: str

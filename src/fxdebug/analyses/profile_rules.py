@@ -34,7 +34,7 @@ class Limits:
     idle_share: float = 50.0
     sync_count: int = 3
     wide_share: float = 5.0
-    eager_share: float = 5.0
+    eager_share: float = 2.0
 
 
 def findings_of(trace: TraceData, calls: Sequence[CallProfile], limits: Limits) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fxdebug.api.compare_live import compare_models
     from fxdebug.api.compare_runs import compare
     from fxdebug.api.comparison import Comparison
-    from fxdebug.api.cost_reports import flops, memory, profile
+    from fxdebug.api.cost_reports import flops, memory, profile, summary
     from fxdebug.api.files import load, save_golden
     from fxdebug.api.report import Report
     from fxdebug.api.run_model import fx_debug, last_failed
@@ -43,6 +43,7 @@ else:
         "model_addition_debugger_context": "fxdebug.api.transformers_context",
         "profile": "fxdebug.api.cost_reports",
         "save_golden": "fxdebug.api.files",
+        "summary": "fxdebug.api.cost_reports",
         "shadow": "fxdebug.api.shadow_run",
     }
 
@@ -78,4 +79,5 @@ __all__ = [
     "profile",
     "save_golden",
     "shadow",
+    "summary",
 ]

@@ -1,4 +1,4 @@
-"""The cost of a run: ``flops``, ``profile``, ``memory``."""
+"""The cost of a run: ``flops``, ``profile``, ``memory``, ``summary``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fxdebug.analyses.flops import FlopsRow
 from fxdebug.analyses.memory import MemoryRow, memory_report
 from fxdebug.analyses.profile import Items, ProfileRow, items_of, profile_report, profiles
 from fxdebug.analyses.profile_rules import Limits, findings_of
+from fxdebug.analyses.summary import SummaryRow, summary_report
 from fxdebug.api.files import load
 from fxdebug.api.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
@@ -62,10 +63,10 @@ def profile(
 
     The model runs once traced, to know what it computes, and then ``warmup + 3 · repeats`` times without a trace, from
     the same random numbers, buffers and inputs: plainly, with calls timed, with operations timed. Times are in
-    seconds, means over the middle half of the repeats. ``loss`` makes of the output the scalar to differentiate. ``items`` is the number of items of one run and
-    their unit, such as ``(64, "tokens")``, where they are not those inferred from the inputs. ``peak=False`` does not
-    measure the machine's peak (0.1 s, once), and so does not say what bounds a call. ``limits`` are the thresholds of
-    the findings (:class:`fxdebug.analyses.profile_rules.Limits`).
+    seconds, means over the middle half of the repeats. ``loss`` makes of the output the scalar to differentiate.
+    ``items`` is the number of items of one run and their unit, such as ``(64, "tokens")``, where they are not those
+    inferred from the inputs. ``peak=False`` does not measure the machine's peak (0.1 s, once), and so does not say what
+    bounds a call. ``limits`` are the thresholds of the findings (:class:`fxdebug.analyses.profile_rules.Limits`).
     Afterwards parameters, gradients, buffers and random generators are as before.
     Raises ``UsageError`` for a loss that is no scalar, and passes on exceptions of the model.
 
@@ -135,3 +136,26 @@ def memory(
         "backward": loss is not None,
     }
     return Report.of(memory_report(record, type(model).__name__, types, settings))
+
+
+def summary(
+    model: nn.Module | Trace | str | os.PathLike[str],
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Report[SummaryRow]:
+    """List the calls of a run with shapes, parameters, multiply-adds and sizes, as torchinfo does.
+
+    ``model`` is a module, which is run once, or a run: a trace or the folder of one. Repeated layers are one line on
+    the screen, with their numbers summed. Parameters that several modules share count once in the totals.
+    Raises ``LoadError`` for a path that is no run, and passes on exceptions of the model.
+
+    >>> import torch, fxdebug
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    >>> [(row.call, row.params, row.macs) for row in fxdebug.summary(model, torch.ones(2, 4)).rows]
+    [('Sequential#0', 15, 24), ('0#0', 15, 24), ('1#0', 0, 0)]
+    """
+    if isinstance(model, nn.Module):
+        trace = fx_debug(model, inputs, kwargs)
+    else:
+        trace = model if isinstance(model, Trace) else load(model)
+    return Report.of(summary_report(trace))

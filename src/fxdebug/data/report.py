@@ -57,6 +57,7 @@ class ReportData(Generic[Row]):
     spans: tuple[Span, ...] = ()
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     marks: tuple[tuple[int, str], ...] = ()
+    ranked: bool = True
 
     def cells(self, row: Row) -> dict[str, Cell]:  # type: ignore[misc]
         """Return one row by the field names of the columns."""

@@ -122,9 +122,9 @@ def folded(report: ReportData[Any]) -> list[dict[str, Cell]]:
         names = [x for x in cells.values() if isinstance(x, str)][:2]  # of the call, and of its class
         groups.setdefault(tuple([_NUMBER.sub("#", name) for name in names]), []).append(cells)
     lines = [_folded_line(report.columns, rows) for rows in groups.values()]
-    adding = [column.field for column in report.columns if column.adds]
+    adding = [column.field for column in report.columns if column.adds and report.ranked]
     lines = [line for line in lines if not adding or any(line[field] for field in adding)] or lines
-    first = next((column.field for column in report.columns if column.adds), None)
+    first = next(iter(adding), None)
     return lines if first is None else sorted(lines, key=lambda line: -float(line[first] or 0))
 
 
