@@ -216,3 +216,39 @@ def test_reports_are_written_as_text_csv_and_json(slow: Any, tmp_path: Any) -> N
     assert data["schema"] == "fxdebug.report/1" and data["measures"]["time.self"]["transformer.h.1.mlp#0"] >= 0.05
     assert len(data["rows"]) == len(slow.rows) == len(rows) - 1
     assert median(len(line) for line in str(slow).splitlines()) <= 80
+
+
+def test_p10_the_timeline_opens_as_chrome_trace_and_as_speedscope_with_calls_nested(slow: Any, tmp_path: Any) -> None:
+    import json
+
+    events = json.loads(slow.timeline(tmp_path / "slow.json").read_text())["traceEvents"][1:]
+    by_name = {event["name"]: event for event in events}
+    outer, inner = by_name["transformer.h.1"], by_name["transformer.h.1.mlp"]
+    assert len(events) == len(slow.rows) and inner["dur"] >= 50_000
+    assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
+    scope = json.loads(slow.timeline(tmp_path / "slow.speedscope.json").read_text())
+    stack: list[int] = []
+    last = 0
+    for event in scope["profiles"][0]["events"]:
+        assert event["at"] >= last
+        last = event["at"]
+        if event["type"] == "O":
+            stack.append(event["frame"])
+        else:
+            assert stack.pop() == event["frame"]
+    assert not stack and {frame["name"] for frame in scope["shared"]["frames"]} == set(by_name)
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_pictures_of_a_profile_are_drawn(slow: Any, tmp_path: Any, suffix: str) -> None:
+    pytest.importorskip("matplotlib", reason="pictures of reports need the extra plot")
+    path = slow.plot(tmp_path / f"slow.{suffix}")
+    assert path.read_bytes()[:4] in (b"\x89PNG", b"<?xm", b"%PDF")
+
+
+def test_pictures_name_the_extra_that_draws_them(slow: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    from fxdebug.exports.report import plot
+
+    monkeypatch.setattr(plot, "Figure", None)
+    with pytest.raises(fxdebug.MissingExtra, match=r"pip install 'fxdebug\[plot\]'"):
+        slow.plot(tmp_path / "slow.png")

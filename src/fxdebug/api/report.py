@@ -50,6 +50,13 @@ class Report(ReportData[Row]):
         """
         return registry.export("report", self, Path(path))
 
+    def timeline(self, path: str | os.PathLike[str]) -> Path:
+        """Write the calls in time: ``*.speedscope.json`` for speedscope, any other name for Chrome and Perfetto.
+
+        Raises ``UsageError`` for a report without times, ``SaveError`` where the file cannot be written.
+        """
+        return registry.export("report", self, Path(path), suffix=".timeline")
+
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain data, as :meth:`json` writes it."""
         return files.as_json(self)

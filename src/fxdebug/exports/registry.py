@@ -38,6 +38,7 @@ EXPORTERS: dict[tuple[Kind, str], str] = {
     ("comparison", ".html"): "fxdebug.exports.comparison.text:write_page",
     ("report", ".csv"): "fxdebug.exports.report.files:write_csv",
     ("report", ".json"): "fxdebug.exports.report.files:write_json",
+    ("report", ".timeline"): "fxdebug.exports.report.timelines:write_timeline",
     ("report", ".txt"): "fxdebug.exports.report.text:write_text",
     ("report", ".png"): "fxdebug.exports.report.plot:write_picture",
     ("report", ".svg"): "fxdebug.exports.report.plot:write_picture",

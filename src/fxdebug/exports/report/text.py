@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +21,7 @@ from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.exports.text import printable
 
+NAMES = 2  # columns with names, of the call and of its class: the others are never cut
 ROWS = 20  # rows on a screen; files have all of them
 
 
@@ -84,18 +85,20 @@ def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) ->
     """Return the table of some lines: numbers are never cut, names share the room that is left."""
     columns = [column for column in report.columns if column.shown and any(line[column.field] for line in lines)]
     cells = [[cell(line[column.field], column.unit) for column in columns] for line in lines]
-    numeric = [_is_number(column, lines) for column in columns]
+    texts = [column.field for column in columns if not _is_number(column, lines)]
+    fixed = [column.field not in texts[:NAMES] for column in columns]  # or short: a shape, a word
     sizes = [max(cell_len(text) for text in (c.heading, *(row[i] for row in cells))) for i, c in enumerate(columns)]
-    room = width - sum(size + 1 for size, number in zip(sizes, numeric) if number)
+    room = width - sum(size + 1 for size, number in zip(sizes, fixed) if number)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
-    names = [size for size, number in zip(sizes, numeric) if not number]
-    for column, size, number in zip(columns, sizes, numeric):
+    names = [size for size, number in zip(sizes, fixed) if not number]
+    for column, size, number in zip(columns, sizes, fixed):
         if number:
-            table.add_column(column.heading, justify="right", no_wrap=True, min_width=size)
+            side: JustifyMethod = "left" if column.field in texts else "right"
+            table.add_column(column.heading, justify=side, no_wrap=True, min_width=size)
         else:
             table.add_column(column.heading, no_wrap=True)
     fits = sum(names) + len(names) <= room
-    rooms = [size if number or fits else max(8, room * size // sum(names) - 1) for size, number in zip(sizes, numeric)]
+    rooms = [size if number or fits else max(8, room * size // sum(names) - 1) for size, number in zip(sizes, fixed)]
     for row in cells:
         table.add_row(*[Text(_end(text, most)) for text, most in zip(row, rooms)])
     return table
@@ -119,7 +122,7 @@ def folded(report: ReportData[Any]) -> list[dict[str, Cell]]:
     groups: dict[tuple[str, ...], list[dict[str, Cell]]] = {}
     for row in report.rows:
         cells = report.cells(row)
-        names = [x for x in cells.values() if isinstance(x, str)][:2]  # of the call, and of its class
+        names = [x for x in cells.values() if isinstance(x, str)][:NAMES]
         groups.setdefault(tuple([_NUMBER.sub("#", name) for name in names]), []).append(cells)
     lines = [_folded_line(report.columns, rows) for rows in groups.values()]
     adding = [column.field for column in report.columns if column.adds and report.ranked]
@@ -134,8 +137,8 @@ def _folded_line(columns: tuple[Column, ...], rows: list[dict[str, Cell]]) -> di
         cells = [row[column.field] for row in rows]
         if isinstance(cells[0], str):
             names = [x.removesuffix("#0") for x in cells if isinstance(x, str)]
-            same = position == 0 or len({_NUMBER.sub("#", name) for name in names}) == 1
-            text = _range(names) if same else " ".join(dict.fromkeys(filter(None, names)))
+            same = len(set(names)) == 1 or (position < NAMES and len({_NUMBER.sub("#", name) for name in names}) == 1)
+            text = _range(names) if same else f"{names[0]} …"
             line[column.field] = text + (f" ×{len(rows)}" if len(rows) > 1 and not position else "")
         elif column.adds:
             known = [x for x in cells if isinstance(x, (int, float))]
