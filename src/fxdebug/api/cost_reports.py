@@ -39,10 +39,10 @@ def flops(trace: Trace | str | os.PathLike[str]) -> Report[FlopsRow]:
     >>> print(fxdebug.flops(trace).text(width=60, color=False))
     flops of Linear
     forward        48 FLOP
-    multiply-adds  24
+    multiply-adds  24 MAC
     backward       48 FLOP
-    call      type      self  share  forward  backward not counted
-    Linear#0  Linear 48 FLOP  100 %  48 FLOP   48 FLOP
+    call   type      self share forward backward
+    Linear Linear 48 FLOP 100 % 48 FLOP  48 FLOP
     """
     return Report.of(flops_of_run.flops_report(trace if isinstance(trace, Trace) else load(trace)))
 

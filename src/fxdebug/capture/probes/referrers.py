@@ -16,11 +16,11 @@ _CONTAINERS = (list, tuple, set, deque, dict)
 def holder_of(content: object) -> str:
     """Return words for what keeps an object alive, or nothing where Python's garbage collector knows no holder.
 
-    >>> import sys
-    >>> kept = sys.kept = [object()]
-    >>> holder_of(kept[0])
-    'sys.kept (a list of 1)'
-    >>> del sys.kept
+    >>> class Owner: ...
+    >>> owner = Owner()
+    >>> owner.kept = [object()]
+    >>> holder_of(owner.kept[0])
+    'Owner.kept (a list of 1)'
     """
     level: list[tuple[object, str]] = [(content, "")]
     known = {id(level), id(content)}
