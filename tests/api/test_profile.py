@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -247,8 +248,6 @@ def test_the_pictures_of_a_profile_are_drawn(slow: Any, tmp_path: Any, suffix: s
 
 
 def test_pictures_name_the_extra_that_draws_them(slow: Any, tmp_path: Any, monkeypatch: Any) -> None:
-    from fxdebug.exports.report import plot
-
-    monkeypatch.setattr(plot, "Figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     with pytest.raises(fxdebug.MissingExtra, match=r"pip install 'fxdebug\[plot\]'"):
         slow.plot(tmp_path / "slow.png")

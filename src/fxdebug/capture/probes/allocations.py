@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.tape.source_line import Line, user_line
 from fxdebug.capture.tensors.describe import shape_of
+from fxdebug.capture.torch_state import internals
 from fxdebug.data.allocations import Allocation, CallSpan, Category, MemoryRecord, Phase
 
 
-class Allocations(TorchDispatchMode):
+class Allocations(internals.TorchDispatchMode):
     """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules."""
 
     def __init__(self, sites: Sites) -> None:

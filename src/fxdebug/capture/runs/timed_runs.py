@@ -7,7 +7,6 @@ same random numbers, buffers and inputs. Nothing is recorded: times of a traced 
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from fxdebug.capture.probes.call_times import CallTimes, Clock, CpuClock, DeviceClock
 from fxdebug.capture.probes.op_times import OpTimes
 from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.data.timings import OpTiming, Span, Timings
@@ -61,7 +61,7 @@ class TimedRuns:
         Exceptions of the model pass through. Raises ``UsageError`` for a loss that is no scalar with a gradient.
         """
         timings = Timings()
-        with state_restored(self._model) as restore, _gradients_restored(self._model), _without_collections():
+        with state_restored(self._model) as restore, _gradients_restored(self._model), gc_paused():
             for _ in range(warmup):
                 restore()
                 self._plain()
@@ -187,15 +187,3 @@ def _gradients_restored(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter, gradient in zip(parameters, before):
             parameter.grad = gradient
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Let no garbage be collected meanwhile: a collection would be counted as the time of the call it happens in."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -11,14 +11,9 @@ from fxdebug.data.report import ReportData
 from fxdebug.errors import MissingExtra, UsageError
 from fxdebug.exports.report.text import folded
 
-try:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-except ImportError:  # the extra is told of when a picture is asked for
-    Figure = None  # type: ignore[assignment, misc]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BARS = 15
 INK, FAINT = "#33333a", "#9a9aa5"
@@ -34,18 +29,22 @@ def write_picture(report: ReportData[Any], path: Path) -> Path:
 
     Raises ``MissingExtra`` without matplotlib, ``UsageError`` for an analysis without a picture.
     """
-    if Figure is None:
-        raise MissingExtra("drawing a report needs matplotlib: pip install 'fxdebug[plot]'")
+    try:
+        import matplotlib.backends.backend_agg  # without a window: nothing asks for a screen
+    except ImportError as error:
+        raise MissingExtra("drawing a report needs matplotlib: pip install 'fxdebug[plot]'") from error
     draw = PICTURES.get(report.analysis)
     if draw is None:
         raise UsageError(f"there is no picture of {report.analysis}: use .csv, .json or .txt")
     figure = draw(report)
-    FigureCanvasAgg(figure)
+    matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
     figure.savefig(path, format=path.suffix[1:].lower(), dpi=150)
     return path
 
 
 def _figure(report: ReportData[Any], title: str, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(10, 0.6 + sum(heights)), layout="constrained")
     figure.suptitle(f"{report.subject}: {title}", x=0.01, ha="left", color=INK, fontsize=12, fontweight="bold")
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=list(heights))
