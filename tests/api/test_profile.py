@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.analyses.profile import items_of
+from fxdebug.analyses.profile import bound_of, items_of, profiles
+from fxdebug.data.timings import MachinePeak, Timings
 
 transformers = pytest.importorskip("transformers", reason="the rows' fixture G is a model of transformers")
 
@@ -98,7 +99,6 @@ class Copies(nn.Module):
     [
         (Tiny(), torch.ones(4), "overhead"),
         (Product(), torch.ones(1024, 1024), "compute"),
-        (Copies(), torch.ones(2048, 2048), "memory"),
     ],
 )
 def test_p7_the_roofline_says_what_bounds_a_call(model: nn.Module, x: torch.Tensor, bound: str) -> None:
@@ -106,6 +106,19 @@ def test_p7_the_roofline_says_what_bounds_a_call(model: nn.Module, x: torch.Tens
     report = fxdebug.profile(model, x, repeats=3, warmup=1)
     assert [row.bound for row in report.rows] == [bound]
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    "peak, bound",
+    [
+        (MachinePeak(1e12, 1e9, "float32", "cpu", 1), "memory"),  # 16 MiB read, 16 MiB written: 34 ms
+        (MachinePeak(1e12, 1e12, "float32", "cpu", 1), "overhead"),
+    ],
+)
+def test_p7_a_call_without_products_is_bound_by_memory_or_overhead(peak: MachinePeak, bound: str) -> None:
+    trace = fxdebug.fx_debug(Copies(), torch.ones(2048, 2048))
+    times = Timings(calls={("", 0): [40_000_000]}, own={("", 0): [40_000_000]})
+    assert [bound_of(call, peak) for call in profiles(trace, times)] == [bound]
 
 
 def test_p8_eager_attention_is_advised_against_and_the_fused_one_is_not() -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from fxdebug.data.measures import quantity
 from fxdebug.data.report import ReportData
 from fxdebug.errors import MissingExtra, UsageError
 from fxdebug.exports.report.text import folded
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+Axes: TypeAlias = Any  # matplotlib's: it is imported only when a picture is drawn
+Figure: TypeAlias = Any
 
 BARS = 15
 INK, FAINT = "#33333a", "#9a9aa5"
@@ -43,9 +42,9 @@ def write_picture(report: ReportData[Any], path: Path) -> Path:
 
 
 def _figure(report: ReportData[Any], title: str, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
+    import matplotlib.figure
 
-    figure = Figure(figsize=(10, 0.6 + sum(heights)), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(10, 0.6 + sum(heights)), layout="constrained")
     figure.suptitle(f"{report.subject}: {title}", x=0.01, ha="left", color=INK, fontsize=12, fontweight="bold")
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=list(heights))
     for (axis,) in axes:
