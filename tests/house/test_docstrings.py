@@ -17,11 +17,12 @@ import pytest
 
 import fxdebug
 from fxdebug import api
-from fxdebug.analyses.findings import Finding, Findings
+from fxdebug.analyses.findings import Findings
 from fxdebug.analyses.precision_loss import Shadow
 from fxdebug.api import comparison, trace
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import Row, Side
+from fxdebug.data.findings import Finding
 from fxdebug.exports import registry
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Node
@@ -96,7 +97,8 @@ def test_a_public_class_says_what_it_is(name: str) -> None:
 ANYTHING = {
     "fx_debug.inputs", "fx_debug.kwargs", "fx_debug.model", "compare_models.inputs", "compare_models.kwargs",
     "compare_models.inputs_b", "shadow.inputs", "shadow.kwargs", "Trace.output",
-    "Finding.as_json", "Findings.as_json",
+    "Finding.as_json", "Findings.as_json", "Report.as_json", "summary.inputs", "summary.kwargs",
+    *(f"{function}.{name}" for function in ("profile", "memory") for name in ("inputs", "kwargs", "loss")),
 }  # fmt: skip
 
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fxdebug.analyses.findings import ADVICE, WARNING, Finding, FindingKind, Severity
+from fxdebug.analyses.findings import FindingKind
 from fxdebug.analyses.origins import OPERATIONS, Lineage, NodeInput, NodeResults, literals_of
+from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import CASTS, SOFTMAXES, UNFILLED, VIEWS, WRITES
@@ -280,7 +281,7 @@ def _finding(
 ) -> Finding:
     inputs = tuple(dict.fromkeys(inputs))
     call = results.net.call_id(node.call)
-    return Finding(kind, severity, node.path, call, node.op, what, node.id, node.source, output, inputs)
+    return Finding(kind, severity, node.path, call, node.op, what, node.id, node.source, value=output, inputs=inputs)
 
 
 def group_findings(findings: Iterable[Finding], *, calls_only: bool = False) -> list[Finding]:

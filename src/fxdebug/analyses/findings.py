@@ -1,97 +1,22 @@
-"""Findings on the numbers of a run: as data (``Finding``, ``Findings``), as JSON and as text."""
+"""Findings on the numbers of a run, and as text."""
 
 from __future__ import annotations
 
 import html
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
-from fxdebug.data.values import Value
+from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
+from fxdebug.data.measures import quantity
 from fxdebug.operators.nonfinite import summary_of
 
-Severity: TypeAlias = Literal["error", "warning", "advice"]
 FindingKind: TypeAlias = Literal[
     "nan", "inf", "input", "weight", "uninitialised", "headroom", "underflow", "subnormal", "cancellation", "float16",
     "precision",
 ]  # fmt: skip
-
-ERROR: Final = "error"
-WARNING: Final = "warning"
-ADVICE: Final = "advice"
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something wrong with the numbers of one operation.
-
-    ``kind``: ``nan`` or ``inf`` (made here), ``input`` or ``weight`` (there before the run), ``uninitialised`` (memory
-    read before it was written), ``headroom``, ``underflow``, ``subnormal``, ``cancellation``, ``float16``,
-    ``precision`` (digits lost, found by ``fxdebug.shadow``).
-    ``severity``: ``error`` (it reached the results of the run, or the run raised), ``warning``, ``advice``.
-    ``path`` is the module's path; ``call`` and ``node`` are the ids of the call and of the operation, for
-    ``trace.node``. ``op`` is the operation's name, or the module's class where a call's operations are not known.
-    ``source`` is the user's line. ``what`` tells in a sentence what happened. ``value`` is the result and ``inputs``
-    are the operands, with statistics. ``reached`` counts the later operations with it in their results; ``output``
-    tells whether the run returned it. ``absorbed`` names the operations with it in an input but not in the result.
-    ``others`` are nodes with the same finding.
-    """
-
-    kind: FindingKind
-    severity: Severity
-    path: str
-    call: str
-    op: str
-    what: str
-    node: str = ""
-    source: str | None = None
-    value: Value | None = None
-    inputs: tuple[Value, ...] = ()
-    reached: int = 0
-    output: bool = False
-    absorbed: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        where = f" ({self.source})" if self.source else ""
-        return f"{self.severity}: {self.node}: {self.what}{where}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the finding as plain data: fields by name, values with dtype, shape and statistics."""
-        plain = {
-            name: getattr(self, name)
-            for name in ("kind", "severity", "path", "call", "op", "node", "source", "what", "reached", "output")
-        }
-        return plain | {
-            "value": value_as_json(self.value),
-            "inputs": [value_as_json(value) for value in self.inputs],
-            "absorbed": list(self.absorbed),
-            "others": list(self.others),
-        }
-
-
-def value_as_json(value: Value | None) -> dict[str, Any] | None:
-    """Return a tensor as plain data: dtype, shape, the name it has as a parameter, statistics."""
-    if value is None:
-        return None
-    stats = value.stats
-    names = (
-        () if stats is None else ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
-    )
-    numbers = {name: number_as_json(getattr(stats, name)) for name in names}
-    part = {} if value.sharding is None else {"part": str(value.sharding)}
-    return {"dtype": value.dtype, "shape": list(value.shape), "name": value.name, **part, **numbers}
-
-
-def number_as_json(number: Any) -> Any:
-    """Return a number for JSON: complex as a pair, infinite (the std of numbers like 1e308) as text."""
-    if isinstance(number, complex):
-        return [number_as_json(number.real), number_as_json(number.imag)]
-    return str(number) if isinstance(number, float) and not math.isfinite(number) else number
 
 
 @dataclass(frozen=True)
@@ -157,7 +82,7 @@ def text(findings: Findings, width: int = WIDTH) -> str:
     """Return the screen of ``fxdebug check``: every finding in a few lines, then a summary of what was checked."""
     lines: list[str] = []
     for finding in findings:
-        lines += [*_paragraph(finding, width), ""]
+        lines += [*paragraph(finding, width), ""]
     checked = findings.checked
     extent = (
         f"{checked.operations} operations in {checked.calls} calls" if checked.operations else f"{checked.calls} calls"
@@ -181,18 +106,25 @@ def _summary(findings: Findings) -> str:
     return ", ".join(parts)
 
 
-def _paragraph(finding: Finding, width: int) -> list[str]:
-    head = f"{finding.severity}: {_printable(finding.node)}"
+def paragraph(finding: Finding, width: int) -> list[str]:
+    """Return the lines of one finding: severity, place and source line, what happened, its values, what to do."""
+    head = f"{finding.severity}: {_printable(finding.node or finding.call or finding.path)}"
     line = "" if finding.source is None else _printable(finding.source.rpartition("/")[2])
     head = f"{head}  {line}" if line and len(head) + len(line) + 2 <= width else head
     body = [f"{_printable(finding.what)}."]
     lines = [*textwrap.wrap(head, width, subsequent_indent="    ")]
     if line and line not in lines[-1]:
         body.append(f"At {line}.")
-    for part in (" ".join(body), *_values(finding), _spread(finding)):
+    for part in (" ".join(body), _measured(finding), *_values(finding), _spread(finding), finding.advice):
         if part:
             lines += textwrap.wrap(part, width, initial_indent="  ", subsequent_indent="    ")
     return lines
+
+
+def _measured(finding: Finding) -> str:
+    if finding.measured is None or finding.threshold is None:
+        return ""
+    return f"{quantity(finding.measured, finding.unit)}, threshold {quantity(finding.threshold, finding.unit)}."
 
 
 def _values(finding: Finding) -> list[str]:

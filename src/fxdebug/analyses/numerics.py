@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxdebug.analyses import dtype_limits
-from fxdebug.analyses.findings import ADVICE, ERROR, WARNING, Checked, Finding, Findings, Severity, worst_first
+from fxdebug.analyses.findings import Checked, Findings, worst_first
 from fxdebug.analyses.origins import Lineage, NodeInput, NodeResults, Origin, is_operation, is_output, literals_of
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.data.graphs import Ref
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
@@ -201,7 +202,7 @@ class NonFiniteOrigins:
         ):
             return None
         return Finding(
-            kind="input" if node.kind == "get_attr" and cause.kind == UNINITIALISED else cause.kind,
+            rule="input" if node.kind == "get_attr" and cause.kind == UNINITIALISED else cause.kind,
             severity=self._severity(origin, cause),
             path=node.path,
             call=self._net.call_id(node.call),

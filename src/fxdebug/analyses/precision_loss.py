@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from fxdebug.analyses.findings import ERROR, WARNING, Finding, FindingKind
+from fxdebug.analyses.findings import FindingKind
 from fxdebug.analyses.origins import is_operation, is_output
 from fxdebug.data.calls import Call
+from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import DRAWS, UNFILLED
@@ -107,18 +108,19 @@ def _finding(net: Network, row: Row) -> Finding:
     output = any(map(is_output, reached))
     count = sum(is_operation(net, node) for node in reached)
     return Finding(
-        kind,
-        ERROR if output and row.error > 0.1 else WARNING,
-        row.path,
-        row.call,
-        row.op,
-        what,
-        row.node,
-        row.source,
-        row.value,
-        row.inputs,
-        count,
-        output,
+        rule=kind,
+        severity=ERROR if output and row.error > 0.1 else WARNING,
+        path=row.path,
+        call=row.call,
+        op=row.op,
+        what=what,
+        node=row.node,
+        source=row.source,
+        measured=row.error,
+        value=row.value,
+        inputs=row.inputs,
+        reached=count,
+        output=output,
     )
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from fxdebug.api.compare_live import compare_models
     from fxdebug.api.compare_runs import compare
     from fxdebug.api.comparison import Comparison
+    from fxdebug.api.cost_reports import flops, memory, profile, summary
     from fxdebug.api.files import load, save_golden
+    from fxdebug.api.report import Report
     from fxdebug.api.run_model import fx_debug, last_failed
     from fxdebug.api.shadow_run import shadow
     from fxdebug.api.trace import Trace
@@ -27,16 +29,21 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         "Comparison": "fxdebug.api.comparison",
+        "Report": "fxdebug.api.report",
         "Trace": "fxdebug.api.trace",
         "check": "fxdebug.api.check_run",
         "compare": "fxdebug.api.compare_runs",
         "compare_models": "fxdebug.api.compare_live",
+        "flops": "fxdebug.api.cost_reports",
         "fx_debug": "fxdebug.api.run_model",
         "last_failed": "fxdebug.api.run_model",
         "listing": "fxdebug.exports.text",
         "load": "fxdebug.api.files",
+        "memory": "fxdebug.api.cost_reports",
         "model_addition_debugger_context": "fxdebug.api.transformers_context",
+        "profile": "fxdebug.api.cost_reports",
         "save_golden": "fxdebug.api.files",
+        "summary": "fxdebug.api.cost_reports",
         "shadow": "fxdebug.api.shadow_run",
     }
 
@@ -57,15 +64,20 @@ else:
 __all__ = [
     "VALUES",
     "Comparison",
+    "Report",
     "Trace",
     "check",
     "compare",
     "compare_models",
+    "flops",
     "fx_debug",
     "last_failed",
     "listing",
     "load",
+    "memory",
     "model_addition_debugger_context",
+    "profile",
     "save_golden",
     "shadow",
+    "summary",
 ]

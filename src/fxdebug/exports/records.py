@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fxdebug.analyses.findings import Findings, number_as_json, value_as_json
+from fxdebug.analyses.findings import Findings
 from fxdebug.data.calls import Call, Parameter
+from fxdebug.data.findings import number_as_json, value_as_json
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import UNKNOWN, Inputs, Outputs, Stats, Value
 from fxdebug.query.find import facts_of

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from fxdebug.errors import SaveError, UsageError
 
-Kind: TypeAlias = Literal["trace", "comparison"]
+Kind: TypeAlias = Literal["trace", "comparison", "report"]
 
 EXPORTERS: dict[tuple[Kind, str], str] = {
     ("trace", ".dot"): "fxdebug.exports.graphviz.dot:write_dot",
@@ -36,6 +36,13 @@ EXPORTERS: dict[tuple[Kind, str], str] = {
     ("comparison", ".json"): "fxdebug.exports.comparison.table:write_json",
     ("comparison", ".txt"): "fxdebug.exports.comparison.text:write_text",
     ("comparison", ".html"): "fxdebug.exports.comparison.text:write_page",
+    ("report", ".csv"): "fxdebug.exports.report.files:write_csv",
+    ("report", ".json"): "fxdebug.exports.report.files:write_json",
+    ("report", ".timeline"): "fxdebug.exports.report.timelines:write_timeline",
+    ("report", ".txt"): "fxdebug.exports.report.text:write_text",
+    ("report", ".png"): "fxdebug.exports.report.plot:write_picture",
+    ("report", ".svg"): "fxdebug.exports.report.plot:write_picture",
+    ("report", ".pdf"): "fxdebug.exports.report.plot:write_picture",
 }
 
 
@@ -68,9 +75,12 @@ def _defaults(parameters: list[inspect.Parameter]) -> Any:
     return default if is_dataclass(default) else None
 
 
-def export(kind: Kind, thing: object, path: Path, **options: Any) -> Path:
-    """Write ``path`` by its suffix; raises ``UsageError`` for an option that its exporter does not have."""
-    write = exporter(kind, path.suffix)
+def export(kind: Kind, thing: object, path: Path, *, suffix: str | None = None, **options: Any) -> Path:
+    """Write ``path`` by its suffix, or in the format of another ``suffix``.
+
+    Raises ``UsageError`` for an option that its exporter does not have.
+    """
+    write = exporter(kind, path.suffix if suffix is None else suffix)
     known = option_names(write)
     unknown = sorted(set(options) - set(known))
     if unknown:

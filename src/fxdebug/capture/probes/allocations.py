@@ -1,0 +1,183 @@
+"""Follow the memory of a run: every storage that an operation returns, from its first sight to its end.
+
+A ``TorchDispatchMode`` sees the result of every operation of ATen, in the forward and in the backward. A weak
+reference to each storage tells when it is freed. Memory that a kernel takes and frees inside itself is not seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.tape.source_line import Line, user_line
+from fxdebug.capture.tensors.describe import shape_of
+from fxdebug.capture.torch_state import internals
+from fxdebug.data.allocations import Allocation, CallSpan, Category, MemoryRecord, Phase
+
+
+class Allocations(internals.TorchDispatchMode):
+    """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__()
+        self.record = MemoryRecord()
+        self.phase: Phase = "before"
+        self.step = 0
+        self.tensors: dict[int, deque[weakref.ref[Tensor]]] = {}  # number of an allocation → its latest tensors
+        self._alive: dict[int, tuple[weakref.ref[Any], Allocation]] = {}  # id of a storage → its allocation
+        self._sites = sites
+        self._owner = get_ident()
+        self._open: list[int] = []
+        self._numbers: dict[str, int] = {}
+        self._lines: dict[tuple[int, int], Line] = {}
+        self._sources: dict[int, Line | None] = {}
+
+    # Operations ----------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, Tensor):
+                self._see(tensor, str(func.__name__).partition(".")[0])
+        return result
+
+    def _see(self, tensor: Tensor, op: str) -> None:
+        storage = _storage(tensor)
+        if storage is None:
+            return
+        if self._is_known(storage):
+            self.tensors[self._alive[id(storage)][1].number].append(weakref.ref(tensor))
+            return
+        size = storage.nbytes()
+        if size:
+            line = user_line(sys._getframe(3), self._lines) if self.phase == "forward" else None
+            allocation = self._add(tensor, storage, size, "activations", op=op)
+            self._sources[allocation.number] = line
+
+    def register(self, tensors: Iterable[tuple[str, Tensor]], category: Category) -> None:
+        """Note memory that was there before the run."""
+        for name, tensor in tensors:
+            storage = _storage(tensor)
+            if storage is not None and storage.nbytes() and not self._is_known(storage):
+                self._add(tensor, storage, storage.nbytes(), category, name=name)
+
+    def _is_known(self, storage: torch.UntypedStorage | None) -> bool:
+        known = self._alive.get(id(storage))
+        if storage is None or known is None or known[0]() is not storage:
+            return False
+        assert storage is not None
+        grown = storage.nbytes()
+        if grown > known[1].bytes:  # resized: count it at its largest
+            known[1].bytes = grown
+        return True
+
+    def _add(
+        self, tensor: Tensor, storage: torch.UntypedStorage, size: int, category: Category, op: str = "", name: str = ""
+    ) -> Allocation:
+        record = self.record
+        call = self._open[-1] if self._open and self.phase == "forward" and get_ident() == self._owner else None
+        allocation = Allocation(
+            number=len(record.allocations),
+            bytes=size,
+            born=record.events,
+            category=category,
+            phase=self.phase,
+            step=self.step,
+            call=call,
+            path="" if call is None else record.calls[call].path,
+            op=op,
+            name=name,
+            dtype=str(tensor.dtype)[6:],
+            shape=shape_of(tensor),
+            device=str(tensor.device),
+        )
+        record.events += 1
+        record.allocations.append(allocation)
+        self.tensors[allocation.number] = deque([weakref.ref(tensor)], maxlen=8)
+        key = id(storage)
+
+        def freed(_: object) -> None:
+            allocation.freed = record.events
+            record.events += 1
+            self._alive.pop(key, None)
+
+        self._alive[key] = weakref.ref(storage, freed), allocation
+        return allocation
+
+    def mark(self, label: str) -> None:
+        """Label the present moment."""
+        self.record.marks.append((self.record.events, label))
+
+    def of(self, tensors: Iterable[Tensor]) -> list[Allocation]:
+        """Return the allocations of tensors that are alive."""
+        found = []
+        for tensor in tensors:
+            storage = _storage(tensor)
+            known = None if storage is None else self._alive.get(id(storage))
+            if known is not None and known[0]() is storage:
+                found.append(known[1])
+        return found
+
+    def alive(self) -> list[Allocation]:
+        """Return the allocations that are alive, in the order in which they were made."""
+        return sorted((allocation for _, allocation in self._alive.values()), key=lambda a: a.number)
+
+    def finish(self) -> MemoryRecord:
+        """Return the record, with source lines as text; later ends of storages are not noted."""
+        for number, line in self._sources.items():
+            self.record.allocations[number].source = None if line is None else line.text()
+        self._alive.clear()
+        return self.record
+
+    # Calls ---------------------------------------------------------------------------------------
+
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the forward and note its first and last event."""
+        site = self._sites.of(module)
+        if site is None or get_ident() != self._owner or self.phase != "forward":
+            return run(*args, **kwargs)
+        calls, stack = self.record.calls, self._open
+        number = self._numbers[site.path] = self._numbers.get(site.path, -1) + 1
+        span = CallSpan(site.path, number, stack[-1] if stack else None, self.record.events, -1, self.step)
+        stack.append(len(calls))
+        calls.append(span)
+        try:
+            output = run(*args, **kwargs)
+            for tensor in output if isinstance(output, (tuple, list)) else (output,):
+                if isinstance(tensor, Tensor):
+                    for allocation in self.of([tensor]):
+                        allocation.left = site.path
+            return output
+        finally:
+            span.end = self.record.events
+            stack.pop()
+
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the whole ``module(...)``."""
+        return run(*args, **kwargs)
+
+    def wants(self, module: nn.Module) -> bool:
+        """Follow only modules that were in the model when the run began."""
+        return False
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+    """Return the storage of a tensor, or ``None`` where it has none of its own (sparse, nested, fake)."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None

@@ -1,0 +1,101 @@
+"""Time every torch function of a run that is not recorded, and the backward of each.
+
+The functions are seen by a ``TorchFunctionMode`` that notes two clock readings for each. Where a mode would switch off
+a fused kernel, it is taken off the thread's stack, as the tape is: the operations in there are not timed.
+The backward of a function are the nodes of autograd's graph that it added; hooks on these note when each begins and
+ends. They change neither results nor gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from fxdebug.capture.probes.call_times import CallTimes, Clock
+from fxdebug.capture.tape.op_traits import METADATA
+from fxdebug.capture.torch_state.mode_stack import allows_mode_around, insert_mode, remove_mode
+
+
+@dataclass(slots=True)
+class TimedOp:
+    """One torch function: its name, the position of the call it ran in, when it ran, and its backward's readings."""
+
+    name: str
+    call: int | None
+    begin: Any
+    end: Any
+    backward: list[tuple[Any, Any]] = field(default_factory=list)
+
+
+class OpTimes(TorchFunctionMode):
+    """Notes when each torch function of the thread that runs the model began and ended.
+
+    ``calls`` is the observer that knows the call which is open. ``backward``: also put hooks on the nodes of autograd.
+    """
+
+    def __init__(self, calls: CallTimes, clock: Clock, *, backward: bool) -> None:
+        super().__init__()
+        self.ops: list[TimedOp] = []
+        self._calls = calls
+        self._now = clock
+        self._backward = backward
+        self._owner = get_ident()
+        self._hooked: set[Any] = set()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in METADATA or get_ident() != self._owner:
+            return func(*args, **(kwargs or {}))
+        stack = self._calls.open_calls
+        begin = self._now()
+        result = func(*args, **(kwargs or {}))
+        op = TimedOp(_name(func), stack[-1] if stack else None, begin, self._now())
+        self.ops.append(op)
+        if self._backward:
+            for tensor in result if isinstance(result, (tuple, list)) else (result,):
+                if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
+                    self._hook(tensor.grad_fn, op)
+        return result
+
+    def _hook(self, node: Any, op: TimedOp) -> None:
+        """Put hooks on the nodes of autograd's graph that were added since the last operation."""
+        pending = [node]
+        while pending:
+            node = pending.pop()
+            if node in self._hooked or type(node).__name__ == "AccumulateGrad":  # shared by all runs of the model
+                continue
+            self._hooked.add(node)
+            begins: list[Any] = []
+            node.register_prehook(lambda *_, begins=begins: begins.append(self._now()))
+            node.register_hook(lambda *_, begins=begins: op.backward.append((begins.pop(), self._now())))
+            pending.extend(inner for inner, _ in node.next_functions if inner is not None)
+
+    def around(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a forward; without this mode where it would switch off a fused kernel."""
+        if get_ident() != self._owner or allows_mode_around(module):
+            return run(*args, **kwargs)
+        above = remove_mode(self)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            if above is not None:
+                insert_mode(self, above)
+
+    def forget(self) -> None:
+        """Let go of autograd's graph."""
+        self._hooked.clear()
+
+
+def _name(func: Callable[..., Any]) -> str:
+    """Return the short name of a torch function: of a property, the property's."""
+    owner = getattr(func, "__self__", None)
+    name = str(getattr(func, "__name__", type(func).__name__))
+    if name in ("__get__", "__set__", "__delete__"):
+        name = str(getattr(owner, "__name__", name))
+    return name

@@ -1,0 +1,64 @@
+"""A report: the answer of an analysis as plain data. Rows with units, findings, notes, and the settings it ran with.
+
+Every analysis answers with a :class:`ReportData`. Users get a :class:`fxdebug.Report`, which adds methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from fxdebug.data.calls import Note
+from fxdebug.data.findings import Finding
+from fxdebug.data.measures import Numbers, Unit
+from fxdebug.data.timings import Span
+
+Cell: TypeAlias = "float | int | str | bool | None"
+Row = TypeVar("Row", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a report: the attribute of the rows, its heading, its unit and one line of explanation.
+
+    ``adds`` tells whether the numbers of repeated layers add up where the screen shows these in one line.
+    """
+
+    field: str
+    heading: str
+    unit: Unit = ""
+    about: str = ""
+    adds: bool = False
+    shown: bool = True  # on the terminal; files have every column
+
+
+@dataclass(frozen=True)
+class ReportData(Generic[Row]):
+    """The answer of an analysis.
+
+    ``analysis`` is the name of the function that made it, ``subject`` the model it is about. ``rows`` are frozen
+    dataclasses with an attribute for every column, in the order of the screen; ``None`` means that a number could not
+    be measured, and ``notes`` say why. ``totals`` are the numbers about the whole, by heading, with their unit.
+    ``measures`` are the numbers by measure and by the id of a call or node: ``trace.with_measures(report)`` attaches
+    them to a trace.
+    """
+
+    analysis: str
+    subject: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...] = ()
+    totals: Mapping[str, tuple[Cell, Unit]] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[Note, ...] = ()
+    settings: Mapping[str, Cell] = field(default_factory=dict)
+    measures: Mapping[str, Numbers] = field(default_factory=dict)
+    parts: tuple[ReportData[Any], ...] = ()
+    spans: tuple[Span, ...] = ()
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    marks: tuple[tuple[int, str], ...] = ()
+    ranked: bool = True
+
+    def cells(self, row: Row) -> dict[str, Cell]:  # type: ignore[misc]
+        """Return one row by the field names of the columns."""
+        return {column.field: getattr(row, column.field) for column in self.columns}

@@ -1,0 +1,62 @@
+"""A report as files for other programs: every row as CSV, everything as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from fxdebug.data.report import ReportData
+
+SCHEMA = "fxdebug.report/1"
+
+
+def as_json(report: ReportData[Any]) -> dict[str, Any]:
+    """Return a report as plain data. Numbers are in the unit of their column; infinite ones and NaN are text."""
+    return {
+        "schema": SCHEMA,
+        "analysis": report.analysis,
+        "subject": report.subject,
+        "settings": {name: _json_cell(value) for name, value in report.settings.items()},
+        "totals": {name: {"value": _json_cell(x), "unit": unit} for name, (x, unit) in report.totals.items()},
+        "columns": [{"field": c.field, "heading": c.heading, "unit": c.unit, "about": c.about} for c in report.columns],
+        "rows": [{name: _json_cell(x) for name, x in report.cells(row).items()} for row in report.rows],
+        "parts": [as_json(part) for part in report.parts],
+        "measures": {name: dict(numbers) for name, numbers in report.measures.items()},
+        "findings": [finding.as_json() for finding in report.findings],
+        "notes": [{"what": note.what, "where": note.where} for note in report.notes],
+    }
+
+
+def json_text(report: ReportData[Any]) -> str:
+    """Return a report as JSON text."""
+    return json.dumps(as_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def csv_text(report: ReportData[Any]) -> str:
+    """Return every row as CSV, with a heading per column: its field and its unit (``time_self [s]``)."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow([f"{c.field} [{c.unit}]" if c.unit else c.field for c in report.columns])
+    for row in report.rows:
+        writer.writerow(["" if x is None else x for x in report.cells(row).values()])
+    return output.getvalue()
+
+
+def write_json(report: ReportData[Any], path: Path) -> Path:
+    """Write a report as JSON."""
+    path.write_text(json_text(report), encoding="utf-8")
+    return path
+
+
+def write_csv(report: ReportData[Any], path: Path) -> Path:
+    """Write every row as CSV."""
+    path.write_text(csv_text(report), encoding="utf-8")
+    return path
+
+
+def _json_cell(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
