@@ -33,6 +33,7 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import closes_untracked
+from fxdebug.capture.torch_state.whose_code import is_part_of
 from fxdebug.data.graphs import OPAQUE, RECORDED, VERIFIED, Status
 from fxdebug.errors import first_line
 
@@ -208,7 +209,7 @@ def _only_computes(tape: CallTape) -> bool:
 
 def _is_torch(forward: Callable[..., Any]) -> bool:
     """Is this forward torch's own? It keeps no tensor outside its module."""
-    return str(getattr(forward, "__module__", "")).startswith("torch.nn.")
+    return is_part_of(getattr(forward, "__module__", None), "torch.nn")
 
 
 def _guards(template: GraphTemplate) -> Words:

@@ -18,6 +18,7 @@ from torch import nn
 from fxdebug.capture.hooks.observers import Observer
 from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.whose_code import is_part_of
 
 Run = Callable[..., Any]
 Way = Callable[[nn.Module, Run], Run]  # given a module and its compiled code, returns the function to call instead
@@ -148,7 +149,7 @@ def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
 
 
 def _is_optimized(module: nn.Module) -> bool:
-    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith(internals.OPTIMIZED)
+    return type(module).__name__ == "OptimizedModule" and is_part_of(type(module).__module__, internals.OPTIMIZED)
 
 
 def _callback(module: nn.Module) -> Any:
