@@ -95,6 +95,11 @@ class Match:
         except AttributeError:
             return False
 
+    def handed_over(self) -> set[TensorId]:
+        """Return the tensors that the body hands to its calls in attributes."""
+        slots = [each.slot.number for given in self.template.handed_over.values() for each in given]
+        return {tensor_id for slot in slots if (tensor_id := self.tensor_ids[slot]) is not None}
+
     def shape(self, slot: int) -> tuple[int, ...]:
         """Return the shape of the tensor bound to a slot."""
         tensor_id = self.tensor_ids[slot]

@@ -243,13 +243,16 @@ class ArgumentMatcher:
         if entry is None or type(code) is not TensorId or entry.tensor_id != code:
             if type(code) is TensorId and (self._values.first_values[code].detail or "").startswith("inside"):
                 raise CannotTrace(reasons.INSIDE_TRANSFORM())
-            name = None if entry is None else self._names.get(id(tensor)) or object_name(self._tape.module, tensor)
+            name = None if entry is None else self._name(tensor)
             raise CannotTrace(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
         self._real[entry.tensor_id] = tensor
         return self._attribute(tensor)
 
+    def _name(self, tensor: Tensor) -> str | None:
+        return self._names.get(id(tensor)) or object_name(self._tape.module, tensor)
+
     def _attribute(self, tensor: Tensor) -> Attribute:
-        name = self._names.get(id(tensor))
+        name = self._name(tensor)
         self._template.for_class &= name is not None
         return Attribute(name, None if name is not None else tensor)
 

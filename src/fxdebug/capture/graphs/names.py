@@ -30,6 +30,10 @@ def attribute_names(module: nn.Module) -> dict[int, str]:
 
 def object_name(module: nn.Module, wanted: object) -> str | None:
     """Return the name, relative to ``module``, of the attribute of it or of a module below that is ``wanted``."""
+    if isinstance(wanted, nn.Module):
+        path = relative_paths(module).get(id(wanted))
+        if path is not None:
+            return path or None
     for path, inner in module.named_modules():
         for name, attribute in inner.__dict__.items():
             if attribute is wanted and name.isidentifier():

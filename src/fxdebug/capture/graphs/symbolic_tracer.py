@@ -23,10 +23,11 @@ from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
 from fxdebug.capture.graphs.names import argument_names, is_same_kind_of, operation_name, relative_paths
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
-from fxdebug.capture.graphs.template import GraphTemplate, TemplateGuard
+from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, TemplateGuard
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch
+from fxdebug.capture.replay.sandbox import Sandbox
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
@@ -43,9 +44,11 @@ _iterate = Tensor.__iter__
 class ModuleTracer(fx.Tracer):
     """Traces the body of one call; use it once."""
 
-    def __init__(self, tape: CallTape, values: ValueTable, is_changed_for: Callable[[nn.Module], bool]) -> None:
+    def __init__(self, tape: CallTape, values: ValueTable, sandbox: Sandbox) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
-        self.ambient = AmbientState(is_changed_for)
+        self.ambient = AmbientState(self._is_changed_for)
+        self._sandbox = sandbox
+        self._handed_over: list[tuple[nn.Module, str]] = []  # attributes of modules that have a placeholder
         self._rng = RngWatch()
         self._tape = tape
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
@@ -71,6 +74,7 @@ class ModuleTracer(fx.Tracer):
                 self.ambient.begin()
                 output = forward(*args, **kwargs)
             self._rng.check(reasons.SETS_RANDOM_STATE_LAST)
+            self._put_back_handed_over()
         finally:
             symbolic_size.set_listener(before)
             self._rng.restore()
@@ -142,13 +146,46 @@ class ModuleTracer(fx.Tracer):
         self.ambient.check_call(entry.what)
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
+        self._add(self._named(entry.what), templates, entry)
+        return result
+
+    def _named(self, module: nn.Module) -> str | nn.Module:
+        """Return the path of a module, or the module itself if it has none: then the template is for this call only."""
         if self._paths is None:
             self._paths = relative_paths(self._tape.module)
-        path = self._paths.get(id(entry.what))
+        path = self._paths.get(id(module))
         if path is None:
             self._template.for_class = False
-        self._add(entry.what if path is None else path, templates, entry)
-        return result
+        return module if path is None else path
+
+    # Tensors that are handed over in attributes --------------------------------------------------
+
+    def _is_changed_for(self, module: nn.Module) -> bool:
+        """Would a call of this module find other attributes or objects than before, but for tensors handed to it?"""
+        if not self._sandbox.is_changed_for(module):
+            return False
+        given = [
+            (inner, name, attribute)
+            for inner in module.modules()
+            for name, attribute in inner.__dict__.items()
+            if type(attribute) is PlaceholderTensor
+        ]
+        if not given:
+            return True
+        self._handed_over += [(inner, name) for inner, name, _ in given]
+        self._template.handed_over[len(self._template.entries)] = tuple(
+            [HandedOver(self._named(inner), name, Slot(placeholder.slot)) for inner, name, placeholder in given]
+        )
+        names: dict[int, set[str]] = {}
+        for inner, name, _ in given:
+            names.setdefault(id(inner.__dict__), set()).add(name)
+        return self._sandbox.is_changed_for(module, names)
+
+    def _put_back_handed_over(self) -> None:
+        """Put back the attributes in which tensors were handed over: the graph sets them, too."""
+        for module, name in self._handed_over:
+            if type(module.__dict__.get(name)) is PlaceholderTensor:
+                self._sandbox.put_back(module.__dict__, name)
 
     def _next(self, what: Any) -> TapeEntry:
         if self._position >= len(self._tape.entries):

@@ -56,7 +56,6 @@ class FxBuild:
         self.size_of: dict[fx.Node, Size] = {}
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
         self.as_data: dict[tuple[str, ...], Graph] = {}
-        self.opaque_operands = 0  # how many operands stand for objects that the graph cannot hold
         self._node_of_slot: dict[int, fx.Node] = {}
         self._attributes: dict[Any, fx.Node] = {}
         self._sizes: dict[int, fx.Node] = {}  # by ``id`` of the size, which the template keeps alive
@@ -91,6 +90,8 @@ class FxBuild:
             passed = sizes_as_tuples(passed)
         args, kwargs = self._operand(passed[0]), self._operand(passed[1])
         if is_call(entry):
+            for owner, name, slot in self.template.handed_over.get(len(self._results), ()):
+                self.graph.call_function(setattr, (self._module(owner), name, self._operand(slot)))
             return self.graph.create_node("call_module", self._module_target(entry.what), args, kwargs)
         if function in OPERATORS:
             return self.graph.create_node("call_function", OPERATORS[function], args, kwargs, name=name.strip("_"))
@@ -113,6 +114,10 @@ class FxBuild:
                 return known
         self.constants[target] = module
         return target
+
+    def _module(self, module: str | nn.Module) -> fx.Node:
+        target = self._module_target(module)
+        return self._constant(target, module) if target in self.constants else self._attribute(Attribute(target, None))
 
     def _switch(self, context: Context) -> None:
         """Add the calls that lead to this grad, inference and autocast state."""
@@ -139,8 +144,7 @@ class FxBuild:
                 return self.graph.call_function(torch.Size, (tuple(items),))
             return self.graph.call_function(struct_maker(template), tuple(items))
         if kind is OpaqueSlot:
-            self.opaque_operands += 1
-            return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template.type))
+            return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template))
         is_written = kind in ATOMS or isinstance(template, (int, float, complex, str))
         if not is_written or kind is type or kind in NUMPY_SCALARS:
             return self._constant(f"_constant_{len(self.constants)}", template)
@@ -223,7 +227,11 @@ _OPENED = frozenset((tuple, list, dict, Struct, slice))
 
 
 class Absent:
-    """Stands for an object that the graph cannot hold: a cache, say, that is filled while the body runs."""
+    """Stands for an object that the graph does not hold: a cache, say, that is filled while the body runs.
 
-    def __init__(self, type: type) -> None:
-        self.type = type
+    ``number`` is the object's in the template. The graph of one call may have the object itself in its place.
+    """
+
+    def __init__(self, slot: OpaqueSlot) -> None:
+        self.type = slot.type
+        self.number = slot.number

@@ -7,7 +7,7 @@ its graph run on the same inputs, and the tapes of all calls in them are compare
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
@@ -16,17 +16,35 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import is_same_kind_of
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same, tensor_ids_in
 from fxdebug.capture.tape.source_line import short_line
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 
 
-def differing_call(native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable]) -> Words | None:
-    """Return the reason if a call does something else where the graph makes it; otherwise ``None``."""
+def differing_call(
+    native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable], inputs: Sequence[TensorId | None]
+) -> Words | None:
+    """Return the reason if a call does something else where the graph makes it; otherwise ``None``.
+
+    ``inputs`` are the tensors on the native tape that are the graph's arguments.
+    """
     (tape, values), (other, others) = native, graph
-    return _Comparison(_weights(tape.module, values), _weights(other.module, others)).of_calls(tape, other)
+    origins = _origins(inputs, tape), _origins(list(tensor_ids_in(other.args)), other)
+    return _Comparison((_weights(tape.module, values), _weights(other.module, others)), origins).of_calls(tape, other)
+
+
+def _origins(inputs: Sequence[TensorId | None], tape: CallTape) -> dict[TensorId, tuple[str, int]]:
+    """Return the place where each tensor of a body comes from: an argument, or an operation or call, by number."""
+    origins: dict[TensorId, tuple[str, int]] = {}
+    for number, tensor_id in enumerate(inputs):
+        if tensor_id is not None:
+            origins.setdefault(tensor_id, ("argument", number))
+    results = (tensor_id for entry in tape.entries for tensor_id in tensor_ids_in(entry.out))
+    for number, tensor_id in enumerate(results):
+        origins.setdefault(tensor_id, ("result", number))
+    return origins
 
 
 def _weights(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
@@ -36,11 +54,18 @@ def _weights(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
 
 
 class _Comparison:
-    """A comparison of tapes of two runs. A tensor has another id in each run; pairs are found on the way."""
+    """A comparison of tapes of two runs. A tensor has another id in each run; pairs are found on the way.
 
-    def __init__(self, weights: dict[TensorId, int], other_weights: dict[TensorId, int]) -> None:
-        self._weights = weights
-        self._other_weights = other_weights
+    Both of a pair must be the same weight or, if the two bodies themselves got or made them, come from the same place.
+    """
+
+    def __init__(
+        self,
+        weights: tuple[dict[TensorId, int], dict[TensorId, int]],
+        origins: tuple[dict[TensorId, tuple[str, int]], dict[TensorId, tuple[str, int]]],
+    ) -> None:
+        self._weights, self._other_weights = weights
+        self._origins, self._other_origins = origins
         self._pairs: dict[TensorId, TensorId] = {}
 
     def of_calls(self, tape: CallTape, other: CallTape) -> Words | None:
@@ -101,6 +126,8 @@ class _Comparison:
         weight, other_weight = self._weights.get(tensor_id), self._other_weights.get(other)
         if weight is not None or other_weight is not None:
             return weight == other_weight
+        if self._origins.get(tensor_id) != self._other_origins.get(other):
+            return False
         return self._pairs.setdefault(tensor_id, other) == other
 
 

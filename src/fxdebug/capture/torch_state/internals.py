@@ -297,18 +297,20 @@ def _tree_leaves(tree: Any) -> list[Any]:
     return [tree] if inner is None else [leaf for each in inner for leaf in _tree_leaves(each)]
 
 
-def _tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+def _tree_map(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    if is_leaf is not None and is_leaf(tree):
+        return function(tree)
     if isinstance(tree, dict):
-        return {key: _tree_map(function, each) for key, each in tree.items()}
+        return {key: _tree_map(function, each, is_leaf) for key, each in tree.items()}
     if type(tree) in (list, tuple):
-        return type(tree)([_tree_map(function, each) for each in tree])
+        return type(tree)([_tree_map(function, each, is_leaf) for each in tree])
     return function(tree)
 
 
 tree_leaves: Callable[[Any], list[Any]] = _look_up(
     "torch.utils._pytree:tree_leaves", "the tensors in lists, tuples and dicts", _tree_leaves
 )
-tree_map: Callable[[Callable[[Any], Any], Any], Any] = _look_up(
+tree_map: Callable[..., Any] = _look_up(
     "torch.utils._pytree:tree_map", "lists, tuples and dicts with other tensors", _tree_map
 )
 

@@ -1,4 +1,4 @@
-"""Whose code is it: torch's, Python's, fxdebug's, a library's or the program's? Asked for a module's name or a file.
+"""Decide whose code it is, by a module's name or by a file: torch's, Python's, fxdebug's, a library's, the program's.
 
 A name or path belongs to a package if it is that package's, or lies below it: ``torchvision`` is not torch's.
 """
