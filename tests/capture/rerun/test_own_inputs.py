@@ -198,9 +198,9 @@ def test_a_body_that_passes_another_function_is_refused() -> None:
 
 def test_an_attribute_that_is_passed_is_looked_up_anew() -> None:
     model = Body(lambda self, x: self.c(x, self.f), c=Applies(), f=torch.relu)
-    call = fx_debug(model, X).root
+    graph = fx_debug(model, X).root.fx
     model.f = torch.neg  # type: ignore[assignment]
-    assert torch.equal(call.fx(X), X.neg())
+    assert torch.equal(graph(X), X.neg())
 
 
 class Small(nn.Module):
