@@ -78,7 +78,8 @@ class GraphTemplate:
 
     The first ``inputs`` slots are tensors among the arguments, ``input_names`` their names. An entry that is a
     call of a child has the child's path as its ``what``, or the module itself where it has no path. ``handed_over`` are
-    the tensors in attributes that such an entry takes, by its index.
+    the tensors in attributes that such an entry takes, by its index. ``forwards_only`` are such entries whose hooks or
+    ``__call__`` compute something: that is in this graph, and only the module's ``forward`` is left to call.
     """
 
     args: tuple[Any, ...]
@@ -86,6 +87,7 @@ class GraphTemplate:
     entries: list[TapeEntry] = field(default_factory=list)
     out: Any = None
     handed_over: dict[int, tuple[HandedOver, ...]] = field(default_factory=dict)
+    forwards_only: set[int] = field(default_factory=set)
     guards: list[TemplateGuard] = field(default_factory=list)
     slots: int = 0  # the number of slots
     inputs: int = 0

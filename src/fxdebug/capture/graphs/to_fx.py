@@ -37,6 +37,23 @@ def fx_build_of(template: GraphTemplate) -> FxBuild:
     return build
 
 
+def written_graph(build: FxBuild) -> fx.Graph:
+    """Return the graph as it is written in code. It calls ``forward`` where the rest of a module's call is in it."""
+    only = {node for node, index in build.entry_of.items() if index in build.template.forwards_only}
+    if not only:
+        return build.graph
+    written, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in build.nodes:
+        if node not in only:
+            copies[node] = written.node_copy(node, copies.__getitem__)
+            continue
+        module = written.create_node("get_attr", node.target, name=f"{node.name}_module")
+        args: Any = fx.map_arg(node.args, copies.__getitem__)
+        kwargs: Any = fx.map_arg(node.kwargs, copies.__getitem__)
+        copies[node] = written.create_node("call_method", "forward", (module, *args), kwargs, name=node.name)
+    return written
+
+
 class FxBuild:
     """A ``torch.fx.Graph``, and the tables that relate its nodes to the template it was built from.
 

@@ -148,8 +148,19 @@ class GraphVerifier:
         assert self._sandbox is not None
         tracer = ModuleTracer(tape, self._values, self._sandbox)
         template, reason = self._traced(tracer, tape)
+        placeholders = tracer.placeholders
         tracer.forget()
-        if replace_leaked(tracer.placeholders, self._values.tensor_with):
+        if tracer.hashed_sizes and (template is None or template.not_reusable):
+            # what is cached by size was computed anew: it may have been there when the body ran
+            tracer = ModuleTracer(tape, self._values, self._sandbox, sizes_as_keys=True)
+            baked, reason_of_baked = self._traced(tracer, tape)
+            placeholders = [*placeholders, *tracer.placeholders]
+            tracer.forget()
+            if template is None:
+                template, reason = baked, reason_of_baked
+            elif baked is not None:  # a cache that is full by now: the body changes nothing any more
+                template.not_reusable = baked.not_reusable
+        if replace_leaked(placeholders, self._values.tensor_with):
             return None, reasons.KEPT_ELSEWHERE()
         return template, reason
 

@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import member
-from fxdebug.capture.graphs.to_fx import Absent, FxBuild
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
 from fxdebug.capture.rerun.execute import Executor, GuardFailed, bind_arguments
@@ -49,7 +49,8 @@ class GraphOfCall(fx.GraphModule):
         not_reusable: Words | None,
         objects: Mapping[int, Any],
     ) -> None:
-        super().__init__(*_renamed(_root(build, module, objects), build.graph), class_name=type(module).__name__)
+        root, graph = _renamed(_root(build, module, objects), written_graph(build))
+        super().__init__(root, graph, class_name=type(module).__name__)
         object.__setattr__(self, "_source", (build, module, call))
         object.__setattr__(self, "_objects", objects)
         object.__setattr__(self, "_classes", list(classes))
