@@ -19,12 +19,12 @@ from torch import Tensor, fx, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs import symbolic_size
-from fxdebug.capture.graphs.calls_around import CallsAround
 from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
 from fxdebug.capture.graphs.names import argument_names, is_same_kind_of, operation_name, relative_paths
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
 from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, TemplateGuard
+from fxdebug.capture.hooks.calls_around import CallsAround
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch

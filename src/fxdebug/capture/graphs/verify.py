@@ -151,14 +151,14 @@ class GraphVerifier:
         placeholders = tracer.placeholders
         tracer.forget()
         if tracer.hashed_sizes and (template is None or template.not_reusable):
-            # what is cached by size was computed anew: it may have been there when the body ran
+            # it computed anew what is cached by size, or filled a cache once more: the body as it is now decides
             tracer = ModuleTracer(tape, self._values, self._sandbox, sizes_as_keys=True)
             baked, reason_of_baked = self._traced(tracer, tape)
             placeholders = [*placeholders, *tracer.placeholders]
             tracer.forget()
-            if template is None:
+            if template is None or baked is None:
                 template, reason = baked, reason_of_baked
-            elif baked is not None:  # a cache that is full by now: the body changes nothing any more
+            else:
                 template.not_reusable = baked.not_reusable
         if replace_leaked(placeholders, self._values.tensor_with):
             return None, reasons.KEPT_ELSEWHERE()

@@ -18,6 +18,7 @@ from torch import nn
 from fxdebug.capture.hooks.observers import Observer
 from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
 Run = Callable[..., Any]
@@ -42,6 +43,7 @@ class _Front(SharedPatch):
             return (OwnAttribute("<OptimizedModule>.forward", own, "forward", self.module._orig_mod),)
         return (OwnAttribute("<module>._compiled_call_impl", own, "_compiled_call_impl", self._instead()),)
 
+    @uncounted
     def _instead(self) -> Run:
         def instead(*args: Any, **kwargs: Any) -> Any:
             run = self.compiled
@@ -131,6 +133,7 @@ def _uncompiled() -> Way:
     return lambda module, run: module._call_impl
 
 
+@uncounted
 def _recorded(observer: Observer) -> Way:
     return lambda module, run: lambda *args, **kwargs: observer.around_forward(module, run, args, kwargs)
 

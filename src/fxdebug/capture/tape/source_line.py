@@ -17,8 +17,7 @@ from torch.nn.modules import module as torch_module
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.torch_state.whose_code import is_our_file, is_pythons_file, is_torchs_file
 
-_MODULE_FILE = torch_module.__file__
-_SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
+_CALLING_FILES = (nn.Module._call_impl.__code__.co_filename, torch_module.__file__)  # also with our mark behind
 
 MOST_TEXTS = 100_000
 _texts: dict[tuple[int, int], tuple[weakref.ref[CodeType], str]] = {}  # decoding positions takes 0.1 ms
@@ -166,7 +165,7 @@ def _is_torchs_or_pythons(file: str) -> bool:
 
 
 def _home(file: str) -> int:
-    if file in _SKIPPED or is_our_file(file):  # the whole package: ``api`` calls the model
+    if file.startswith(_CALLING_FILES) or is_our_file(file):  # the whole package: ``api`` calls the model
         home = _CALLING
     else:
         home = _TORCHS if _is_torchs_or_pythons(file) else _USERS

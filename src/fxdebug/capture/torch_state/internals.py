@@ -208,11 +208,15 @@ if _set_code_exec_strategy is None:
     _skip_code = _detail("torch._C:_dynamo.eval_frame.skip_code", "the same, in torch 2.6", None, _COMPILES_OURS)
 
 
-def keep_dynamo_off(code: CodeType) -> None:
-    """Make dynamo, which looks at every frame in a compiled region, skip the frames of this code."""
+def keep_dynamo_off(code: CodeType, *, inside: bool = False) -> None:
+    """Make dynamo, which looks at every frame in a compiled region, skip the frames of this code.
+
+    ``inside``: and all frames that they call.
+    """
     if _set_code_exec_strategy is not None:
         frames = torch._C._dynamo.eval_frame
-        _set_code_exec_strategy(code, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT))
+        action = frames._FrameAction.SKIP if inside else frames._FrameAction.DEFAULT
+        _set_code_exec_strategy(code, frames._FrameExecStrategy(frames._FrameAction.SKIP, action))
     elif _skip_code is not None:
         _skip_code(code)
 

@@ -1,4 +1,4 @@
-"""What a module's call computes around its ``forward``: in hooks, and in a ``__call__`` of its class.
+"""Find modules whose call computes something around ``forward``: in hooks, or in a ``__call__`` of their class.
 
 These operations are part of the body that calls the module, and of its graph.
 """
