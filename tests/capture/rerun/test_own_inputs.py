@@ -235,3 +235,45 @@ def test_children_that_torch_made(name: str, training: bool) -> None:
     found = call.fx(X)
     model.load_state_dict(state)
     assert torch.equal(found, model(X))
+
+
+class Boxed:
+    """What some libraries return: an object with a tensor in it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.parts = [tensor * 2]
+        self.table = {"more": (tensor + 1,)}
+
+    def doubled(self) -> torch.Tensor:
+        return self.tensor * 2
+
+
+class Boxes(nn.Module):
+    def forward(self, x: torch.Tensor) -> Boxed:
+        return Boxed(x.relu())
+
+
+class Opens(nn.Module):
+    def forward(self, boxed: Boxed) -> torch.Tensor:
+        return boxed.parts[0] - 1
+
+
+OPENED: dict[str, Callable[..., Any]] = {
+    "an attribute": lambda self, x: self.boxes(x).tensor,
+    "a method": lambda self, x: self.boxes(x).doubled() + 1,
+    "an item": lambda self, x: self.boxes(x).parts[0] * 3,
+    "deep inside": lambda self, x: self.boxes(x).table["more"][0].sum(),
+    "passed on": lambda self, x: self.opens(self.boxes(x)) * 2,
+    "two of them": lambda self, x: self.boxes(x).tensor + self.boxes(x * 2).parts[0],
+}
+
+
+@pytest.mark.parametrize("way", OPENED)
+def test_tensors_inside_objects_that_calls_return(way: str) -> None:
+    model, other = Body(OPENED[way], boxes=Boxes(), opens=Opens()), torch.randn(3, 4)
+    trace = fx_debug(model, X)
+    assert trace.root.status == "verified", trace.root.reason
+    assert torch.equal(trace.root.fx(X), model(X))
+    assert torch.equal(trace.root.fx(other), model(other))
+    assert torch.equal(copy.copy(trace.root.fx)(other), model(other))

@@ -51,6 +51,16 @@ class OpaqueSlot:
         self.type = type
 
 
+class Inside(NamedTuple):
+    """A tensor inside an object that is compared by identity: the steps that lead to it.
+
+    A step is a key, and whether it is the name of an attribute.
+    """
+
+    object: OpaqueSlot
+    steps: tuple[tuple[Any, bool], ...]
+
+
 class HandedOver(NamedTuple):
     """A tensor that a body hands to a call not as an argument but in an attribute, as hooks that make a weight do.
 

@@ -22,7 +22,7 @@ from fxdebug.capture.graphs.fx_targets import (
 )
 from fxdebug.capture.graphs.grad_blocks import Blocks
 from fxdebug.capture.graphs.symbolic_size import Size
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot, is_call
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, NUMPY_SCALARS, Struct
 from fxdebug.capture.torch_state.grad_mode import Context
@@ -71,9 +71,11 @@ class FxBuild:
         self.entry_of: dict[fx.Node, int] = {}
         self.slot_of: dict[fx.Node, int] = {}
         self.size_of: dict[fx.Node, Size] = {}
+        self.inside: dict[fx.Node, Inside] = {}  # tensors that were taken out of objects
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
         self.as_data: dict[tuple[str, ...], Graph] = {}
         self._node_of_slot: dict[int, fx.Node] = {}
+        self._node_of_object: dict[int, fx.Node] = {}  # of objects that an operation or a call returned
         self._attributes: dict[Any, fx.Node] = {}
         self._sizes: dict[int, fx.Node] = {}  # by ``id`` of the size, which the template keeps alive
         self._computed: dict[tuple[Any, ...], fx.Node] = {}  # by function and operands
@@ -160,7 +162,11 @@ class FxBuild:
             if template.type is torch.Size:
                 return self.graph.call_function(torch.Size, (tuple(items),))
             return self.graph.call_function(struct_maker(template), tuple(items))
+        if kind is Inside:
+            return self._inside(template)
         if kind is OpaqueSlot:
+            if template.number in self._node_of_object:
+                return self._node_of_object[template.number]
             return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template))
         is_written = kind in ATOMS or isinstance(template, (int, float, complex, str))
         if not is_written or kind is type or kind in NUMPY_SCALARS:
@@ -177,6 +183,13 @@ class FxBuild:
             else:
                 target = attribute.name
             node = self._attributes[key] = self.graph.create_node("get_attr", target)
+        return node
+
+    def _inside(self, place: Inside) -> fx.Node:
+        node: fx.Node = self._operand(place.object)
+        for key, by_name in place.steps:
+            node = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
+        self.inside[node] = place
         return node
 
     def _constant(self, target: str, constant: Any) -> fx.Node:
@@ -212,6 +225,8 @@ class FxBuild:
         if kind is Slot:
             if template.number not in self._node_of_slot or not where:
                 self._node_of_slot[template.number] = node
+        elif kind is OpaqueSlot:
+            self._node_of_object.setdefault(template.number, node)
         elif kind in _OPENED:
             for key, item, by_name in _members(template):
                 if _has_slot(item):
@@ -235,7 +250,7 @@ def _members(template: Any) -> list[tuple[Any, Any, bool]]:
 
 def _has_slot(template: Any) -> bool:
     kind = type(template)
-    if kind is Slot:
+    if kind is Slot or kind is OpaqueSlot:
         return True
     return kind in _OPENED and any(_has_slot(item) for _, item, _ in _members(template))
 
