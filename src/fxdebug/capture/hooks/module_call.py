@@ -5,8 +5,8 @@ eight times as much and switch off fast paths. One wrapper per instance serves a
 order they begin and end; the last one to end removes it.
 
 The code of ``nn.Module._call_impl`` is replaced during the run. The new code sees modules that no parent has
-registered, and the changes that hooks make to inputs and outputs. The function object and its file name stay the same:
-``torch.compile`` would trace a function that had been replaced.
+registered, and the changes that hooks make to inputs and outputs. The function object stays the same, and its file name
+begins with torch's: ``torch.compile`` would trace a function that had been replaced.
 """
 
 from __future__ import annotations
