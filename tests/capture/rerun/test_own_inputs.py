@@ -277,3 +277,37 @@ def test_tensors_inside_objects_that_calls_return(way: str) -> None:
     assert torch.equal(trace.root.fx(X), model(X))
     assert torch.equal(trace.root.fx(other), model(other))
     assert torch.equal(copy.copy(trace.root.fx)(other), model(other))
+
+
+def renews(self: Any, x: torch.Tensor) -> Boxed:
+    boxed: Boxed = self.boxes(x)
+    boxed.tensor = boxed.tensor + 1
+    return boxed
+
+
+def labels(self: Any, x: torch.Tensor) -> Boxed:
+    boxed: Boxed = self.boxes(x)
+    boxed.label = "seen"  # type: ignore[attr-defined]
+    return boxed
+
+
+def fills(self: Any, x: torch.Tensor) -> Boxed:
+    boxed: Boxed = self.boxes(x)
+    boxed.parts.append(x.sum())
+    return boxed
+
+
+def labels_for_another(self: Any, x: torch.Tensor) -> torch.Tensor:
+    boxed: Boxed = self.boxes(x)
+    boxed.parts.reverse()
+    boxed.label = "seen"  # type: ignore[attr-defined]
+    result: torch.Tensor = self.opens(boxed)
+    return result
+
+
+@pytest.mark.parametrize("body", [renews, labels, fills, labels_for_another])
+def test_an_object_that_the_body_changes_is_never_returned_unchanged(body: Callable[..., Any]) -> None:
+    model = Body(body, boxes=Boxes(), opens=Opens())
+    call = fx_debug(model, X).root
+    with pytest.raises(UsageError):
+        call.fx(X)
