@@ -254,7 +254,7 @@ class ArgumentMatcher:
         """Return where a tensor that the module does not hold lies inside an object that the body got."""
         if self._objects and self._name(tensor) is None:
             for number, (mine, recorded) in enumerate(self._objects):
-                steps = steps_to(mine, tensor)
+                steps = steps_to(mine, tensor) if mine is recorded else None  # not in a copy: it has an earlier state
                 if steps is not None:
                     return Inside(OpaqueSlot(number, type(recorded)), steps)
         return None
