@@ -15,6 +15,7 @@ from fxdebug.api.run_model import fx_debug, last_failed
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.pairing.replay_plan import replay_plan
 from fxdebug.data.trace import replaced
@@ -22,6 +23,7 @@ from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError
 
 
+@not_compiled
 def compare_models(
     model_a: nn.Module,
     model_b: nn.Module,

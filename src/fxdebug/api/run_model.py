@@ -19,6 +19,8 @@ from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.runs.run_once import run_once
 from fxdebug.capture.torch_state import distributed
+from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.data.values import VALUES, Keeping
 from fxdebug.errors import UsageError
 from fxdebug.store.rank_folders import rank_folder
@@ -26,6 +28,8 @@ from fxdebug.store.rank_folders import rank_folder
 _last_failed: Trace | None = None
 
 
+@not_compiled
+@uncounted
 def fx_debug(
     model: nn.Module | Callable[..., Any],
     inputs: Any = (),
@@ -98,6 +102,7 @@ def fx_debug(
     return trace
 
 
+@uncounted
 def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str]:
     """Return the module to record, the function to call, and the name of the method."""
     owner = None if isinstance(model, nn.Module) else getattr(model, "__self__", None)

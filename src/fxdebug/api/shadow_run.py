@@ -13,9 +13,11 @@ from fxdebug.analyses.precision_loss import Shadow
 from fxdebug.api.run_model import arguments, settings_of
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.shadow import twin_runs
+from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.errors import UsageError
 
 
+@not_compiled
 def shadow(
     model: nn.Module,
     inputs: Any = (),

@@ -260,6 +260,9 @@ TENSOR_EXPECTED = Reason("tensor-expected", "a tensor is expected where {given} 
 SAME_TENSOR_EXPECTED = Reason(
     "same-tensor-expected", "one and the same tensor is expected in two places, and two were passed", "call.fx"
 )
+SAME_OBJECT_EXPECTED = Reason(
+    "same-object-expected", "the {kind} that it was recorded with is expected, and another was passed", "call.fx"
+)
 KIND_EXPECTED = Reason("kind-expected", "a {kind} is expected where {given} was passed", "call.fx")
 ITEMS_EXPECTED = Reason("items-expected", "{count} items are expected where {given} were passed", "call.fx")
 KEYWORDS_EXPECTED = Reason("keywords-expected", "the keyword arguments are {names}", "call.fx")

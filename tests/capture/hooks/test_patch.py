@@ -442,9 +442,10 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(kind, "put", noting)
     forget_templates()
     assert fxdebug.fx_debug(model, torch.ones(1, 2)).calls[0].status
-    rare = {  # a job of several processes, threads at work while a body is run again, dynamo imported meanwhile
+    rare = {  # a job of several processes, threads at work while a body is run again, dynamo imported meanwhile,
+        # a graph that hands over a weight
         "functions of torch.distributed that communicate", "sys.setswitchinterval", "sys.meta_path",
-        "<loader>.exec_module",
+        "<loader>.exec_module", "<module>.<attribute>",
     }  # fmt: skip
     assert put <= set(table()) and put >= set(table()) - set(OUTSIDE) - rare
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fxdebug import fx_debug
-from fxdebug.capture.replay.introspect import is_library
+from fxdebug.capture.torch_state.whose_code import is_library
 
 SOURCE = """
 import torch

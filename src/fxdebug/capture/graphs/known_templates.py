@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.graphs.template import GraphTemplate
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.torch_state.whose_code import is_part_of
 
 TEMPLATES_PER_CLASS = 8  # per class, forward and training flag: bodies that branch have a few
 
@@ -60,7 +61,7 @@ def traits_of(module: nn.Module) -> tuple[Any, ...]:
     The value of an integer does not count, as it may be the number of a layer. Torch's own layers have no traits: all
     their decisions show on the tape.
     """
-    if not module._modules and type(module).__module__.startswith("torch.nn.modules."):
+    if not module._modules and is_part_of(type(module).__module__, "torch.nn.modules"):
         return ()
     return tuple([(name, _trait(value)) for name, value in module.__dict__.items() if name not in _OF_MODULES])
 

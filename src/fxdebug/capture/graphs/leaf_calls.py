@@ -17,8 +17,9 @@ from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
 from fxdebug.capture.hooks import module_call
 from fxdebug.capture.hooks.compiled_modules import Way, compiled_code_of, stand_in_front, step_aside
 from fxdebug.capture.replay import side_effects
+from fxdebug.capture.torch_state.whose_code import is_part_of
 
-_TRUSTED_HOOKS = ("torch.", "transformers.")
+_TRUSTED_HOOKS = ("torch", "transformers")
 
 
 class LeafCalls:
@@ -98,4 +99,4 @@ def _hooks(module: nn.Module) -> list[Any]:
 
 def _is_trusted(hook: Any) -> bool:
     home = getattr(hook, "__module__", None) or type(hook).__module__
-    return str(home).startswith(_TRUSTED_HOOKS)
+    return is_part_of(str(home), *_TRUSTED_HOOKS)

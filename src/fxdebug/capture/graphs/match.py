@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.capture.graphs.names import is_same_kind_of, member
+from fxdebug.capture.graphs.names import follow, is_same_kind_of, member
 from fxdebug.capture.graphs.symbolic_size import Size, evaluate
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot, is_call
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
 from fxdebug.capture.tensors.tensor_ref import TensorId
@@ -95,6 +95,11 @@ class Match:
         except AttributeError:
             return False
 
+    def handed_over(self) -> set[TensorId]:
+        """Return the tensors that the body hands to its calls in attributes."""
+        slots = [each.slot.number for given in self.template.handed_over.values() for each in given]
+        return {tensor_id for slot in slots if (tensor_id := self.tensor_ids[slot]) is not None}
+
     def shape(self, slot: int) -> tuple[int, ...]:
         """Return the shape of the tensor bound to a slot."""
         tensor_id = self.tensor_ids[slot]
@@ -130,6 +135,8 @@ class Match:
             if type(code) is OpaqueArg:
                 return self._attribute(template) is code.object
             return type(code) is TensorId and self._tensor_id_of(template) == code
+        if kind is Inside:
+            return type(code) is TensorId and self._tensor_id_inside(template) == code
         if kind is Size:
             return type(code) is int and self.value_of(template) == code
         return self._parts(template, code, self._equal)
@@ -180,6 +187,14 @@ class Match:
             return attribute.tensor if attribute.name is None else member(self.tape.module, attribute.name)
         except AttributeError:
             return None
+
+    def _tensor_id_inside(self, place: Inside) -> TensorId | None:
+        try:
+            tensor = follow(self.objects[place.object.number], place.steps)
+        except (KeyError, IndexError, AttributeError, TypeError):
+            return None
+        entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
+        return None if entry is None else entry.tensor_id
 
     def _tensor_id_of(self, attribute: Attribute) -> TensorId | None:
         tensor = self._attribute(attribute)

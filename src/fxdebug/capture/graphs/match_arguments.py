@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.names import attribute_names, object_name, short_repr
+from fxdebug.capture.graphs.names import attribute_names, object_name, short_repr, steps_to
 from fxdebug.capture.graphs.placeholder_tensor import PlaceholderTensor
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
@@ -155,7 +155,9 @@ class ArgumentMatcher:
         kind = type(code)
         if kind is TensorId:
             known = self._placeholder_of.get(code)
-            return self._attribute(self._real[code]) if known is None else Slot(known.slot)
+            if known is None:
+                return self._inside(self._real[code]) or self._attribute(self._real[code])
+            return Slot(known.slot)
         if kind is OpaqueArg:
             for number, (_, recorded) in enumerate(self._objects):
                 if recorded is code.object:
@@ -238,18 +240,30 @@ class ArgumentMatcher:
         self._objects.append((argument, code.object))
         return OpaqueSlot(len(self._objects) - 1, type(argument))
 
-    def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute:
+    def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute | Inside:
         entry = self._values.lookup(tensor)
         if entry is None or type(code) is not TensorId or entry.tensor_id != code:
             if type(code) is TensorId and (self._values.first_values[code].detail or "").startswith("inside"):
                 raise CannotTrace(reasons.INSIDE_TRANSFORM())
-            name = None if entry is None else self._names.get(id(tensor)) or object_name(self._tape.module, tensor)
+            name = None if entry is None else self._name(tensor)
             raise CannotTrace(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
         self._real[entry.tensor_id] = tensor
-        return self._attribute(tensor)
+        return self._inside(tensor) or self._attribute(tensor)
+
+    def _inside(self, tensor: Tensor) -> Inside | None:
+        """Return where a tensor that the module does not hold lies inside an object that the body got."""
+        if self._objects and self._name(tensor) is None:
+            for number, (mine, recorded) in enumerate(self._objects):
+                steps = steps_to(mine, tensor) if mine is recorded else None  # not in a copy: it has an earlier state
+                if steps is not None:
+                    return Inside(OpaqueSlot(number, type(recorded)), steps)
+        return None
+
+    def _name(self, tensor: Tensor) -> str | None:
+        return self._names.get(id(tensor)) or object_name(self._tape.module, tensor)
 
     def _attribute(self, tensor: Tensor) -> Attribute:
-        name = self._names.get(id(tensor))
+        name = self._name(tensor)
         self._template.for_class &= name is not None
         return Attribute(name, None if name is not None else tensor)
 

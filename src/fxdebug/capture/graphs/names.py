@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.encoding import OpaqueArg, tensor_ids_in
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
 
 
@@ -30,11 +32,59 @@ def attribute_names(module: nn.Module) -> dict[int, str]:
 
 def object_name(module: nn.Module, wanted: object) -> str | None:
     """Return the name, relative to ``module``, of the attribute of it or of a module below that is ``wanted``."""
+    if isinstance(wanted, nn.Module):
+        path = relative_paths(module).get(id(wanted))
+        if path is not None:
+            return path or None
     for path, inner in module.named_modules():
         for name, attribute in inner.__dict__.items():
             if attribute is wanted and name.isidentifier():
                 return f"{path}.{name}" if path else name
     return None
+
+
+def steps_to(thing: Any, tensor: Tensor) -> tuple[tuple[Any, bool], ...] | None:
+    """Return the steps from an object to a tensor inside it, over attributes and items; ``None`` if there are none.
+
+    A step is a key, and whether it is the name of an attribute. The shortest way is found. No code of the object runs.
+    """
+    pending: deque[tuple[Any, tuple[tuple[Any, bool], ...]]] = deque([(thing, ())])
+    visited: set[int] = set()
+    while pending and len(visited) < _MOST_SEARCHED:
+        holder, steps = pending.popleft()
+        if id(holder) in visited or len(steps) > _LONGEST_WAY:
+            continue
+        visited.add(id(holder))
+        for key, by_name, inner in _members(holder):
+            way = (*steps, (key, by_name))
+            if inner is tensor:
+                return way
+            if type(inner) not in ATOMS and not issubclass(type(inner), (Tensor, nn.Module)):
+                pending.append((inner, way))
+    return None
+
+
+_LONGEST_WAY, _MOST_SEARCHED = 4, 1_000
+
+
+def _members(holder: Any) -> Iterator[tuple[Any, bool, Any]]:
+    kind = type(holder)
+    if kind is dict:
+        yield from ((key, False, item) for key, item in holder.items() if type(key) in (str, int))
+    elif kind is list or kind is tuple:
+        yield from ((index, False, item) for index, item in enumerate(holder))
+    elif issubclass(kind, nn.Module):
+        for table in (holder._parameters, holder._buffers):
+            yield from ((name, True, tensor) for name, tensor in table.items())
+    else:
+        yield from ((name, True, item) for name, item in (members_in(holder) or {}).items())
+
+
+def follow(thing: Any, steps: tuple[tuple[Any, bool], ...]) -> Any:
+    """Return what these steps lead to."""
+    for key, by_name in steps:
+        thing = getattr(thing, key) if by_name else thing[key]
+    return thing
 
 
 def member(module: nn.Module, path: str) -> Any:

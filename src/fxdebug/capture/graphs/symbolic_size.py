@@ -4,33 +4,45 @@ While a body is traced symbolically, ``x.shape[0]`` is a :class:`Size`: arithmet
 expressions, so that ``x.view(b, -1, h * d)`` stays right for other sizes. Where Python decides by a
 size (a comparison, ``float(n)``, a dict key) the decision becomes a guard. C code (``range(n)``) reads
 the plain integer, which goes unnoticed here; that is why a graph is matched before it is run on other
-sizes.
+sizes. A size is another key in dicts and caches than the integer: a function whose results are cached by
+size (``functools.lru_cache``) computes anew, and its results are sizes, too.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 # An expression: ("size", slot, dim), ("numel", slot), ("node", index) or (operator function, operand, operand).
 Expression = tuple[Any, ...]
 
-_listener: Callable[[str, Any], None] | None = None  # of the tracer that runs: takes (question, answer)
+
+class Listener(Protocol):
+    """The tracer that runs."""
+
+    def size_asked(self, what: str, answer: Any) -> None:
+        """Take note of a question about a size that Python's further course depends on."""
+
+    def hash_of(self, size: Size) -> int:
+        """Return the hash of a size: that of the integer or, for another key in dicts and caches, :func:`own_hash`."""
 
 
-def set_listener(take: Callable[[str, Any], None] | None) -> Callable[[str, Any], None] | None:
-    """Pass questions about sizes to ``take`` from now on; return the listener that took them before."""
+_listener: Listener | None = None
+
+
+def set_listener(listener: Listener | None) -> Listener | None:
+    """Ask this listener about sizes from now on; return the one that was asked before."""
     global _listener
-    before, _listener = _listener, take
+    before, _listener = _listener, listener
     return before
 
 
 def _ask(what: str, answer: Any) -> None:
     if _listener is not None:
-        _listener(what, answer)
+        _listener.size_asked(what, answer)
 
 
 class Size(int):
@@ -44,7 +56,7 @@ class Size(int):
         return size
 
     def __hash__(self) -> int:
-        return int.__hash__(self)
+        return int.__hash__(self) if _listener is None else _listener.hash_of(self)
 
     def __deepcopy__(self, memo: Any) -> Size:
         return self
@@ -91,6 +103,28 @@ def plain(size: int) -> int:
     return int.__add__(size, 0)
 
 
+def own_hash(size: Size) -> int:
+    """Return a hash that differs from the integer's, and between sizes of different origin."""
+    return hash((_shallow(size), *[_shallow(each) for each in size.expression[1:]]))
+
+
+def _shallow(operand: Any) -> Any:
+    if type(operand) is not Size:
+        return operand
+    return plain(operand), operand.expression if _is_measured(operand) else operand.expression[0]
+
+
+def _is_measured(size: Size) -> bool:
+    return size.expression[0] in ("size", "numel", "node")
+
+
+def _is_same(size: Size, other: Any) -> bool:
+    """Are both the same size, whatever the inputs?"""
+    if size is other:
+        return True
+    return type(other) is Size and _is_measured(size) and _is_measured(other) and size.expression == other.expression
+
+
 def _arithmetic(name: str, function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
     own = getattr(int, name)
 
@@ -108,7 +142,7 @@ def _comparison(name: str, sign: str) -> Callable[[Any, Any], Any]:
 
     def method(self: Size, other: Any) -> Any:
         result = own(self, other)
-        if result is not NotImplemented:
+        if result is not NotImplemented and not _is_same(self, other):
             _ask(f"{plain(self)} {sign} {int(other) if isinstance(other, int) else other!r}", result)
         return result
 

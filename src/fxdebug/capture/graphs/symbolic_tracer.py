@@ -23,10 +23,12 @@ from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
 from fxdebug.capture.graphs.names import argument_names, is_same_kind_of, operation_name, relative_paths
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
-from fxdebug.capture.graphs.template import GraphTemplate, TemplateGuard
+from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, TemplateGuard
+from fxdebug.capture.hooks.calls_around import CallsAround
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch
+from fxdebug.capture.replay.sandbox import Sandbox
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
@@ -41,17 +43,26 @@ _iterate = Tensor.__iter__
 
 
 class ModuleTracer(fx.Tracer):
-    """Traces the body of one call; use it once."""
+    """Traces the body of one call; use it once.
 
-    def __init__(self, tape: CallTape, values: ValueTable, is_changed_for: Callable[[nn.Module], bool]) -> None:
+    With ``sizes_as_keys``, a size is the same key as the integer. Without, a body finds nothing that was cached by
+    size, so that what it computes from sizes stays symbolic; ``hashed_sizes`` says whether that made a difference.
+    """
+
+    def __init__(self, tape: CallTape, values: ValueTable, sandbox: Sandbox, *, sizes_as_keys: bool = False) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
-        self.ambient = AmbientState(is_changed_for)
+        self.ambient = AmbientState(self._is_changed_for)
+        self.hashed_sizes = False
+        self._sizes_as_keys = sizes_as_keys
+        self._sandbox = sandbox
+        self._handed_over: list[tuple[nn.Module, str]] = []  # attributes of modules that have a placeholder
         self._rng = RngWatch()
         self._tape = tape
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
         self._arguments = ArgumentMatcher(tape, values, self._template)
         self._position = 0  # the number of entries that the trace has passed
         self._paths: dict[int, str] | None = None
+        self._around = CallsAround([entry.what for entry in tape.entries if isinstance(entry.what, nn.Module)])
 
     # The trace -----------------------------------------------------------------------------------
 
@@ -64,13 +75,14 @@ class ModuleTracer(fx.Tracer):
         template.kwargs = arguments.template_of(tape.kwargs)
         template.inputs = template.slots
         template.input_names = argument_names(forward, tape, template.inputs)
-        before = symbolic_size.set_listener(self._size_asked)
+        before = symbolic_size.set_listener(self)
         try:
             self._rng.check()  # sets a seed first: a body may set the very one that the generator has now
             with in_context(tape.context), TracingMode(self.operation), NoWritesMode():
                 self.ambient.begin()
                 output = forward(*args, **kwargs)
             self._rng.check(reasons.SETS_RANDOM_STATE_LAST)
+            self._put_back_handed_over()
         finally:
             symbolic_size.set_listener(before)
             self._rng.restore()
@@ -84,6 +96,9 @@ class ModuleTracer(fx.Tracer):
                 raise CannotTrace(reasons.GATHERED_PAST()) from None
             raise CannotTrace(reasons.RETURNS_OTHER(difference=error.reason)) from None
         template.opaque_slots = arguments.objects
+        for index, entry in enumerate(tape.entries):
+            if id(entry.what) in self._around.computing:
+                template.forwards_only.add(index)
         return template
 
     @property
@@ -113,6 +128,7 @@ class ModuleTracer(fx.Tracer):
             return self._metadata(function, args, kwargs)
         self._rng.check()
         self.ambient.check_operation(function)
+        self._around.note(sys._getframe(1), _BODY)
         entry = self._next(function)
         if type(entry.what) is not type(function) or entry.what != function:
             raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(function), then=operation_name(entry.what)))
@@ -139,16 +155,50 @@ class ModuleTracer(fx.Tracer):
         if entry.what is not module and not is_same_kind_of(module, entry.what):
             raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(module), then=operation_name(entry.what)))
         self._rng.check()
+        self._around.note(sys._getframe(1), _BODY, entry.what)
         self.ambient.check_call(entry.what)
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
+        self._add(self._named(entry.what), templates, entry)
+        return result
+
+    def _named(self, module: nn.Module) -> str | nn.Module:
+        """Return the path of a module, or the module itself if it has none: then the template is for this call only."""
         if self._paths is None:
             self._paths = relative_paths(self._tape.module)
-        path = self._paths.get(id(entry.what))
+        path = self._paths.get(id(module))
         if path is None:
             self._template.for_class = False
-        self._add(entry.what if path is None else path, templates, entry)
-        return result
+        return module if path is None else path
+
+    # Tensors that are handed over in attributes --------------------------------------------------
+
+    def _is_changed_for(self, module: nn.Module) -> bool:
+        """Would a call of this module find other attributes or objects than before, but for tensors handed to it?"""
+        if not self._sandbox.is_changed_for(module):
+            return False
+        given = [
+            (inner, name, attribute)
+            for inner in module.modules()
+            for name, attribute in inner.__dict__.items()
+            if type(attribute) is PlaceholderTensor
+        ]
+        if not given:
+            return True
+        self._handed_over += [(inner, name) for inner, name, _ in given]
+        self._template.handed_over[len(self._template.entries)] = tuple(
+            [HandedOver(self._named(inner), name, Slot(placeholder.slot)) for inner, name, placeholder in given]
+        )
+        names: dict[int, set[str]] = {}
+        for inner, name, _ in given:
+            names.setdefault(id(inner.__dict__), set()).add(name)
+        return self._sandbox.is_changed_for(module, names)
+
+    def _put_back_handed_over(self) -> None:
+        """Put back the attributes in which tensors were handed over: the graph sets them, too."""
+        for module, name in self._handed_over:
+            if type(module.__dict__.get(name)) is PlaceholderTensor:
+                self._sandbox.put_back(module.__dict__, name)
 
     def _next(self, what: Any) -> TapeEntry:
         if self._position >= len(self._tape.entries):
@@ -208,8 +258,14 @@ class ModuleTracer(fx.Tracer):
             return Size(result, ("node", index))
         return iter(result) if function is _iterate else result
 
-    def _size_asked(self, what: str, answer: Any) -> None:
+    def size_asked(self, what: str, answer: Any) -> None:
+        """Make a guard of a question about a size."""
         self._guard(what, answer, None)
+
+    def hash_of(self, size: Size) -> int:
+        """Return the hash of a size."""
+        self.hashed_sizes = True
+        return hash(plain(size)) if self._sizes_as_keys else symbolic_size.own_hash(size)
 
     def _guard(self, what: str, answer: Any, entry: int | None) -> None:
         line = user_line(sys._getframe(2), {}) or self._tape.line
@@ -218,3 +274,6 @@ class ModuleTracer(fx.Tracer):
         guard = TemplateGuard(what, text if len(text) < 60 else text[:57] + "…", source, entry)
         if guard not in self._template.guards:
             self._template.guards.append(guard)
+
+
+_BODY = ModuleTracer.template_of.__code__  # the traced body's frames lie above it

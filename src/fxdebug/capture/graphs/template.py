@@ -9,7 +9,7 @@ a :class:`Slot`, an :class:`Attribute`, an :class:`OpaqueSlot` or a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
@@ -51,6 +51,27 @@ class OpaqueSlot:
         self.type = type
 
 
+class Inside(NamedTuple):
+    """A tensor inside an object that is compared by identity: the steps that lead to it.
+
+    A step is a key, and whether it is the name of an attribute.
+    """
+
+    object: OpaqueSlot
+    steps: tuple[tuple[Any, bool], ...]
+
+
+class HandedOver(NamedTuple):
+    """A tensor that a body hands to a call not as an argument but in an attribute, as hooks that make a weight do.
+
+    ``owner`` is the module with the attribute: its path, or the module itself where it has no path.
+    """
+
+    owner: str | nn.Module
+    name: str
+    slot: Slot
+
+
 @dataclass(frozen=True, slots=True)
 class TemplateGuard(Guard):
     """An assumption of a template, with the operation that gave the answer if a tensor's value was asked for."""
@@ -66,13 +87,17 @@ class GraphTemplate:
     """The graph of a body in template form.
 
     The first ``inputs`` slots are tensors among the arguments, ``input_names`` their names. An entry that is a
-    call of a child has the child's path as its ``what``, or the module itself where it has no path.
+    call of a child has the child's path as its ``what``, or the module itself where it has no path. ``handed_over`` are
+    the tensors in attributes that such an entry takes, by its index. ``forwards_only`` are such entries whose hooks or
+    ``__call__`` compute something: that is in this graph, and only the module's ``forward`` is left to call.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     entries: list[TapeEntry] = field(default_factory=list)
     out: Any = None
+    handed_over: dict[int, tuple[HandedOver, ...]] = field(default_factory=dict)
+    forwards_only: set[int] = field(default_factory=set)
     guards: list[TemplateGuard] = field(default_factory=list)
     slots: int = 0  # the number of slots
     inputs: int = 0

@@ -22,7 +22,7 @@ from fxdebug.capture.graphs.fx_targets import (
 )
 from fxdebug.capture.graphs.grad_blocks import Blocks
 from fxdebug.capture.graphs.symbolic_size import Size
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot, is_call
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, NUMPY_SCALARS, Struct
 from fxdebug.capture.torch_state.grad_mode import Context
@@ -35,6 +35,23 @@ def fx_build_of(template: GraphTemplate) -> FxBuild:
     if build is None:
         build = template.fx_build = FxBuild(template)
     return build
+
+
+def written_graph(build: FxBuild) -> fx.Graph:
+    """Return the graph as it is written in code. It calls ``forward`` where the rest of a module's call is in it."""
+    only = {node for node, index in build.entry_of.items() if index in build.template.forwards_only}
+    if not only:
+        return build.graph
+    written, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in build.nodes:
+        if node not in only:
+            copies[node] = written.node_copy(node, copies.__getitem__)
+            continue
+        module = written.create_node("get_attr", node.target, name=f"{node.name}_module")
+        args: Any = fx.map_arg(node.args, copies.__getitem__)
+        kwargs: Any = fx.map_arg(node.kwargs, copies.__getitem__)
+        copies[node] = written.create_node("call_method", "forward", (module, *args), kwargs, name=node.name)
+    return written
 
 
 class FxBuild:
@@ -54,10 +71,11 @@ class FxBuild:
         self.entry_of: dict[fx.Node, int] = {}
         self.slot_of: dict[fx.Node, int] = {}
         self.size_of: dict[fx.Node, Size] = {}
+        self.inside: dict[fx.Node, Inside] = {}  # tensors that were taken out of objects
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
         self.as_data: dict[tuple[str, ...], Graph] = {}
-        self.opaque_operands = 0  # how many operands stand for objects that the graph cannot hold
         self._node_of_slot: dict[int, fx.Node] = {}
+        self._node_of_object: dict[int, fx.Node] = {}  # of objects that an operation or a call returned
         self._attributes: dict[Any, fx.Node] = {}
         self._sizes: dict[int, fx.Node] = {}  # by ``id`` of the size, which the template keeps alive
         self._computed: dict[tuple[Any, ...], fx.Node] = {}  # by function and operands
@@ -91,6 +109,8 @@ class FxBuild:
             passed = sizes_as_tuples(passed)
         args, kwargs = self._operand(passed[0]), self._operand(passed[1])
         if is_call(entry):
+            for owner, name, slot in self.template.handed_over.get(len(self._results), ()):
+                self.graph.call_function(setattr, (self._module(owner), name, self._operand(slot)))
             return self.graph.create_node("call_module", self._module_target(entry.what), args, kwargs)
         if function in OPERATORS:
             return self.graph.create_node("call_function", OPERATORS[function], args, kwargs, name=name.strip("_"))
@@ -113,6 +133,10 @@ class FxBuild:
                 return known
         self.constants[target] = module
         return target
+
+    def _module(self, module: str | nn.Module) -> fx.Node:
+        target = self._module_target(module)
+        return self._constant(target, module) if target in self.constants else self._attribute(Attribute(target, None))
 
     def _switch(self, context: Context) -> None:
         """Add the calls that lead to this grad, inference and autocast state."""
@@ -138,9 +162,12 @@ class FxBuild:
             if template.type is torch.Size:
                 return self.graph.call_function(torch.Size, (tuple(items),))
             return self.graph.call_function(struct_maker(template), tuple(items))
+        if kind is Inside:
+            return self._inside(template)
         if kind is OpaqueSlot:
-            self.opaque_operands += 1
-            return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template.type))
+            if template.number in self._node_of_object:
+                return self._node_of_object[template.number]
+            return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template))
         is_written = kind in ATOMS or isinstance(template, (int, float, complex, str))
         if not is_written or kind is type or kind in NUMPY_SCALARS:
             return self._constant(f"_constant_{len(self.constants)}", template)
@@ -156,6 +183,13 @@ class FxBuild:
             else:
                 target = attribute.name
             node = self._attributes[key] = self.graph.create_node("get_attr", target)
+        return node
+
+    def _inside(self, place: Inside) -> fx.Node:
+        node: fx.Node = self._operand(place.object)
+        for key, by_name in place.steps:
+            node = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
+        self.inside[node] = place
         return node
 
     def _constant(self, target: str, constant: Any) -> fx.Node:
@@ -191,6 +225,8 @@ class FxBuild:
         if kind is Slot:
             if template.number not in self._node_of_slot or not where:
                 self._node_of_slot[template.number] = node
+        elif kind is OpaqueSlot:
+            self._node_of_object.setdefault(template.number, node)
         elif kind in _OPENED:
             for key, item, by_name in _members(template):
                 if _has_slot(item):
@@ -214,7 +250,7 @@ def _members(template: Any) -> list[tuple[Any, Any, bool]]:
 
 def _has_slot(template: Any) -> bool:
     kind = type(template)
-    if kind is Slot:
+    if kind is Slot or kind is OpaqueSlot:
         return True
     return kind in _OPENED and any(_has_slot(item) for _, item, _ in _members(template))
 
@@ -223,7 +259,11 @@ _OPENED = frozenset((tuple, list, dict, Struct, slice))
 
 
 class Absent:
-    """Stands for an object that the graph cannot hold: a cache, say, that is filled while the body runs."""
+    """Stands for an object that the graph does not hold: a cache, say, that is filled while the body runs.
 
-    def __init__(self, type: type) -> None:
-        self.type = type
+    ``number`` is the object's in the template. The graph of one call may have the object itself in its place.
+    """
+
+    def __init__(self, slot: OpaqueSlot) -> None:
+        self.type = slot.type
+        self.number = slot.number

@@ -8,8 +8,8 @@ match makes it ``verified``. Where neither matches, the tape itself is the graph
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -18,7 +18,7 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.known_templates import remember, templates_of, traits_of
 from fxdebug.capture.graphs.leaf_calls import LeafCalls
-from fxdebug.capture.graphs.match import match_tape
+from fxdebug.capture.graphs.match import Match, match_tape
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
 from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
 from fxdebug.capture.graphs.template import GraphTemplate
@@ -26,6 +26,7 @@ from fxdebug.capture.reasons import NO_REASON, CannotTrace, Words, assumptions
 from fxdebug.capture.replay.functions import home_of, patches_in
 from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
 from fxdebug.capture.replay.snapshot import Snapshot
+from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import opaque_objects_in
 from fxdebug.capture.tape.source_line import raised_at, with_line
@@ -33,6 +34,7 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import closes_untracked
+from fxdebug.capture.torch_state.whose_code import is_part_of
 from fxdebug.data.graphs import OPAQUE, RECORDED, VERIFIED, Status
 from fxdebug.errors import first_line
 
@@ -41,7 +43,9 @@ from fxdebug.errors import first_line
 class VerifiedCall:
     """The graph of one call: its template, the tensors in the template's slots, and how far it is trusted.
 
-    ``reused`` says that the template was proven for another call.
+    ``reused`` says that the template was proven for another call. ``objects`` are the modules, functions and classes
+    among its arguments and operands, by their number in the template; ``handed_over`` are tensors that its graph puts
+    into attributes of the modules it calls.
     """
 
     tape: CallTape
@@ -50,6 +54,8 @@ class VerifiedCall:
     template: GraphTemplate | None = None
     tensor_ids: list[TensorId | None] | None = None
     reused: bool = False
+    objects: Mapping[int, Any] = field(default_factory=dict)
+    handed_over: Set[TensorId] = frozenset()
 
 
 class GraphVerifier:
@@ -118,14 +124,14 @@ class GraphVerifier:
                 if match is not None:
                     if len(templates) > 1:
                         template.note_match(tape.module)
-                    return VerifiedCall(tape, VERIFIED, _guards(template), template, match.tensor_ids, reused=True)
+                    return _verified(match, reused=True)
         traced, reason = self._attempt(tape)
         if traced is not None:
             match = match_tape(traced, tape, self._values)
             if match is not None:
                 traced.traits = traits_of(tape.module)
                 remember(tape, traced)
-                return VerifiedCall(tape, VERIFIED, _guards(traced), traced, match.tensor_ids)
+                return _verified(match)
             reason = reasons.GRAPH_DIFFERS()
         recorded, tensor_ids = template_of_tape(tape, self._values)
         return VerifiedCall(tape, RECORDED, reason, recorded, tensor_ids)
@@ -139,15 +145,24 @@ class GraphVerifier:
             return None, reasons.VERSION_LACKS(missing=lost)
         if self._kept and not self._kept.isdisjoint(tape.tensor_ids()) and not _is_torch(tape.forward):
             return None, reasons.KEPT_ELSEWHERE()
-        tracer = ModuleTracer(tape, self._values, self._is_changed_for)
+        assert self._sandbox is not None
+        tracer = ModuleTracer(tape, self._values, self._sandbox)
         template, reason = self._traced(tracer, tape)
+        placeholders = tracer.placeholders
         tracer.forget()
-        if replace_leaked(tracer.placeholders, self._values.tensor_with):
+        if tracer.hashed_sizes and (template is None or template.not_reusable):
+            # it computed anew what is cached by size, or filled a cache once more: the body as it is now decides
+            tracer = ModuleTracer(tape, self._values, self._sandbox, sizes_as_keys=True)
+            baked, reason_of_baked = self._traced(tracer, tape)
+            placeholders = [*placeholders, *tracer.placeholders]
+            tracer.forget()
+            if template is None or baked is None:
+                template, reason = baked, reason_of_baked
+            else:
+                template.not_reusable = baked.not_reusable
+        if replace_leaked(placeholders, self._values.tensor_with):
             return None, reasons.KEPT_ELSEWHERE()
         return template, reason
-
-    def _is_changed_for(self, module: nn.Module) -> bool:
-        return self._sandbox is not None and self._sandbox.is_changed_for(module)
 
     def _traced(self, tracer: ModuleTracer, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
         if self._leaf_calls is None:
@@ -208,7 +223,22 @@ def _only_computes(tape: CallTape) -> bool:
 
 def _is_torch(forward: Callable[..., Any]) -> bool:
     """Is this forward torch's own? It keeps no tensor outside its module."""
-    return str(getattr(forward, "__module__", "")).startswith("torch.nn.")
+    return is_part_of(getattr(forward, "__module__", None), "torch.nn")
+
+
+def _verified(match: Match, reused: bool = False) -> VerifiedCall:
+    objects = {number: each for number, each in match.objects.items() if is_lasting(each)}
+    template = match.template
+    return VerifiedCall(
+        match.tape,
+        VERIFIED,
+        _guards(template),
+        template,
+        match.tensor_ids,
+        reused,
+        objects,
+        match.handed_over() if template.handed_over else frozenset(),
+    )
 
 
 def _guards(template: GraphTemplate) -> Words:

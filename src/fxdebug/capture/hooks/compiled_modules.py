@@ -18,6 +18,8 @@ from torch import nn
 from fxdebug.capture.hooks.observers import Observer
 from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.uncounted import uncounted
+from fxdebug.capture.torch_state.whose_code import is_part_of
 
 Run = Callable[..., Any]
 Way = Callable[[nn.Module, Run], Run]  # given a module and its compiled code, returns the function to call instead
@@ -41,6 +43,7 @@ class _Front(SharedPatch):
             return (OwnAttribute("<OptimizedModule>.forward", own, "forward", self.module._orig_mod),)
         return (OwnAttribute("<module>._compiled_call_impl", own, "_compiled_call_impl", self._instead()),)
 
+    @uncounted
     def _instead(self) -> Run:
         def instead(*args: Any, **kwargs: Any) -> Any:
             run = self.compiled
@@ -130,6 +133,7 @@ def _uncompiled() -> Way:
     return lambda module, run: module._call_impl
 
 
+@uncounted
 def _recorded(observer: Observer) -> Way:
     return lambda module, run: lambda *args, **kwargs: observer.around_forward(module, run, args, kwargs)
 
@@ -148,7 +152,7 @@ def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
 
 
 def _is_optimized(module: nn.Module) -> bool:
-    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith(internals.OPTIMIZED)
+    return type(module).__name__ == "OptimizedModule" and is_part_of(type(module).__module__, internals.OPTIMIZED)
 
 
 def _callback(module: nn.Module) -> Any:

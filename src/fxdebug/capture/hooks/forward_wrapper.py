@@ -18,6 +18,7 @@ from torch import nn
 from fxdebug.capture.hooks.observers import Observer, nested, visible_in_thread, visible_to
 from fxdebug.capture.hooks.patch import OwnAttribute, SharedPatch
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
+from fxdebug.capture.torch_state.uncounted import uncounted
 
 
 class ForwardWrapper(SharedPatch):
@@ -50,6 +51,7 @@ wrappers: dict[int, ForwardWrapper] = {}  # id(module) → wrapper; the wrapper 
 Functions = dict[Any, Callable[..., Any]]  # a class's forward → the function that stands in for it
 
 
+@uncounted
 def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Callable[..., Any]:
     """Return the function that replaces ``module.forward`` once it is bound to the module, as a method is.
 
@@ -157,6 +159,7 @@ class _WholeCalls(threading.local):
 _whole_calls = _WholeCalls()
 
 
+@uncounted
 def recorded_whole(module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``run``, the whole call of a module, with the module's own wrapper silent while it runs.
 

@@ -5,8 +5,8 @@ eight times as much and switch off fast paths. One wrapper per instance serves a
 order they begin and end; the last one to end removes it.
 
 The code of ``nn.Module._call_impl`` is replaced during the run. The new code sees modules that no parent has
-registered, and the changes that hooks make to inputs and outputs. The function object and its file name stay the same:
-``torch.compile`` would trace a function that had been replaced.
+registered, and the changes that hooks make to inputs and outputs. The function object stays the same, and its file name
+begins with torch's: ``torch.compile`` would trace a function that had been replaced.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from fxdebug.capture.hooks.observers import Observer, inside, nested, visible_ag
 from fxdebug.capture.hooks.patch import Attribute, Setting, SharedPatch
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
+from fxdebug.capture.torch_state.uncounted import uncounted, uncounted_code
 
 _compiling = torch.compiler.is_dynamo_compiling
 
@@ -44,6 +45,7 @@ def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code 
     return _on_call(self, args, kwargs)
 
 
+@uncounted
 def _on_call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run one ``module(...)``; every such call passes through here while a recording is on."""
     wrapper = wrappers.get(id(self))
@@ -70,6 +72,7 @@ def _on_call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return _observed(self, args, kwargs)
 
 
+@uncounted
 def _observed(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     new, temporary = _add_temporary(self)
     run: Callable[..., Any] = types.MethodType(_original_call_impl, self)
@@ -98,7 +101,7 @@ def _uncovered(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, 
 
 _class_call_impl = nn.Module._call_impl
 _torch_code = _class_call_impl.__code__
-_our_code = _call_impl.__code__.replace(co_filename=_torch_code.co_filename)
+_our_code = uncounted_code(_call_impl.__code__.replace(co_filename=_torch_code.co_filename))
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
 internals.keep_dynamo_off(_on_call.__code__)  # dynamo inspects each frame in a compiled region: not this one
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from torch import nn
 
 from fxdebug.capture.reasons import Words
+from fxdebug.capture.torch_state.uncounted import uncounted
 
 CallT = TypeVar("CallT")
 
@@ -91,6 +92,7 @@ def nested(observers: tuple[Observer, ...], module: nn.Module, run: Callable[...
     return run
 
 
+@uncounted
 def inside(around: Callable[..., Any], module: nn.Module, run: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls ``run`` inside ``around``, a method of an observer."""
 

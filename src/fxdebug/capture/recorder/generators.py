@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from fxdebug.capture.recorder.frame import Frame
+from fxdebug.capture.torch_state.uncounted import uncounted
 
 if TYPE_CHECKING:
     from fxdebug.capture.recorder.recorder import Recorder
@@ -53,6 +54,7 @@ def relay(inner: Any, listener: StepListener) -> Any:
     return outer
 
 
+@uncounted
 def _generator(inner: Any, listener: StepListener, yielded: Callable[[Any], None] | None) -> Generator[Any, Any, Any]:
     """Step anything with ``send``, ``throw`` and ``close`` as ``yield from`` does (PEP 380)."""
     resume, argument = inner.send, None
@@ -92,10 +94,12 @@ class _SteppedAwaitable(Awaitable[Any]):
         self._inner = inner
         self._listener = listener
 
+    @uncounted
     def __await__(self) -> Generator[Any, Any, Any]:
         return _generator(self._inner, self._listener, None)
 
 
+@uncounted
 async def _coroutine(inner: Any, listener: StepListener) -> Any:
     try:
         result = await _SteppedAwaitable(inner, listener)
@@ -105,6 +109,7 @@ async def _coroutine(inner: Any, listener: StepListener) -> Any:
         listener.closed()
 
 
+@uncounted
 async def _asynchronous(inner: Any, listener: StepListener) -> AsyncGenerator[Any, Any]:
     resume, argument = inner.asend, None
     try:

@@ -43,6 +43,7 @@ from fxdebug.capture.tape.tracebacks import came_through
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Inputs, Outputs, fast_constructor
@@ -103,6 +104,7 @@ class Recorder:
 
     # Enter and leave a call ----------------------------------------------------------------------
 
+    @uncounted
     def run_call(
         self, site: Site, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -320,6 +322,7 @@ class Recorder:
 
     # Hooks ---------------------------------------------------------------------------------------
 
+    @uncounted
     def run_with_hooks(self, site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a whole ``module(...)`` whose hooks may replace its inputs and outputs, and note the changes."""
         first = len(self.frames)

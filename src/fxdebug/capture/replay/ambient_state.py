@@ -19,6 +19,7 @@ from torch import nn
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Words
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.whose_code import is_part_of
 
 # Settings that are variables of torch's Python code. Each is compared where it matters.
 _EINSUM = (("torch.backends.opt_einsum", "enabled"), ("torch.backends.opt_einsum", "strategy"))
@@ -30,11 +31,11 @@ _CALLS = (
 
 
 # Modes of these libraries only watch operations. Ours is on while a body is traced.
-_WATCHING = ("torch.utils.checkpoint", "torch.utils.flop_counter", "fxdebug.")
+_WATCHING = ("torch.utils.checkpoint", "torch.utils.flop_counter", "fxdebug")
 
 
 # Context variables of these libraries collect outputs and decide nothing.
-_COLLECTING = ("torch.", "transformers.")
+_COLLECTING = ("torch", "transformers")
 
 
 class AmbientState:
@@ -108,7 +109,7 @@ def dispatch_modes() -> tuple[Any, ...]:
     if not count:
         return ()
     modes = [internals.get_dispatch_stack_at(i) for i in range(count)]
-    return tuple([mode for mode in modes if not type(mode).__module__.startswith(_WATCHING)])
+    return tuple([mode for mode in modes if not is_part_of(type(mode).__module__, *_WATCHING)])
 
 
 def function_modes(start: int = 0) -> tuple[Any, ...]:
@@ -133,9 +134,9 @@ def _values(settings: tuple[tuple[str, str], ...]) -> list[Any]:
 def _only_collects(variable: contextvars.ContextVar[Any]) -> bool:
     """Does a library of ``_COLLECTING`` have this variable, as a global or as an attribute of one of its objects?"""
     for name, module in list(sys.modules.items()):
-        if name.startswith(_COLLECTING) and type(getattr(module, "__dict__", None)) is dict:
+        if is_part_of(name, *_COLLECTING) and type(getattr(module, "__dict__", None)) is dict:
             for content in list(vars(module).values()):
-                is_of_library = type(content).__module__.startswith(_COLLECTING)
+                is_of_library = is_part_of(type(content).__module__, *_COLLECTING)
                 attributes = getattr(content, "__dict__", None) if is_of_library else None
                 if content is variable:
                     return True

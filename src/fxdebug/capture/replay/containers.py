@@ -10,7 +10,7 @@ import functools
 import operator
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from itertools import chain
 from typing import Any, Protocol
 
@@ -92,6 +92,11 @@ class DictHolder(Holder):
             return True
         return not all(map(operator.is_, kind.keys(now), self.keys))
 
+    def is_changed_apart_from(self, keys: Set[Any]) -> bool:
+        """Does it differ from the snapshot in more than its items under these keys?"""
+        now = [(key, id(thing)) for key, thing in self._kind.items(self.dict) if key not in keys]
+        return now != [(key, id(thing)) for key, thing in self._items() if key not in keys]
+
     def is_changed_by_wrappers_only(self) -> bool:
         """Is it the same as before, but for forward wrappers of ours?"""
         now = [(name, id(thing)) for name, thing in self._kind.items(self.dict) if not _is_wrapper(thing)]
@@ -110,6 +115,13 @@ class DictHolder(Holder):
             kind.clear(now)
             for name, thing in self._items():
                 kind.__setitem__(now, name, thing)
+
+    def put_back(self, key: Any) -> None:
+        """Write one item of the snapshot back."""
+        if key in self.keys:
+            self._kind.__setitem__(self.dict, key, self.values[self.keys.index(key)])
+        else:
+            self._kind.pop(self.dict, key, None)
 
     def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
         """Return calls that replace values by their blockers."""

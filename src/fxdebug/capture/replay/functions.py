@@ -9,7 +9,8 @@ from typing import Any
 
 from torch.nn import functional
 
-from fxdebug.capture.replay.introspect import attributes_of, is_library
+from fxdebug.capture.replay.introspect import attributes_of
+from fxdebug.capture.torch_state.whose_code import is_library
 
 _LONGEST_NAME = 100  # characters: a string constant this long or longer is not taken for a name
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-import sysconfig
 import threading
 import types
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -86,33 +84,3 @@ def dicts_of(module: nn.Module) -> Iterator[dict[Any, Any]]:
         content = module.__dict__.get(name)
         if isinstance(content, dict):
             yield content
-
-
-# Program or library? -----------------------------------------------------------------------------
-
-_LIBRARY_FOLDERS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_INSTALLED = ("site-packages", "dist-packages")  # of an environment, of a user, of the system
-
-
-@functools.cache
-def is_ours(module: str) -> bool:
-    """Is this a module of fxdebug? What it holds, such as recordings of other threads, is no part of the program."""
-    return module.partition(".")[0] == "fxdebug"
-
-
-@functools.cache
-def is_of_python(module: str) -> bool:
-    """Is this a module of Python's standard library?"""
-    return module.partition(".")[0] in sys.stdlib_module_names
-
-
-@functools.cache
-def is_library(module: str | None) -> bool:
-    """Is this a module of Python or of an installed package, and not of the program?"""
-    if not module or is_of_python(module):
-        return True
-    top = module.partition(".")[0]
-    file = getattr(sys.modules.get(module) or sys.modules.get(top), "__file__", None)
-    if top == "fxdebug" or file is None:
-        return top == "fxdebug"
-    return file.startswith(_LIBRARY_FOLDERS) or not set(_INSTALLED).isdisjoint(Path(file).parts)

@@ -29,13 +29,11 @@ from fxdebug.capture.replay.introspect import (
     MAX_ITEMS,
     MISSING,
     attributes_of,
-    is_library,
-    is_of_python,
-    is_ours,
     items_of,
     slot_of,
     slots_of,
 )
+from fxdebug.capture.torch_state.whose_code import is_library, is_of_python, is_ours, is_part_of
 
 MAX_OBJECTS = 50_000  # visited at most
 
@@ -215,7 +213,7 @@ class ReachableObjects:
                 self.classes.append(base)
                 for attribute in base.__dict__.values():
                     self._pending.extend(functions_in(attribute) or (attribute,))
-            elif base.__module__.startswith("torch."):
+            elif is_part_of(base.__module__, "torch"):
                 for forward in functions_in(base.__dict__.get("forward")):
                     self._pending.extend(patches_in(forward))
             else:
@@ -226,7 +224,7 @@ class ReachableObjects:
         if "forward" in kind.__dict__:
             self._pending.extend(functions_in(kind.__dict__["forward"]))
         self._enter_caches(kind)
-        if not kind.__module__.startswith("transformers.") and not is_of_python(kind.__module__):
+        if not is_part_of(kind.__module__, "transformers") and not is_of_python(kind.__module__):
             # an installed model: its program may patch the globals that its methods name
             self.classes.append(kind)
             for function in [each for attribute in kind.__dict__.values() for each in functions_in(attribute)]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, TypeVar
 
 from torch import nn
@@ -97,9 +97,17 @@ class Sandbox:
         with self.snapshot().restoring() if restoring else contextlib.nullcontext(), side_effects_blocked():
             return contextvars.copy_context().run(function, *args)
 
-    def is_changed_for(self, module: nn.Module) -> bool:
-        """Inside a run: would a call of this module find other attributes or objects than before the run?"""
-        return self._snapshot is not None and self._snapshot.is_changed_for(module)
+    def is_changed_for(self, module: nn.Module, apart_from: Mapping[int, Set[str]] | None = None) -> bool:
+        """Inside a run: would a call of this module find other attributes or objects than before the run?
+
+        ``apart_from`` are names of attributes that do not count, by the ``id`` of a module's ``__dict__``.
+        """
+        return self._snapshot is not None and self._snapshot.is_changed_for(module, apart_from)
+
+    def put_back(self, attributes: dict[str, Any], name: str) -> None:
+        """Give one attribute, in these attributes of a module, the content that it had before the run."""
+        if self._snapshot is not None:
+            self._snapshot.put_back(attributes, name)
 
     def restore(self) -> None:
         """Restore everything now; the end of the block does it otherwise."""

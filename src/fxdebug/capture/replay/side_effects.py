@@ -55,6 +55,24 @@ def _warn(message: Any, category: Any = None, stacklevel: int = 1, *args: Any, *
         _original_warn(message, category, stacklevel + 2, *args, **kwargs)  # 2: our own frames
 
 
+class _Unheard(type):
+    """The kind of a category that all warnings of a block belong to, unless the body catches warnings itself.
+
+    ``from warnings import warn`` binds a name that no patch reaches; every warning passes through the filters.
+    """
+
+    def __subclasscheck__(cls, category: Any) -> bool:
+        return bool(_here.depth) and warnings.filters is _here.filters
+
+
+class _OfBlocks(Warning, metaclass=_Unheard):
+    """Stands for all warnings of a block."""
+
+
+def _quiet_in_blocks(filters: Any) -> Any:
+    return [("ignore", None, _OfBlocks, None, 0), *filters]
+
+
 def _collect_nothing(*args: Any, **kwargs: Any) -> int:
     """Collect nothing: a collection would run finalizers of the program."""
     return 0
@@ -218,6 +236,7 @@ _ALWAYS: tuple[Patch, ...] = (
         (logging.Logger, "handle", _nothing),
         (time, "sleep", _nothing),
     ),
+    Attribute("functions that print, warn, log or wait", warnings, "filters", _quiet_in_blocks),
     *_group(
         "functions that ask for input or change files",
         (builtins, "input", _refuse(reasons.ASKS_FOR_INPUT())),

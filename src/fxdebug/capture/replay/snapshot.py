@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from torch import nn
@@ -115,19 +115,27 @@ class Snapshot:
                 plain.snapshot()
             self._sort()
 
-    def is_changed_for(self, module: nn.Module) -> bool:
+    def is_changed_for(self, module: nn.Module, apart_from: Mapping[int, Set[str]] | None = None) -> bool:
         """Inside a block: would a call of this module find other attributes or objects than before the block?
 
         Compares the attributes of the module and its submodules, and all objects that belong to no module.
+        ``apart_from`` are names of attributes that do not count, by the ``id`` of a module's ``__dict__``.
         """
+        apart_from = apart_from or {}
         own = [self._holder_of_dict.get(id(each)) for inner in module.modules() for each in dicts_of(inner)]
         shared = self._shared if self._all_shared.is_changed() else []
         holders = [holder for holder in (*own, *self._shared_others, *shared) if holder is not None]
         return any(
             holder.is_changed() and not holder.is_changed_by_wrappers_only()
             for holder in holders
-            if holder not in self._blocked
+            if holder not in self._blocked and not _is_as_before(holder, apart_from)
         )
+
+    def put_back(self, attributes: dict[str, Any], name: str) -> None:
+        """Give one attribute, in these attributes of a module, the content of the snapshot."""
+        holder = self._holder_of_dict.get(id(attributes))
+        if holder is not None:
+            holder.put_back(name)
 
     def _restore_objects(self) -> None:
         """Restore every object that has changed, and set ``has_changes``."""
@@ -150,3 +158,9 @@ class Snapshot:
         if self._is_only_thread:
             self._restore_objects()
         self._rng.restore()
+
+
+def _is_as_before(holder: Holder, apart_from: Mapping[int, Set[str]]) -> bool:
+    """Is it unchanged but for attributes that do not count?"""
+    names = apart_from.get(id(holder.dict)) if isinstance(holder, DictHolder) else None
+    return names is not None and isinstance(holder, DictHolder) and not holder.is_changed_apart_from(names)

@@ -16,6 +16,7 @@ import torch
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Words
+from fxdebug.capture.torch_state.whose_code import is_part_of
 
 _LARGE = 1 << 24  # bytes: an array of this size or more is not copied
 
@@ -37,7 +38,7 @@ def restorer(thing: Any) -> Callable[[], bool] | None:
         return restorer_by(thing.tobytes, lambda content: _fill(thing, content))
     if issubclass(kind, bytearray):
         return restorer_by(lambda: bytes(thing), functools.partial(thing.__setitem__, slice(None)))
-    if kind.__module__.startswith("numpy"):
+    if is_part_of(kind.__module__, "numpy"):
         numpy = sys.modules["numpy"]
         if issubclass(kind, numpy.random.RandomState):
             return restorer_by(thing.get_state, thing.set_state, _comparable)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,7 +40,13 @@ from fxdebug.errors import first_line
 
 
 def mismatch_for_inputs(
-    build: FxBuild, module: nn.Module, args: Any, kwargs: Any, tensors: Sequence[Tensor], on_copies: bool = False
+    build: FxBuild,
+    module: nn.Module,
+    args: Any,
+    kwargs: Any,
+    tensors: Sequence[Tensor],
+    objects: Mapping[int, Any],
+    on_copies: bool = False,
 ) -> Words | None:
     """Run the body on inputs like these; return the reason if the graph does something else, and ``None`` otherwise.
 
@@ -57,12 +63,14 @@ def mismatch_for_inputs(
             match = Match(template, *native)
             holds = match.holds()
             problem = _other_answer(match)
+            if problem is None and not (holds and _has_same_objects(match, objects)):
+                problem = _difference(match)
             if problem is None:
-                problem = hidden_input(native[0], native[0]) if holds else _difference(match)
+                problem = hidden_input(native[0], native[0], match.handed_over())
             if problem is None and any(map(is_call, template.entries)):
-                graph = _GraphAsBody(build, module)
+                graph = _GraphAsBody(build, module, objects)
                 with_graph = _tape_on(substitutes, template, module, graph, (tuple(tensors), {}))
-                problem = differing_call(native, with_graph)
+                problem = differing_call(native, with_graph, match.tensor_ids[: template.inputs])
         except Exception as error:
             what = error.reason if type(error) is CannotTrace else f"{type(error).__name__}: {first_line(error)}"
             problem = reasons.NOT_CHECKED(error=what)
@@ -79,13 +87,16 @@ def _has_scripted(module: nn.Module) -> bool:
 class _GraphAsBody:
     """A graph that runs in the place of a body."""
 
-    def __init__(self, build: FxBuild, module: nn.Module) -> None:
+    def __init__(self, build: FxBuild, module: nn.Module, objects: Mapping[int, Any]) -> None:
         self._build = build
         self._module = module
-        self.unregistered = [each for each in build.constants.values() if isinstance(each, nn.Module)]
+        self._objects = objects
+        self.unregistered = [
+            each for each in (*build.constants.values(), *objects.values()) if isinstance(each, nn.Module)
+        ]
 
     def __call__(self, *tensors: Tensor) -> Any:
-        return Executor(self._build, self._module).run(*tensors)
+        return Executor(self._build, self._module, objects=self._objects).run(*tensors)
 
 
 _Taped = tuple[CallTape, ValueTable]  # a tape, and its tensors
@@ -104,7 +115,7 @@ def _tape_on(
         with warnings.catch_warnings(), in_context(template.context):
             warnings.simplefilter("ignore")
             with substitutes(module) as mode:
-                args, kwargs = internals.tree_map(mode.own, inputs)
+                args, kwargs = internals.tree_map(mode.own, inputs, is_leaf=_is_size)  # else a size becomes a tuple
                 return tape_of(module, args, kwargs, graph)
 
     with sandboxed(module, inputs) as sandbox:
@@ -113,6 +124,14 @@ def _tape_on(
             raise CannotTrace(snapshot.cannot_restore)
         with _scripted_tensors_restored(module), _uncompiled(module):
             return sandbox.run(run)
+
+
+def _is_size(argument: Any) -> bool:
+    return type(argument) is torch.Size
+
+
+def _has_same_objects(match: Match, objects: Mapping[int, Any]) -> bool:
+    return all(match.objects.get(number, each) is each for number, each in objects.items())
 
 
 @contextlib.contextmanager

@@ -7,26 +7,59 @@ its graph run on the same inputs, and the tapes of all calls in them are compare
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import is_same_kind_of
 from fxdebug.capture.reasons import Words
+from fxdebug.capture.replay.introspect import members_in
+from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
+from fxdebug.capture.tape.encoding import (
+    ATOMS,
+    OpaqueArg,
+    Struct,
+    have_same_keys,
+    is_same,
+    opaque_objects_in,
+    tensor_ids_in,
+)
 from fxdebug.capture.tape.source_line import short_line
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 
 
-def differing_call(native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable]) -> Words | None:
-    """Return the reason if a call does something else where the graph makes it; otherwise ``None``."""
+def differing_call(
+    native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable], inputs: Sequence[TensorId | None]
+) -> Words | None:
+    """Return the reason if a call does something else where the graph makes it; otherwise ``None``.
+
+    ``inputs`` are the tensors on the native tape that are the graph's arguments.
+    """
     (tape, values), (other, others) = native, graph
-    return _Comparison(_weights(tape.module, values), _weights(other.module, others)).of_calls(tape, other)
+    origins = _origins(inputs, tape), _origins(list(tensor_ids_in(other.args)), other)
+    weights = _weights(tape.module, values), _weights(other.module, others)
+    comparison = _Comparison(weights, origins, (values, others))
+    problem = comparison.of_calls(tape, other)
+    if problem is None and not comparison.has_same_objects(tape.out, other.out):
+        problem = reasons.CHANGES_WHAT_LASTS()  # an object that a call returned to it, and that it returns
+    return problem
+
+
+def _origins(inputs: Sequence[TensorId | None], tape: CallTape) -> dict[TensorId, tuple[str, int]]:
+    """Return the place where each tensor of a body comes from: an argument, or an operation or call, by number."""
+    origins: dict[TensorId, tuple[str, int]] = {}
+    for number, tensor_id in enumerate(inputs):
+        if tensor_id is not None:
+            origins.setdefault(tensor_id, ("argument", number))
+    results = (tensor_id for entry in tape.entries for tensor_id in tensor_ids_in(entry.out))
+    for number, tensor_id in enumerate(results):
+        origins.setdefault(tensor_id, ("result", number))
+    return origins
 
 
 def _weights(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
@@ -36,11 +69,20 @@ def _weights(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
 
 
 class _Comparison:
-    """A comparison of tapes of two runs. A tensor has another id in each run; pairs are found on the way."""
+    """A comparison of tapes of two runs. A tensor has another id in each run; pairs are found on the way.
 
-    def __init__(self, weights: dict[TensorId, int], other_weights: dict[TensorId, int]) -> None:
-        self._weights = weights
-        self._other_weights = other_weights
+    Both of a pair must be the same weight or, if the two bodies themselves got or made them, come from the same place.
+    """
+
+    def __init__(
+        self,
+        weights: tuple[dict[TensorId, int], dict[TensorId, int]],
+        origins: tuple[dict[TensorId, tuple[str, int]], dict[TensorId, tuple[str, int]]],
+        values: tuple[ValueTable, ValueTable],
+    ) -> None:
+        self._values, self._other_values = values
+        self._weights, self._other_weights = weights
+        self._origins, self._other_origins = origins
         self._pairs: dict[TensorId, TensorId] = {}
 
     def of_calls(self, tape: CallTape, other: CallTape) -> Words | None:
@@ -94,14 +136,53 @@ class _Comparison:
             same = code.type is other.type and code.keys == other.keys and len(code.items) == len(other.items)
             return same and all(map(self._same, code.items, other.items))
         if kind is OpaqueArg:  # the objects that each run made for itself
-            return type(code.object) is type(other.object)
+            return self._is_same_object(code.object, other.object, set())
         return bool(code == other)
+
+    def has_same_objects(self, code: Any, other: Any) -> bool:
+        """Do two results hold objects with the same contents, where these are compared by identity?"""
+        objects, others = list(opaque_objects_in(code)), list(opaque_objects_in(other))
+        return len(objects) == len(others) and all(
+            self._is_same_object(each, each_other, set()) for each, each_other in zip(objects, others)
+        )
+
+    def _is_same_object(self, thing: Any, other: Any, visited: set[int]) -> bool:
+        """Have two objects the same contents? What lies very deep is not compared."""
+        kind = type(thing)
+        if kind is not type(other):
+            return False
+        if thing is other or id(thing) in visited or len(visited) > _MOST_COMPARED or is_lasting(thing):
+            return True
+        visited.add(id(thing))
+        if kind in ATOMS:
+            return is_same(thing, other)
+        if issubclass(kind, Tensor):
+            return self._is_same_content(thing, other)
+        if kind is dict:
+            same = have_same_keys(thing, other)
+            return same and all(self._is_same_object(x, y, visited) for x, y in zip(thing.values(), other.values()))
+        if kind is list or kind is tuple:
+            return len(thing) == len(other) and all(self._is_same_object(x, y, visited) for x, y in zip(thing, other))
+        members, other_members = members_in(thing) or {}, members_in(other) or {}
+        return self._is_same_object(members, other_members, visited)
+
+    def _is_same_content(self, tensor: Tensor, other: Tensor) -> bool:
+        known, other_known = self._values.lookup(tensor), self._other_values.lookup(other)
+        if known is None or other_known is None:
+            return tensor.shape == other.shape and tensor.dtype == other.dtype
+        origin, other_origin = self._origins.get(known.tensor_id), self._other_origins.get(other_known.tensor_id)
+        return origin == other_origin and tensor.shape == other.shape and tensor.dtype == other.dtype
 
     def _is_same_tensor(self, tensor_id: TensorId, other: TensorId) -> bool:
         weight, other_weight = self._weights.get(tensor_id), self._other_weights.get(other)
         if weight is not None or other_weight is not None:
             return weight == other_weight
+        if self._origins.get(tensor_id) != self._other_origins.get(other):
+            return False
         return self._pairs.setdefault(tensor_id, other) == other
+
+
+_MOST_COMPARED = 1_000  # objects in an object
 
 
 def _calls(tape: CallTape) -> Iterator[CallTape]:

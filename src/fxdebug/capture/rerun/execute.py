@@ -5,7 +5,8 @@ Children are called for real, or answered by the caller (from the records of a r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs.grad_blocks import closed
 from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.template import Attribute, OpaqueSlot, Slot
-from fxdebug.capture.graphs.to_fx import FxBuild
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild
+from fxdebug.capture.hooks.patch import OwnAttribute
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.encoding import Struct, have_same_keys, is_same, members_of
 
@@ -33,6 +35,7 @@ class Executor(fx.Interpreter):
     """Runs a verified graph for the module it belongs to, and checks its guards on the way.
 
     ``child`` answers ``call_module`` nodes: ``(module, args, kwargs) → result``; by default its ``forward`` is called.
+    ``objects`` are those that the graph may work on, by their number in the template.
     """
 
     def __init__(
@@ -40,12 +43,15 @@ class Executor(fx.Interpreter):
         build: FxBuild,
         module: nn.Module,
         child: Callable[..., Any] | None = None,
+        objects: Mapping[int, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(nn.Module(), graph=build.graph)
         self.extra_traceback = False  # torch would add lines about itself to what is raised
         self._build = build
         self._module = module
         self._child = child
+        self._objects = objects
+        self._set: list[OwnAttribute] = []  # attributes of modules that the graph has set
         self._guards = {guard.entry: guard for guard in build.template.guards if guard.entry is not None}
         self._expected = {index: build.template.entries[index].out for index in self._guards}
 
@@ -57,19 +63,37 @@ class Executor(fx.Interpreter):
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Return a parameter, a buffer, or another object that the graph names."""
         constant = self._build.constants.get(target)
+        if type(constant) is Absent:
+            return self._objects.get(constant.number, constant)
         return constant if constant is not None else member(self._module, str(target))
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function; an attribute of a module is set until the graph has run."""
+        if target is setattr and isinstance(args[0], nn.Module):
+            module, name, tensor = args
+            patch = OwnAttribute("<module>.<attribute>", vars(module), name, tensor)
+            self._set.append(patch)
+            patch.put()
+            return None
+        return super().call_function(target, args, kwargs)
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Call a child, or have it answered."""
-        module = self._build.constants.get(target) or member(self._module, str(target))
+        constant = self._build.constants.get(target)
+        module = constant if constant is not None else member(self._module, str(target))
         if self._child is not None:
             return self._child(module, args, kwargs)
         return module.forward(*args, **kwargs)  # not the module: operations of its hooks and __call__ are in this graph
 
     def run(self, *args: Any, **options: Any) -> Any:
-        """Run the graph; no block that it entered is left open."""
-        with closed():
-            return super().run(*args, **options)
+        """Run the graph; no block that it entered is left open, and no attribute that it set is left changed."""
+        try:
+            with closed():
+                return super().run(*args, **options)
+        finally:
+            while self._set:
+                self._set[-1].restore()
+                self._set.pop()
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node. Raises :class:`GuardFailed` if the graph assumes a value for it and another comes out."""
@@ -92,8 +116,13 @@ def _mutable(argument: Any) -> Any:
     return tuple([_mutable(item) for item in argument]) if kind is tuple else argument
 
 
-def bind_arguments(template: Any, argument: Any, into: dict[int, Any]) -> None:
-    """Put the tensors of an argument into ``into``, by slot. Raises :class:`GuardFailed` if it does not fit."""
+def bind_arguments(
+    template: Any, argument: Any, into: dict[int, Any], objects: Mapping[int, Any] = MappingProxyType({})
+) -> None:
+    """Put the tensors of an argument into ``into``, by slot. Raises :class:`GuardFailed` if it does not fit.
+
+    ``objects`` are those that the graph may work on: each must be passed again.
+    """
     kind = type(template)
     if kind is Slot:
         if not isinstance(argument, Tensor):
@@ -106,19 +135,22 @@ def bind_arguments(template: Any, argument: Any, into: dict[int, Any]) -> None:
         if len(argument) != len(template):
             raise GuardFailed(reasons.ITEMS_EXPECTED(count=len(template), given=len(argument)))
         for x, y in zip(template, argument):
-            bind_arguments(x, y, into)
+            bind_arguments(x, y, into, objects)
     elif kind is dict:
         if type(argument) is not dict or not have_same_keys(argument, template):
             raise GuardFailed(reasons.KEYWORDS_EXPECTED(names=", ".join(map(str, template)) or "none"))
         for key, item in template.items():
-            bind_arguments(item, argument[key], into)
+            bind_arguments(item, argument[key], into, objects)
     elif kind is Struct:
         members = members_of(argument) if type(argument) is template.type else None
         if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
             raise GuardFailed(reasons.FIELDS_EXPECTED(kind=template.type.__name__))
         for x, y in zip(template.items, members[1]):
-            bind_arguments(x, y, into)
+            bind_arguments(x, y, into, objects)
     elif kind is OpaqueSlot:
-        raise GuardFailed(reasons.WORKS_ON(kinds=f"a {template.type.__name__}"))
+        if template.number not in objects:
+            raise GuardFailed(reasons.WORKS_ON(kinds=f"a {template.type.__name__}"))
+        if argument is not objects[template.number]:
+            raise GuardFailed(reasons.SAME_OBJECT_EXPECTED(kind=template.type.__name__))
     elif kind is not Attribute and (type(argument) is not kind or not is_same(argument, template)):
         raise GuardFailed(reasons.HOLDS_FOR(expected=repr(template), given=repr(argument)))

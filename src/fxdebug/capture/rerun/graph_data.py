@@ -9,7 +9,7 @@ import torch.fx
 from torch import nn
 
 from fxdebug.capture.graphs.symbolic_size import Size, plain
-from fxdebug.capture.graphs.to_fx import Absent, FxBuild
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
 from fxdebug.capture.rerun.node_values import keys_of, plain_item
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.data.graphs import Graph, Op, Operand, Ref
@@ -32,7 +32,7 @@ def graph_of(build: FxBuild, module: nn.Module) -> Graph:
 def _as_data(build: FxBuild, children: Mapping[torch.fx.Node, str]) -> Graph:
     ops = tuple([_op(node, build, children.get(node)) for node in build.nodes])
     try:
-        code = build.graph.python_code("self").src.strip()
+        code = written_graph(build).python_code("self").src.strip()
     except Exception as error:  # torch.fx cannot write the name of a target: the graph is kept without its code
         code = f"# torch.fx cannot write this graph as code: {error}"
     return Graph(ops, code)

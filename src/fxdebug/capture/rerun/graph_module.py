@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import member
-from fxdebug.capture.graphs.to_fx import Absent, FxBuild
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
 from fxdebug.capture.rerun.execute import Executor, GuardFailed, bind_arguments
@@ -36,14 +36,23 @@ class GraphOfCall(fx.GraphModule):
     """A verified graph, called with the arguments of the module's ``forward``.
 
     ``call`` is the id of that call, ``classes`` are the class names of its input tensors. ``not_reusable``, if given,
-    is the reason why the graph can be read but not run.
+    is the reason why the graph can be read but not run. ``objects`` are modules, functions and classes among its
+    arguments and operands, by their number in the template.
     """
 
     def __init__(
-        self, build: FxBuild, module: nn.Module, call: str, classes: Sequence[str], not_reusable: Words | None
+        self,
+        build: FxBuild,
+        module: nn.Module,
+        call: str,
+        classes: Sequence[str],
+        not_reusable: Words | None,
+        objects: Mapping[int, Any],
     ) -> None:
-        super().__init__(*_renamed(_root(build, module), build.graph), class_name=type(module).__name__)
+        root, graph = _renamed(_root(build, module, objects), written_graph(build))
+        super().__init__(root, graph, class_name=type(module).__name__)
         object.__setattr__(self, "_source", (build, module, call))
+        object.__setattr__(self, "_objects", objects)
         object.__setattr__(self, "_classes", list(classes))
         object.__setattr__(self, "_not_reusable", not_reusable)
 
@@ -59,10 +68,11 @@ class GraphOfCall(fx.GraphModule):
         template = build.template
         try:
             slots: dict[int, Any] = {}
-            bind_arguments(template.args, args, slots)
-            bind_arguments(template.kwargs, kwargs, slots)
-            if build.opaque_operands:
-                kinds = sorted({each.type.__name__ for each in build.constants.values() if isinstance(each, Absent)})
+            bind_arguments(template.args, args, slots, self._objects)
+            bind_arguments(template.kwargs, kwargs, slots, self._objects)
+            absent = [each for each in build.constants.values() if isinstance(each, Absent)]
+            kinds = sorted({each.type.__name__ for each in absent if each.number not in self._objects})
+            if kinds:
                 raise GuardFailed(reasons.WORKS_ON(kinds=", ".join(kinds)))
             not_reusable = self._not_reusable or template.not_reusable
             if not_reusable:
@@ -71,11 +81,11 @@ class GraphOfCall(fx.GraphModule):
             self._check(tensors, args, kwargs)
             try:
                 with in_context(template.context):
-                    return Executor(build, module).run(*tensors)
+                    return Executor(build, module, objects=self._objects).run(*tensors)
             except GuardFailed:
                 raise
             except Exception as error:  # for these values: the body may catch it, or take another branch
-                problem = mismatch_for_inputs(build, module, args, kwargs, tensors, on_copies=True)
+                problem = mismatch_for_inputs(build, module, args, kwargs, tensors, self._objects, on_copies=True)
                 if problem is None or type(error).__name__ in problem:  # the body raises it, too
                     raise
                 raise GuardFailed(reasons.RAISES(error=f"{type(error).__name__}: {first_line(error)}")) from None
@@ -107,18 +117,20 @@ class GraphOfCall(fx.GraphModule):
         for name, tensor in zip(self._classes, tensors):
             if type(tensor).__name__ != name:
                 raise GuardFailed(reasons.MADE_WITH(kind=name, given=type(tensor).__name__))
-        problem = mismatch_for_inputs(build, module, args, kwargs, tensors)
+        problem = mismatch_for_inputs(build, module, args, kwargs, tensors, self._objects)
         if problem is not None:
             raise GuardFailed(problem)
 
 
-def _root(build: FxBuild, module: nn.Module) -> dict[str, Any]:
+def _root(build: FxBuild, module: nn.Module, objects: Mapping[int, Any]) -> dict[str, Any]:
     """Return the attributes and children that the graph names, by target."""
     root: dict[str, Any] = {}
     for node in build.graph.nodes:
         if node.op in ("get_attr", "call_module"):
             target = str(node.target)
             constant = build.constants.get(target)
+            if type(constant) is Absent:
+                constant = objects.get(constant.number, constant)
             root[target] = member(module, target) if constant is None else constant
     return root
 

@@ -59,9 +59,10 @@ class LazyGraphs:
         tape, inputs = verified.tape, (verified.tensor_ids or [])[: verified.template.inputs]
         classes = [self._values.first_values[tensor_id].type for tensor_id in inputs if tensor_id is not None]
         outermost = self._tape.call_tapes[min(self._tape.call_tapes)]
-        not_reusable = hidden_input(tape, outermost) or changed_by_caller(tape)
+        not_reusable = hidden_input(tape, outermost, verified.handed_over) or changed_by_caller(tape)
+        build = fx_build_of(verified.template)
         try:
-            return GraphOfCall(fx_build_of(verified.template), tape.module, call.id, classes, not_reusable)
+            return GraphOfCall(build, tape.module, call.id, classes, not_reusable, verified.objects)
         except (AttributeError, KeyError, TypeError) as error:  # an attribute that it names was removed or moved since
             changed = f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(reasons.FITS_NO_MORE(call=call.id, error=changed)) from None

@@ -7,7 +7,7 @@ mode or another forward, the call and the calls inside it would do something els
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from types import FunctionType
 
 from fxdebug.capture import reasons
@@ -18,11 +18,11 @@ from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 
 
-def hidden_input(tape: CallTape, outermost: CallTape) -> Words | None:
+def hidden_input(tape: CallTape, outermost: CallTape, handed_over: Set[TensorId] = frozenset()) -> Words | None:
     """Return the reason if a call inside takes a tensor of the run that is no argument of it; otherwise ``None``.
 
     ``outermost`` is the tape of the run's first call: its arguments, and all that is computed in it, are tensors of
-    the run.
+    the run. ``handed_over`` are tensors that its graph puts into attributes of the modules it calls.
     """
     inner = list(_below(tape))
     if not inner:
@@ -31,7 +31,7 @@ def hidden_input(tape: CallTape, outermost: CallTape) -> Words | None:
     of_the_run = {tensor_id for call in (outermost, *_below(outermost)) for tensor_id in _computed(call)}
     of_the_run.update(outermost.input_layouts)
     for call in inner:
-        foreign = (_taken(call) - from_inside) & of_the_run
+        foreign = (_taken(call) - from_inside - handed_over) & of_the_run
         if foreign:
             return reasons.HIDDEN_TENSOR(module=type_name(type(call.module)))
     return None

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fxdebug.capture.graphs.names import member
+from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import evaluate
+from fxdebug.capture.graphs.template import Inside
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import OpaqueArg, Struct
@@ -75,6 +76,8 @@ class NodeValues:
             whole, keys = build.part_of[n]
             entry = self._tape.entries[build.entry_of[whole]]
             return _part(self.item(entry.out, iter(entry.values)), keys)
+        if n in build.inside:
+            return self._tensor_inside(n, build.inside[n])
         if n.op == "get_attr":
             return self._attribute(str(n.target))
         if n.target is torch.Size:
@@ -83,6 +86,19 @@ class NodeValues:
         if struct is not None:
             return _struct_item(struct, tuple([self._operand(arg) for arg in n.args]))
         return None
+
+    def _tensor_inside(self, n: fx.Node, place: Inside) -> Item:
+        base: Any = n
+        for _ in place.steps:
+            base = base.args[0]
+        index = self._build.entry_of.get(base)
+        returned = None if index is None else self._tape.entries[index].out
+        if type(returned) is not OpaqueArg:
+            return None
+        entry = None
+        with contextlib.suppress(AttributeError, LookupError, TypeError):  # the object has changed since
+            entry = self._values.lookup(follow(returned.object, place.steps))
+        return None if entry is None else entry.value
 
     def _operand(self, arg: Any) -> Item:
         if isinstance(arg, fx.Node):

@@ -28,6 +28,14 @@ class Attached:
         self._sites = sites
         self._compiled = compiled_in(sites.registered())
 
+    def notes(self) -> list[str]:
+        """Return what is to be noted about compiled modules."""
+        paths = [site.path for module in self._compiled.open if (site := self._sites.of(module)) is not None]
+        return [
+            f"{path or 'the model'} was compiled with the backend 'eager', which compiles nothing: its Python ran"
+            for path in paths
+        ]
+
     def is_closed(self, module: nn.Module | None) -> bool:
         """Is this a compiled module that stays closed? Nothing in it is recorded, nor the compiler's modules."""
         return any(module is closed for closed in self._compiled.closed)

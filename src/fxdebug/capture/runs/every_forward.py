@@ -17,6 +17,7 @@ from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, Recording, start_recording, trace_of
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.data.trace import TraceData
 
 
@@ -46,6 +47,7 @@ class EveryForward:
         self._open: list[_OpenTrace] = []  # forwards of the root that are running, oldest first
         self._loose: _OpenTrace | None = None  # calls outside any forward
 
+    @uncounted
     def around_forward(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -74,6 +76,7 @@ class EveryForward:
             return generators.relay(output, _RootSteps(self._local, open_trace, module, self._leave_trace))
         return output
 
+    @uncounted
     def around_call(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -123,6 +126,8 @@ class EveryForward:
             self.errors.append(error)
             return None
         patched_functions.begin(open_trace.recording.recorder)
+        for text in self._attached.notes():
+            open_trace.recording.recorder.note(text)
         with self._lock:
             if root:
                 self._open.append(open_trace)

@@ -25,6 +25,7 @@ from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tape.tracebacks import without_our_frames
 from fxdebug.capture.torch_state.mode_stack import remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import closes_untracked
 from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line
@@ -48,6 +49,7 @@ class SingleRun:
         self._other_thread = _OtherThread()
         self._undo: list[Callable[[], Any]] = []  # the last one is run first
 
+    @uncounted
     def around_forward(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -59,6 +61,7 @@ class SingleRun:
             return self._recorder.run_call(site, module, run, args, kwargs)
         return self._in_another_thread(site, module, run, args, kwargs)
 
+    @uncounted
     def _in_another_thread(
         self, site: Site, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -72,6 +75,7 @@ class SingleRun:
         finally:
             self._other_thread.is_calling = False
 
+    @uncounted
     def around_call(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -92,6 +96,10 @@ class SingleRun:
     def set_outputs(self, output: Any) -> None:
         """Note the outputs of such a method."""
         self._recording.outputs = self._recorder.outputs_of(output)
+
+    def notes_on_compiling(self) -> list[str]:
+        """Return what is to be noted where the program compiles what runs."""
+        return self._attached.notes()
 
     def note(self, text: str) -> None:
         """Make a note on the run."""
@@ -166,6 +174,7 @@ def _switch_off(tape: Tape | None) -> None:
 
 
 @closes_untracked
+@uncounted
 def run_once(
     target: Callable[..., Any],
     model: nn.Module,
@@ -181,6 +190,8 @@ def run_once(
     run = SingleRun(model, options)
     try:
         with run:
+            for text in run.notes_on_compiling():
+                run.note(text)
             if is_traced_by_torch():
                 run.note("torch itself traces this run: its calls are not recorded")
             if target is not model:

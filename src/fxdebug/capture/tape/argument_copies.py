@@ -5,6 +5,8 @@ The body may fill a cache or a list while it runs; a symbolic trace later begins
 
 from __future__ import annotations
 
+import enum
+import functools
 import types
 from collections import OrderedDict, deque
 from typing import Any
@@ -13,10 +15,16 @@ import torch
 
 from fxdebug.capture.tape.encoding import ATOMS
 
-_SHARED = (
-    torch.Tensor, torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
-    types.ModuleType, types.GeneratorType, torch.Generator,
+_LASTING = (
+    torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, types.ModuleType, functools.partial, enum.Enum,
 )  # fmt: skip
+_SHARED = (*_LASTING, torch.Tensor, types.GeneratorType, torch.Generator)
+
+
+def is_lasting(thing: Any) -> bool:
+    """Is it a part of the program: a module, a function, a class? It is the same object in every run."""
+    return issubclass(type(thing), _LASTING)
 
 
 class ArgumentCopies:

@@ -30,8 +30,10 @@ from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around
+from fxdebug.capture.torch_state.uncounted import uncounted
 
 
+@uncounted
 def run_taped(
     tape: Tape, call_tape: CallTape, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | None = None
 ) -> Any:

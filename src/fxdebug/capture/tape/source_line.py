@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os
 import sys
 import weakref
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -17,10 +15,9 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from fxdebug.capture.reasons import Words
+from fxdebug.capture.torch_state.whose_code import is_our_file, is_pythons_file, is_torchs_file
 
-FXDEBUG_FOLDER = str(Path(__file__).parents[2]) + os.sep  # the whole package: ``api`` calls the model
-_MODULE_FILE = torch_module.__file__
-_SKIPPED = frozenset({nn.Module._call_impl.__code__.co_filename, _MODULE_FILE})
+_CALLING_FILES = (nn.Module._call_impl.__code__.co_filename, torch_module.__file__)  # also with our mark behind
 
 MOST_TEXTS = 100_000
 _texts: dict[tuple[int, int], tuple[weakref.ref[CodeType], str]] = {}  # decoding positions takes 0.1 ms
@@ -68,9 +65,6 @@ class Line:
             return called.func.attr
         return None
 
-
-_TORCH = str(Path(torch_module.__file__).parents[2])
-_PYTHON = str(Path(os.__file__).parent) + os.sep
 
 _entry_points: dict[int, CodeType] = {}  # by id: hashing code takes longer than the rest
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -125,7 +119,7 @@ def raised_at(error: BaseException) -> Line | None:
     link = error.__traceback__
     while link is not None:
         file = link.tb_frame.f_code.co_filename
-        if not file.startswith((_TORCH, FXDEBUG_FOLDER, "<")) and not _is_pythons(file):
+        if not file.startswith("<") and not is_our_file(file) and not _is_torchs_or_pythons(file):
             line = Line(link.tb_frame.f_code, link.tb_lasti)
         link = link.tb_next
     return line
@@ -166,16 +160,15 @@ _USERS, _TORCHS, _CALLING = range(3)  # code of: the user; torch or Python; the 
 _homes: dict[str, int] = {}
 
 
-def _is_pythons(file: str) -> bool:
-    """Is this a file of Python's standard library? Packages that are installed inside its folder are not."""
-    return file.startswith(_PYTHON) and "-packages" not in file
+def _is_torchs_or_pythons(file: str) -> bool:
+    return is_torchs_file(file) or is_pythons_file(file)
 
 
 def _home(file: str) -> int:
-    if file in _SKIPPED or file.startswith(FXDEBUG_FOLDER):
+    if file.startswith(_CALLING_FILES) or is_our_file(file):  # the whole package: ``api`` calls the model
         home = _CALLING
     else:
-        home = _TORCHS if file.startswith(_TORCH) or _is_pythons(file) else _USERS
+        home = _TORCHS if _is_torchs_or_pythons(file) else _USERS
     if len(_homes) < 10_000:
         _homes[file] = home
     return home

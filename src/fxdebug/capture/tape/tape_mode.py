@@ -47,6 +47,7 @@ from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import Context, context_now
 from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
 from fxdebug.data.values import Value
 
@@ -78,6 +79,7 @@ class Tape(TorchFunctionMode):
 
     # Operations ----------------------------------------------------------------------------------
 
+    @uncounted
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

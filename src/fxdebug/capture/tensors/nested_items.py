@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from fxdebug.capture.tensors.describe import type_name
+from fxdebug.capture.tensors.shown_text import text_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.value_table import AddNote, ValueTable, ignore_note
 from fxdebug.data.values import Group, Item, Thing, as_item
@@ -192,7 +193,7 @@ class ItemBuilder:
         if self._options.repr_too_deep:
             return f"<{type_name(type(obj))} inside an object whose repr runs too deep>"
         try:
-            return without_addresses(self._shown(obj))
+            return without_addresses(text_of(obj, self._shown))
         except Exception as error:
             self._options.repr_too_deep = isinstance(error, RecursionError)
             self._note(f"the repr of a {type_name(type(obj))} raised {type(error).__name__}: {first_line(error)}")

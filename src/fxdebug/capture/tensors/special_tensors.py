@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.whose_code import is_part_of
 from fxdebug.data.values import UNKNOWN, Sharding
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -26,9 +27,9 @@ def only_stands_for_data(tensor: Tensor) -> bool:
     tensor warns at each.
     """
     kind = type(tensor)
-    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or not kind.__module__.startswith("torch."):
+    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or not is_part_of(kind.__module__, "torch"):
         return False
-    if kind.__module__.startswith("torch.distributed."):  # the result of a collective: reading it waits for the data
+    if is_part_of(kind.__module__, "torch.distributed"):  # the result of a collective: reading it waits for the data
         return False
     return bool(
         not tensor.is_nested

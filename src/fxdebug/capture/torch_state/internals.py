@@ -208,11 +208,15 @@ if _set_code_exec_strategy is None:
     _skip_code = _detail("torch._C:_dynamo.eval_frame.skip_code", "the same, in torch 2.6", None, _COMPILES_OURS)
 
 
-def keep_dynamo_off(code: CodeType) -> None:
-    """Make dynamo, which looks at every frame in a compiled region, skip the frames of this code."""
+def keep_dynamo_off(code: CodeType, *, inside: bool = False) -> None:
+    """Make dynamo, which looks at every frame in a compiled region, skip the frames of this code.
+
+    ``inside``: and all frames that they call.
+    """
     if _set_code_exec_strategy is not None:
         frames = torch._C._dynamo.eval_frame
-        _set_code_exec_strategy(code, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT))
+        action = frames._FrameAction.SKIP if inside else frames._FrameAction.DEFAULT
+        _set_code_exec_strategy(code, frames._FrameExecStrategy(frames._FrameAction.SKIP, action))
     elif _skip_code is not None:
         _skip_code(code)
 
@@ -297,18 +301,20 @@ def _tree_leaves(tree: Any) -> list[Any]:
     return [tree] if inner is None else [leaf for each in inner for leaf in _tree_leaves(each)]
 
 
-def _tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+def _tree_map(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    if is_leaf is not None and is_leaf(tree):
+        return function(tree)
     if isinstance(tree, dict):
-        return {key: _tree_map(function, each) for key, each in tree.items()}
+        return {key: _tree_map(function, each, is_leaf) for key, each in tree.items()}
     if type(tree) in (list, tuple):
-        return type(tree)([_tree_map(function, each) for each in tree])
+        return type(tree)([_tree_map(function, each, is_leaf) for each in tree])
     return function(tree)
 
 
 tree_leaves: Callable[[Any], list[Any]] = _look_up(
     "torch.utils._pytree:tree_leaves", "the tensors in lists, tuples and dicts", _tree_leaves
 )
-tree_map: Callable[[Callable[[Any], Any], Any], Any] = _look_up(
+tree_map: Callable[..., Any] = _look_up(
     "torch.utils._pytree:tree_map", "lists, tuples and dicts with other tensors", _tree_map
 )
 

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.uncounted import uncounted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,6 +110,7 @@ class _OpenBlocks(threading.local):
 _open = _OpenBlocks()
 
 
+@uncounted
 def closes_untracked(run: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function so that it exits every ``untracked`` block that was entered in it.
 

@@ -1,0 +1,88 @@
+"""Decide whose code it is, by a module's name or by a file: torch's, Python's, fxdebug's, a library's, the program's.
+
+A name or path belongs to a package if it is that package's, or lies below it: ``torchvision`` is not torch's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+# Names of modules --------------------------------------------------------------------------------
+
+
+def is_part_of(module: str | None, *packages: str) -> bool:
+    """Is this module one of these packages, or inside one of them?
+
+    >>> is_part_of("torch.nn.functional", "torch"), is_part_of("torchvision.ops", "torch"), is_part_of("torch", "torch")
+    (True, False, True)
+    """
+    if module is None:
+        return False
+    for package in packages:
+        if module.startswith(package) and module[len(package) : len(package) + 1] in ("", "."):
+            return True
+    return False
+
+
+@functools.cache
+def is_ours(module: str) -> bool:
+    """Is this a module of fxdebug? What it holds, such as recordings of other threads, is no part of the program."""
+    return is_part_of(module, "fxdebug")
+
+
+@functools.cache
+def is_of_python(module: str) -> bool:
+    """Is this a module of Python's standard library?"""
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+@functools.cache
+def is_library(module: str | None) -> bool:
+    """Is this a module of Python or of an installed package, and not of the program?"""
+    if not module or is_of_python(module) or is_ours(module):
+        return True
+    file = getattr(sys.modules.get(module) or sys.modules.get(module.partition(".")[0]), "__file__", None)
+    return file is not None and (file.startswith(_LIBRARY_FOLDERS) or is_installed(file))
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def _folder(path: str | Path) -> str:
+    """Return a folder as the beginning of the paths in it: a folder whose name only begins alike is another one."""
+    return f"{path}{os.sep}"
+
+
+_OURS = _folder(Path(__file__).parents[2])
+_TORCHS = _folder(Path(torch.__file__).parent)
+_PYTHONS = _folder(Path(os.__file__).parent)
+_LIBRARY_FOLDERS = tuple(
+    {_folder(sysconfig.get_paths()[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+_INSTALLED = ("site-packages", "dist-packages")  # of an environment, of a user, of the system
+
+
+def is_our_file(file: str) -> bool:
+    """Is this a file of fxdebug?"""
+    return file.startswith(_OURS)
+
+
+def is_torchs_file(file: str) -> bool:
+    """Is this a file of torch itself?"""
+    return file.startswith(_TORCHS)
+
+
+def is_pythons_file(file: str) -> bool:
+    """Is this a file of Python's standard library? Packages that are installed inside its folder are not."""
+    return file.startswith(_PYTHONS) and not is_installed(file)
+
+
+def is_installed(file: str) -> bool:
+    """Does this file lie in a folder of installed packages?"""
+    return not set(_INSTALLED).isdisjoint(Path(file).parts)

@@ -1,0 +1,199 @@
+"""Where a forward's warnings and log records come from is the same with and without a recording."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import fx_debug
+from fxdebug.capture.graphs.known_templates import forget_templates
+
+X = torch.ones(2, 2)
+LEVELS = range(1, 8)
+
+
+class Warns(nn.Module):
+    """Warns at each level, and says at each who its caller is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logger = logging.getLogger("fxdebug.test")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for level in LEVELS:
+            warnings.warn(f"attribute {level}", stacklevel=level)
+            warn(f"name {level}", UserWarning, level)
+        for level in LEVELS[:4]:
+            self.logger.error("logged", stacklevel=level)
+        return x * 2
+
+
+class Holds(nn.Module):
+    def __init__(self, child: nn.Module) -> None:
+        super().__init__()
+        self.child = child
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.child(x)
+
+
+class HoldsUnregistered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.children_of_mine = [Warns()]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.children_of_mine[0](x)
+
+
+class Yields(nn.Module):
+    def forward(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        for level in LEVELS[:3]:
+            warnings.warn(f"yielding {level}", stacklevel=level)
+        yield x
+
+
+class Consumes(Holds):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return next(iter(self.child(x)))
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    module.register_forward_hook(lambda module, args, output: output + 1)
+    module.register_forward_pre_hook(lambda module, args: None)
+    return module
+
+
+def with_forward_of_its_own() -> nn.Module:
+    module = Warns()
+    module.forward = lambda x, original=module.forward: original(x)  # type: ignore[method-assign, misc]
+    return module
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "the model": Warns,
+    "a child": lambda: Holds(Warns()),
+    "a child in a container": lambda: nn.Sequential(nn.Identity(), Holds(nn.Sequential(Warns()))),
+    "with hooks": lambda: hooked(Holds(hooked(Warns()))),
+    "not registered": HoldsUnregistered,
+    "a forward of its own": lambda: Holds(with_forward_of_its_own()),
+    "a generator": lambda: Consumes(Yields()),
+}
+
+
+class Places(logging.Handler):
+    """The places that warnings and log records name while a model is called by :func:`run`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append((record.pathname, record.lineno, record.funcName))
+
+    def of(self, run: Callable[[], Any]) -> list[Any]:
+        logger = logging.getLogger("fxdebug.test")
+        logger.addHandler(self)
+        logger.propagate = False
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                run()
+        finally:
+            logger.removeHandler(self)
+        return [*self.found, *[(str(w.message), w.filename, w.lineno) for w in caught]]
+
+
+WAYS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "graph": lambda folder: {},
+    "tree": lambda folder: {"graph": False},
+    "saved": lambda folder: {"save": folder},  # the bodies run again, and are silent
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("model", MODELS)
+def test_warnings_and_records_name_the_same_places(model: str, way: str, tmp_path: Path) -> None:
+    built = MODELS[model]()
+    forget_templates()
+    runs = functools.partial(built, X), functools.partial(fx_debug, built, X, **WAYS[way](tmp_path))
+    plain, traced = [Places().of(run) for run in runs]
+    assert traced == plain
+
+
+def test_the_drop_in_names_the_same_places(tmp_path: Path) -> None:
+    model = Holds(Warns())
+
+    def call() -> None:
+        model(X)
+
+    contexts = contextlib.nullcontext(), fxdebug.model_addition_debugger_context(model, tmp_path)
+    found = []
+    for context in contexts:
+        with context:
+            found.append(Places().of(call))
+    assert found[0] == found[1]
+
+
+def filtered(module: str) -> Any:
+    context = warnings.catch_warnings()
+    context.__enter__()
+    warnings.resetwarnings()
+    warnings.simplefilter("ignore")
+    warnings.filterwarnings("error", module=module)
+    return context
+
+
+class WarnsAt(nn.Module):
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self.level = level
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        warnings.warn("look here", stacklevel=self.level)
+        return x
+
+
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize(
+    ("level", "module"),
+    [(1, __name__), (2, r"torch\.nn\.modules\.module"), (3, r"torch\.nn\.modules\.module"), (4, __name__)],
+)
+def test_a_filter_on_a_module_raises_as_without_a_recording(level: int, module: str, graph: bool) -> None:
+    model = Holds(WarnsAt(level))
+    for run in (lambda: model(X), lambda: fx_debug(model, X, graph=graph)):
+        context = filtered(module)
+        try:
+            with pytest.raises(UserWarning, match="look here"):
+                run()
+        finally:
+            context.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_a_warning_that_was_shown_once_for_its_place_is_not_shown_again(level: int) -> None:
+    model = Holds(WarnsAt(level))
+    places = (sys.modules[__name__], torch.nn.modules.module)
+    for place in places:
+        vars(place).pop("__warningregistry__", None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        model(X)
+        fx_debug(model, X)
+        fx_debug(model, X, graph=False)
+        model(X)
+    assert len(caught) == 1
+    for place in places:
+        vars(place).pop("__warningregistry__", None)
