@@ -16,7 +16,7 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
-from fxdebug.capture.graphs.known_templates import remember, templates_of, traits_of
+from fxdebug.capture.graphs.known_templates import note_match, remember, templates_of, traits_of
 from fxdebug.capture.graphs.leaf_calls import LeafCalls
 from fxdebug.capture.graphs.match import match_tape
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
@@ -112,12 +112,10 @@ class GraphVerifier:
         if tape.unobserved is not None:
             return VerifiedCall(tape, OPAQUE, tape.unobserved)
         if tape.untraceable is None:
-            templates = templates_of(tape)
-            for template in templates:
+            for template in templates_of(tape):
                 match = match_tape(template, tape, self._values)
                 if match is not None:
-                    if len(templates) > 1:
-                        template.note_match(tape.module)
+                    note_match(tape, template)
                     return VerifiedCall(tape, VERIFIED, _guards(template), template, match.tensor_ids, reused=True)
         traced, reason = self._attempt(tape)
         if traced is not None:
