@@ -72,16 +72,16 @@ class GraphVerifier:
     @closes_untracked
     def verify(self, tapes: list[CallTape]) -> list[VerifiedCall]:
         """Return one :class:`VerifiedCall` per tape, in their order."""
-        argument_objects = [  # compared by identity: callbacks, caches
+        passed_objects = [  # compared by identity: callbacks, caches, and objects that calls made for their callers
             each
             for tape in tapes
-            if tape.has_opaque_args
-            for each in (*opaque_objects_in(tape.args), *opaque_objects_in(tape.kwargs))
+            for code in ((tape.args, tape.kwargs, tape.out) if tape.has_opaque_args else (tape.out,))
+            for each in opaque_objects_in(code)
         ]
         modes_off = (
             internals.disable_current_modes() if internals.len_torch_dispatch_stack() else contextlib.nullcontext()
         )
-        with modes_off, sandboxed(self._model, argument_objects) as sandbox:
+        with modes_off, sandboxed(self._model, passed_objects) as sandbox:
             self._sandbox = sandbox
             try:
                 return [self._safely(tape) for tape in tapes]
