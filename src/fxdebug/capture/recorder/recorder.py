@@ -41,6 +41,7 @@ from fxdebug.capture.tape.source_line import Line, caller_line
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tape.tracebacks import came_through
 from fxdebug.capture.tensors.nested_items import ItemBuilder
+from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.untracked import untracked
@@ -72,11 +73,12 @@ class Recorder:
         measuring: bool = True,
         graph: bool = False,
         unchanged: Callable[[Any, Any], Any] | None = None,
+        storages: StorageNumbers | None = None,
         probe: Probe | None = None,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = ValueTable(names, keeper, self.note, measuring, unchanged)
+        self.values = ValueTable(names, keeper, self.note, measuring, unchanged, storages)
         self.structure = ItemBuilder(self.values, self.note, shown)
         self._lines: dict[tuple[int, int], Line] = {}  # the lines noted so far, by code and instruction
         self.tape: Tape | None = None
