@@ -78,4 +78,4 @@ def test_a_long_run_is_never_searched_whole() -> None:
         assert trace.calls[0].status == "verified"
     finally:
         gc.callbacks.remove(note)
-    assert 2 not in searched and len(searched) < 12
+    assert 2 not in searched and len(searched) < 40  # with the usual thresholds more than 100
