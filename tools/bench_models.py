@@ -100,9 +100,114 @@ class Wide(nn.Module):
         return total
 
 
-def _of(make: Callable[[], nn.Module], *shape: int) -> tuple[Any, Inputs]:
+class _DenseLayer(nn.Module):
+    """A layer of DenseNet: it takes everything that was made before it."""
+
+    def __init__(self, inside: int, growth: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(inside), nn.BatchNorm2d(4 * growth)
+        self.conv1 = nn.Conv2d(inside, 4 * growth, 1, bias=False)
+        self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
+        self.act = nn.ReLU()
+
+    def forward(self, features: list[torch.Tensor]) -> torch.Tensor:
+        x = self.conv1(self.act(self.norm1(torch.cat(features, 1))))
+        return self.conv2(self.act(self.norm2(x)))
+
+
+class _DenseBlock(nn.Module):
+    def __init__(self, layers: int, inside: int, growth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([_DenseLayer(inside + i * growth, growth) for i in range(layers)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = [x]
+        for layer in self.layers:
+            features.append(layer(features))
+        return torch.cat(features, 1)
+
+
+def _transition(inside: int) -> nn.Module:
+    conv = nn.Conv2d(inside, inside // 2, 1, bias=False)
+    return nn.Sequential(nn.BatchNorm2d(inside), nn.ReLU(), conv, nn.AvgPool2d(2))
+
+
+class DenseNet121(nn.Module):
+    """The network of Huang et al., 2017, with 32 channels added by each layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        stem = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        parts, channels = list(stem), 64
+        for layers in (6, 12, 24, 16):
+            if len(parts) > len(stem):
+                parts.append(_transition(channels))
+                channels //= 2
+            parts.append(_DenseBlock(layers, channels, 32))
+            channels += 32 * layers
+        self.features = nn.Sequential(*parts, nn.BatchNorm2d(channels), nn.ReLU())
+        self.classifier = nn.Linear(channels, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.features(x).mean((2, 3)))
+
+
+def _image_model(kind: str, **sizes: Any) -> tuple[Any, Inputs]:
+    import transformers
+
     torch.manual_seed(0)
-    return make().eval(), {"x": torch.randn(*shape)}
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    return getattr(transformers, f"{kind}Model")(config).eval(), {"pixel_values": torch.randn(1, 3, 224, 224)}
+
+
+class Weights(nn.Module):
+    """So many parameters of its own, each added."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList([torch.randn(16) for _ in range(count)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for weight in self.weights:
+            x = x + weight
+        return x
+
+
+class _LazyProduct:
+    """An object that computes its result when it is asked for, and keeps it, as the kernels of GPyTorch return."""
+
+    def __init__(self, x: torch.Tensor, length: torch.Tensor) -> None:
+        self.x, self.length, self.known = x, length, {}
+
+    def dense(self) -> torch.Tensor:
+        if "dense" not in self.known:
+            self.known["dense"] = torch.exp(-torch.cdist(self.x / self.length, self.x / self.length))
+        return self.known["dense"]
+
+
+class _Kernel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> _LazyProduct:
+        return _LazyProduct(x, self.length)
+
+
+class Kernels(nn.Module):
+    """A sum of lazily evaluated kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels = nn.ModuleList([_Kernel() for _ in range(8)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return sum((kernel(x).dense() for kernel in self.kernels), torch.zeros(()))
+
+
+def _of(make: Callable[[], nn.Module], *shape: int, name: str = "x") -> tuple[Any, Inputs]:
+    torch.manual_seed(0)
+    return make().eval(), {name: torch.randn(*shape)}
 
 
 MODELS: dict[str, Model] = {
@@ -119,4 +224,22 @@ MODELS: dict[str, Model] = {
     "mlp-12": Model(20, "12 linear layers of width 64, a ReLU after each", lambda: _of(lambda: Mlp(12), 8, 64)),
     "mlp-500": Model(7, "500 linear layers of width 64, a ReLU after each", lambda: _of(lambda: Mlp(500), 8, 64)),
     "wide-2000": Model(5, "2000 linear layers of width 16 side by side", lambda: _of(lambda: Wide(2000), 4, 16)),
+    "densenet-121": Model(5, "DenseNet-121, one image, random weights", lambda: _of(DenseNet121, 1, 3, 224, 224)),
+    "mobilenet-v2": Model(
+        7,
+        "MobileNetV2 with half the channels, one image, random weights",
+        lambda: _image_model("MobileNetV2", depth_multiplier=0.5),
+    ),
+    "vit-tiny": Model(
+        7,
+        "ViT, 12 layers of width 192, 3 heads, one image, random weights",
+        lambda: _image_model("ViT", hidden_size=192, num_attention_heads=3, intermediate_size=768),
+    ),
+    "linear-1000": Model(
+        7,
+        "1000 linear layers of width 8 in a row",
+        lambda: _of(lambda: nn.Sequential(*[nn.Linear(8, 8) for _ in range(1000)]), 4, 8, name="input"),
+    ),
+    "weights-2000": Model(7, "2000 parameters of one module, added in turn", lambda: _of(lambda: Weights(2000), 16)),
+    "kernels": Model(20, "8 kernels that are evaluated lazily, as in GPyTorch", lambda: _of(Kernels, 50, 3)),
 }

@@ -97,6 +97,7 @@ def _nnsight(model: Any, inputs: Inputs, folder: str) -> object:
 MODES: dict[str, Mode] = {
     "tree": lambda model, inputs, folder: fx_debug(model, inputs, graph=False),
     "graph, first": _first,
+    "graph, unasked": lambda model, inputs, folder: fx_debug(model, inputs),
     "graph, later": lambda model, inputs, folder: _explained(fx_debug(model, inputs)),
     "graph, read": _read,
     "graph, saved": lambda model, inputs, folder: fx_debug(model, inputs, save=folder),

@@ -14,6 +14,7 @@ from torch._tensor_str import PRINT_OPTS
 
 from fxdebug.api.run_store import RunStore
 from fxdebug.api.trace import Trace
+from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.runs.build_trace import Options
@@ -91,7 +92,8 @@ def fx_debug(
         recorded, raised = run_once(target, module, args, keywords, options, settings)
         for line in shown:
             line.close()
-        trace = run.finish(Trace.of(recorded), module, prune, raised)
+        with collect_less_often.block():
+            trace = run.finish(Trace.of(recorded), module, prune, raised)
     finally:
         run.close()
     if raised is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from fxdebug.analyses import numerics
 from fxdebug.analyses.findings import Findings
+from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import NodeKind, Status
 from fxdebug.data.trace import TraceData
@@ -247,7 +248,8 @@ class Trace(TraceData):
         >>> len(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).graph)
         4
         """
-        return as_networkx.whole_graph(self)
+        with collect_less_often.block():
+            return as_networkx.whole_graph(self)
 
     def graph_at(self, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
         """Return the graph with every call ``depth`` levels below the root as one node; ``ops=False``: modules only.
@@ -294,7 +296,8 @@ class Trace(TraceData):
         ...     fxdebug.load(trace.save(folder + "/run")) == trace
         True
         """
-        return save_run.save_trace(self, folder)
+        with collect_less_often.block():
+            return save_run.save_trace(self, folder)
 
     def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
         """Write the trace to a file, in the format of its suffix; return the path.

@@ -477,6 +477,7 @@ JUSTIFIED = {
     "capture/replay/rng.py": "takes back the random numbers that a body drew that was run again",
     "capture/hooks/forward_wrapper.py": "takes our wrapper out of copies that torch made of a module's attributes",
     "capture/replay/pause_gc_and_threads.py": "switches the collector for a Setting",
+    "capture/hooks/collect_less_often.py": "sets the collector's thresholds for a Setting",
     "capture/tape/compiled_regions.py": "is a Patch: it enters itself among Python's finders",
     "capture/runs/shadow.py": "torch.set_default_dtype; and casts what a copy of its own holds",
     "capture/rerun/check_inputs.py": "warnings.filters",

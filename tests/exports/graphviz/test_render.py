@@ -144,3 +144,15 @@ def test_a_layout_that_takes_too_long_is_stopped(tower, tmp_path, monkeypatch):
     monkeypatch.setattr(render.subprocess, "run", slow)
     with pytest.raises(SaveError, match=r"dot did not finish .* in 180 s: give depth=\d+, or write \.dot"):
         tower.export(tmp_path / "g.svg")
+
+
+def test_an_unfolded_drawing_of_very_many_calls_is_refused_before_anything_is_built(tmp_path, monkeypatch):
+    model = nn.Sequential(*[nn.Sequential(*[nn.ReLU() for _ in range(20)]) for _ in range(10)])
+    trace = fx_debug(model, torch.ones(2), graph=False)
+    monkeypatch.setattr(render, "MOST", 50)
+    for name in ("drawing_of", "count_steps"):  # both need the graph of the run
+        monkeypatch.delattr(render, name)
+    remedy = r"^200 nodes are more than dot lays out in a minute \(50\): give depth=1, or write \.dot"
+    for options in ({"depth": 2}, {"everything": True}):
+        with pytest.raises(UsageError, match=remedy):
+            trace.export(tmp_path / "g.svg", fold=False, **options)

@@ -14,7 +14,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.errors import LoadError
+from fxdebug.errors import LoadError, SaveError
 from support.stored import SHARD, Small, run
 
 
@@ -125,6 +125,72 @@ def test_text_that_went_to_disk_while_the_model_ran_is_the_text_that_stayed_in_m
 def test_a_budget_smaller_than_a_tensor_still_saves_it(tmp_path: Path) -> None:
     trace = run(Small(), values="tensors", save=tmp_path, budget=1)
     assert torch.equal(trace.tensor(trace.root.outputs["logits"]), trace.output["logits"])
+
+
+class Large(nn.Module):
+    """Returns tensors far larger than the budget, arranged in several ways."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        whole = x * 2
+        return {
+            "contiguous": whole,
+            "again": x * 2,
+            "transposed": whole.t(),
+            "a part": whole[1:, ::3],
+            "complex": torch.complex(whole, x).conj(),
+            "odd bytes": (whole > 1).flatten()[1:],
+            "bfloat16": whole.bfloat16(),
+            "expanded": whole[:, None].expand(-1, 3, -1),
+            "one long row": whole.reshape(1, 1, -1),
+            "small": whole[0, :3].clone(),
+        }
+
+
+def test_a_tensor_larger_than_the_budget_is_written_in_pieces_and_never_copied_whole(tmp_path: Path) -> None:
+    from fxdebug.store.tensors import copy_buffers, encode
+
+    copied, pieces = [], []
+    copy, storable = copy_buffers.CopyBuffers.copy, encode._storable
+
+    def watched(self: Any, tensor: torch.Tensor) -> torch.Tensor:
+        copied.append(tensor.nbytes)
+        return copy(self, tensor)
+
+    def piece(tensor: torch.Tensor) -> torch.Tensor:
+        pieces.append(tensor.nbytes)
+        return storable(tensor)
+
+    x, budget = torch.rand(301, 1001), 1 << 18
+    with (
+        mock.patch.object(copy_buffers.CopyBuffers, "copy", watched),
+        mock.patch.object(encode, "_storable", piece),
+    ):
+        trace = fx_debug(Large(), x, values="tensors", save=tmp_path, budget=budget)
+    assert max(copied) <= budget and max(pieces) <= budget and len(pieces) > 20
+    loaded = fxdebug.load(tmp_path)
+    for name, value in loaded.root.outputs.named():
+        expected = trace.output[name.strip("[]'\"")]
+        for source in (trace, loaded):
+            assert torch.equal(source.tensor(value), expected), name
+    outputs = dict(loaded.root.outputs.named())
+    assert outputs["contiguous"].digest == outputs["again"].digest  # equal data lie in one place
+    assert outputs["contiguous"].saved == outputs["again"].saved
+    small = fx_debug(Large(), x, values="tensors", save=tmp_path / "whole")
+    assert [value.digest for value in small.root.outputs] == [value.digest for value in loaded.root.outputs]
+
+
+def test_a_full_disk_at_a_large_tensor_is_reported_when_the_run_is_over(tmp_path: Path) -> None:
+    from fxdebug.store.tensors import safetensors_file
+
+    def full(file: Any, *parts: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    x = torch.rand(301, 1001)
+    with (
+        mock.patch.object(safetensors_file, "_write", full),
+        pytest.raises(SaveError, match="No space left"),
+    ):
+        fx_debug(Large(), x, values="tensors", save=tmp_path, budget=1 << 18)
 
 
 def test_a_value_inside_a_body_is_not_kept_and_says_so(tmp_path: Path) -> None:

@@ -1,52 +1,149 @@
 """Graph templates that were proven for a class, kept for its next instances.
 
-Templates are kept by class, forward and training flag, a few for each. A template of a module with other traits is not
-tried: an attribute may decide something that leaves no mark on the tape (a setting around an operation, a variable
-around a call, a constant that only another run would show).
+Templates are kept by class, forward and training flag, and found by the outline of a tape: what its operations are and
+which constants they have. A class may have very many: each convolution of a network has other strides and groups. A
+template of a module with other traits is not tried: an attribute may decide something that leaves no mark on the tape
+(a setting around an operation, a variable around a call, a constant that only another run would show).
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import Tensor, nn
 
+from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.graphs.template import GraphTemplate
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, leaves_in
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
-TEMPLATES_PER_CLASS = 8  # per class, forward and training flag: bodies that branch have a few
+ENTRIES_PER_CLASS = 20_000  # of all templates of a class, forward and training flag: the oldest ones go first
+MOST_MODULES = 10_000  # whose template is remembered: in a long process modules come and go
 
-_known: weakref.WeakKeyDictionary[type, dict[Any, list[GraphTemplate]]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[type, dict[Any, _Templates]] = weakref.WeakKeyDictionary()
+
+
+def templates_of(tape: CallTape) -> Iterator[GraphTemplate]:
+    """Yield the templates that may hold for a call, the likeliest first."""
+    known = _of_forward(tape)
+    if known is not None:
+        traits = traits_of(tape.module)
+        for template in known.of(tape):
+            if template.traits == traits:
+                yield template
+
+
+def note_match(tape: CallTape, template: GraphTemplate) -> None:
+    """Remember that a template of :func:`templates_of` matched: it is tried first for this module."""
+    known = _of_forward(tape)
+    if known is not None:
+        known.note(tape, template)
+
+
+def remember(tape: CallTape, template: GraphTemplate) -> None:
+    """Keep a template that was proven for this call, unless it names a module or tensor by identity."""
+    if template.for_class and not any(isinstance(entry.what, nn.Module) for entry in template.entries):
+        known = _known.setdefault(type(tape.module), {}).setdefault(_key(tape), _Templates())
+        known.add(tape, template)
+        known.note(tape, template)
+
+
+def forget_templates() -> None:
+    """Start afresh: the next run traces every class anew (for measurements and tests)."""
+    _known.clear()
 
 
 def _key(tape: CallTape) -> tuple[Any, bool]:
     return getattr(tape.forward, "__func__", tape.forward), bool(tape.module.training)
 
 
-def templates_of(tape: CallTape) -> list[GraphTemplate]:
-    """Return the templates that may hold for a call, the likeliest first."""
-    templates = _known.get(type(tape.module), {}).get(_key(tape), [])
-    if not templates:
-        return templates
-    module, traits = id(tape.module), traits_of(tape.module)
-    candidates = [template for template in templates if template.traits == traits]
-    return sorted(candidates, key=lambda each: module not in each.matched) if len(candidates) > 1 else candidates
+def _of_forward(tape: CallTape) -> _Templates | None:
+    of_class = _known.get(type(tape.module))
+    return None if of_class is None else of_class.get(_key(tape))
 
 
-def remember(tape: CallTape, template: GraphTemplate) -> None:
-    """Keep a template that was proven for this call, unless it names a module or tensor by identity."""
-    if template.for_class and not any(isinstance(entry.what, nn.Module) for entry in template.entries):
-        templates = _known.setdefault(type(tape.module), {}).setdefault(_key(tape), [])
-        templates.insert(0, template)
-        del templates[TEMPLATES_PER_CLASS:]
+class _Templates:
+    """Templates of one forward, by outline, and the last one that matched a module, by the ``id`` of the module.
+
+    The id is a hint only, as Python reuses ids.
+    """
+
+    def __init__(self) -> None:
+        self._by_outline: dict[Any, list[GraphTemplate]] = {}
+        self._oldest: deque[tuple[Any, GraphTemplate]] = deque()
+        self._entries = 0
+        self._last: dict[int, GraphTemplate] = {}
+
+    def of(self, tape: CallTape) -> Iterator[GraphTemplate]:
+        """Yield the last one for the module, then those of the same outline: with the same numbers, then with sizes."""
+        last = self._last.get(id(tape.module))
+        if last is not None:
+            yield last
+        for with_numbers in (True, False):
+            for template in self._by_outline.get(_outline(tape, with_numbers), ()):
+                if template is not last:
+                    yield template
+
+    def note(self, tape: CallTape, template: GraphTemplate) -> None:
+        """Note that a template matched a call."""
+        if len(self._last) >= MOST_MODULES:
+            self._last.clear()
+        self._last[id(tape.module)] = template
+
+    def add(self, tape: CallTape, template: GraphTemplate) -> None:
+        """Add the template of a call, as the first of its outline."""
+        outline = _outline(tape, with_numbers=not _has_sizes(template))
+        self._by_outline.setdefault(outline, []).insert(0, template)
+        self._oldest.append((outline, template))
+        self._entries += len(template.entries) + 1
+        while self._entries > ENTRIES_PER_CLASS and len(self._oldest) > 1:
+            self._remove(*self._oldest.popleft())
+
+    def _remove(self, outline: Any, template: GraphTemplate) -> None:
+        self._entries -= len(template.entries) + 1
+        others = [other for other in self._by_outline[outline] if other is not template]
+        if others:
+            self._by_outline[outline] = others
+        else:
+            del self._by_outline[outline]
+        self._last = {module: last for module, last in self._last.items() if last is not template}
 
 
-def forget_templates() -> None:
-    """Start afresh: the next run traces every class anew (for measurements and tests)."""
-    _known.clear()
+# The outline of a tape ---------------------------------------------------------------------------
+
+
+def _outline(tape: CallTape, with_numbers: bool) -> tuple[Any, ...]:
+    """Return what a template must have in common with a tape, hashable; it proves nothing.
+
+    ``with_numbers=False`` leaves integers out: a template has expressions in the place of those that are sizes.
+    """
+    operations = [
+        (type(entry.what) if isinstance(entry.what, nn.Module) else entry.what, _of_code(entry.args, with_numbers))
+        for entry in tape.entries
+    ]
+    return with_numbers, _of_code(tape.args, with_numbers), tuple(operations)
+
+
+def _of_code(code: Any, with_numbers: bool) -> Any:
+    kind = type(code)
+    if kind is tuple or kind is list:
+        return kind, tuple([_of_code(item, with_numbers) for item in code])
+    if kind is float:
+        return repr(code)  # ``nan`` differs from itself
+    if kind in ATOMS and (with_numbers or kind is not int):
+        return kind, code
+    if kind is Struct:
+        return code.type, len(code.items)
+    return type(code.object) if kind is OpaqueArg else kind
+
+
+def _has_sizes(template: GraphTemplate) -> bool:
+    """Does it have an expression for a number in the arguments of an operation?"""
+    return any(type(leaf) is Size for entry in template.entries for leaf in leaves_in(entry.args))
 
 
 # Traits of a module ------------------------------------------------------------------------------

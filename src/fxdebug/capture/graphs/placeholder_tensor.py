@@ -101,18 +101,21 @@ def replace_leaked(
 
     ``real`` returns the tensor that a placeholder stood for, or ``None``.
     """
-    for generation in range(4):
-        if not any(reference() is not None for reference in placeholders):
-            return False
-        if generation < 3:  # frees placeholders that only a reference cycle holds
-            gc.collect(generation)
-    for reference in placeholders:
-        placeholder = reference()
-        if placeholder is not None:
-            tensor = real(placeholder.tensor_id)
-            for holder in gc.get_referrers(placeholder):
-                _replace(holder, placeholder, tensor)
+    if _none_is_left(placeholders):
+        return False
+    gc.collect(0)  # the collector was off: a cycle that the body left is among the youngest objects, which are few
+    if _none_is_left(placeholders):
+        return False
+    left = [placeholder for reference in placeholders if (placeholder := reference()) is not None]
+    for holder in gc.get_referrers(*left):  # looks through all objects: once for all placeholders
+        if holder is not left:
+            for placeholder in left:
+                _replace(holder, placeholder, real(placeholder.tensor_id))
     return True
+
+
+def _none_is_left(placeholders: list[weakref.ref[PlaceholderTensor]]) -> bool:
+    return not any(reference() is not None for reference in placeholders)
 
 
 def _replace(holder: Any, placeholder: PlaceholderTensor, tensor: Tensor | None) -> None:

@@ -79,9 +79,6 @@ class TemplateGuard(Guard):
     entry: int | None = None
 
 
-MOST_MATCHED = 10_000  # modules that a template remembers: in a long process modules come and go
-
-
 @dataclass(eq=False)
 class GraphTemplate:
     """The graph of a body in template form.
@@ -105,16 +102,9 @@ class GraphTemplate:
     context: Context = (True, False, None)
     input_names: tuple[str, ...] = ()
     for_class: bool = True  # it may hold for other instances of the class: it names nothing by identity
-    matched: set[int] = field(default_factory=set)  # ids of modules it matched: it is tried first for them
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
-
-    def note_match(self, module: nn.Module) -> None:
-        """Remember that it matched a call of this module. This is a hint only: Python reuses ids."""
-        if len(self.matched) >= MOST_MATCHED:
-            self.matched.clear()
-        self.matched.add(id(module))
 
 
 def is_call(entry: TapeEntry) -> bool:

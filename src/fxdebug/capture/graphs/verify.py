@@ -16,7 +16,7 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
-from fxdebug.capture.graphs.known_templates import remember, templates_of, traits_of
+from fxdebug.capture.graphs.known_templates import note_match, remember, templates_of, traits_of
 from fxdebug.capture.graphs.leaf_calls import LeafCalls
 from fxdebug.capture.graphs.match import Match, match_tape
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
@@ -78,16 +78,16 @@ class GraphVerifier:
     @closes_untracked
     def verify(self, tapes: list[CallTape]) -> list[VerifiedCall]:
         """Return one :class:`VerifiedCall` per tape, in their order."""
-        argument_objects = [  # compared by identity: callbacks, caches
+        passed_objects = [  # compared by identity: callbacks, caches, and objects that calls made for their callers
             each
             for tape in tapes
-            if tape.has_opaque_args
-            for each in (*opaque_objects_in(tape.args), *opaque_objects_in(tape.kwargs))
+            for code in ((tape.args, tape.kwargs, tape.out) if tape.has_opaque_args else (tape.out,))
+            for each in opaque_objects_in(code)
         ]
         modes_off = (
             internals.disable_current_modes() if internals.len_torch_dispatch_stack() else contextlib.nullcontext()
         )
-        with modes_off, sandboxed(self._model, argument_objects) as sandbox:
+        with modes_off, sandboxed(self._model, passed_objects) as sandbox:
             self._sandbox = sandbox
             try:
                 return [self._safely(tape) for tape in tapes]
@@ -118,12 +118,10 @@ class GraphVerifier:
         if tape.unobserved is not None:
             return VerifiedCall(tape, OPAQUE, tape.unobserved)
         if tape.untraceable is None:
-            templates = templates_of(tape)
-            for template in templates:
+            for template in templates_of(tape):
                 match = match_tape(template, tape, self._values)
                 if match is not None:
-                    if len(templates) > 1:
-                        template.note_match(tape.module)
+                    note_match(tape, template)
                     return _verified(match, reused=True)
         traced, reason = self._attempt(tape)
         if traced is not None:

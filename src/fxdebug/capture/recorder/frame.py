@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.tape.own_time import OwnTime
 from fxdebug.capture.tape.source_line import Line, raised_at
 from fxdebug.capture.tape.tracebacks import without_our_frames
 from fxdebug.capture.tensors.describe import type_name
@@ -64,12 +65,12 @@ class Frame:
 class CallStack(list[Frame]):
     """The calls open in one thread, outermost first, and the thread's other state."""
 
-    __slots__ = ("current", "overhead")
+    __slots__ = ("current", "own_time")
 
-    def __init__(self) -> None:
+    def __init__(self, own_time: OwnTime) -> None:
         super().__init__()
         self.current: Frame | None = None  # the call being noted right now: notes refer to it
-        self.overhead = 0.0  # seconds spent recording, subtracted from durations
+        self.own_time = own_time
 
 
 def to_call(frame: Frame) -> Call:

@@ -36,11 +36,13 @@ from fxdebug.capture.recorder.frame import (
 from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.listeners import Listener, Probe, probe_call
 from fxdebug.capture.tape.observed_tape import ObservedTape
+from fxdebug.capture.tape.own_time import OwnTime
 from fxdebug.capture.tape.run_taped import references_by_tape, run_taped
 from fxdebug.capture.tape.source_line import Line, caller_line
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tape.tracebacks import came_through
 from fxdebug.capture.tensors.nested_items import ItemBuilder
+from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -73,11 +75,12 @@ class Recorder:
         measuring: bool = True,
         graph: bool = False,
         unchanged: Callable[[Any, Any], Any] | None = None,
+        storages: StorageNumbers | None = None,
         probe: Probe | None = None,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = ValueTable(names, keeper, self.note, measuring, unchanged)
+        self.values = ValueTable(names, keeper, self.note, measuring, unchanged, storages)
         self.structure = ItemBuilder(self.values, self.note, shown)
         self._lines: dict[tuple[int, int], Line] = {}  # the lines noted so far, by code and instruction
         self.tape: Tape | None = None
@@ -92,7 +95,7 @@ class Recorder:
             probe.begin(self.frames)
         self._no_grad = no_grad
         self._owner = get_ident()
-        self._stacks: dict[int, CallStack] = {self._owner: CallStack()}
+        self._stacks: dict[int, CallStack] = {self._owner: self._new_stack()}
         self._counts: dict[str, int] = {}
         self._noted: set[tuple[int | None, str]] = set()
         self._finish_order = itertools.count()
@@ -137,8 +140,11 @@ class Recorder:
         thread = get_ident()
         stack = self._stacks.get(thread)
         if stack is None:
-            stack = self._stacks[thread] = CallStack()
+            stack = self._stacks[thread] = self._new_stack()
         return stack
+
+    def _new_stack(self) -> CallStack:
+        return CallStack(OwnTime() if self.tape is None else self.tape.stack().own_time)
 
     def is_idle(self, *, everywhere: bool = False) -> bool:
         """Is no call open in this thread (``everywhere``: in any thread)?"""
@@ -211,8 +217,8 @@ class Recorder:
         stack.current = previous
         stack.append(frame)
         now = perf_counter()
-        stack.overhead += now - arrived
-        frame.started_at = now - stack.overhead
+        stack.own_time.seconds += now - arrived
+        frame.started_at = now - stack.own_time.seconds
         return frame
 
     def _note_inputs_failed(self, error: Exception) -> None:
@@ -221,7 +227,7 @@ class Recorder:
     def leave_call(self, stack: CallStack, frame: Frame, output: Any) -> None:
         """Close a call that returned, and note its outputs."""
         arrived = perf_counter()
-        frame.duration = arrived - stack.overhead - frame.started_at
+        frame.duration = arrived - stack.own_time.seconds - frame.started_at
         self._pop(stack, frame)
         previous, stack.current = stack.current, frame
         try:
@@ -237,11 +243,11 @@ class Recorder:
         except Exception as error:
             self.note(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
         stack.current = previous
-        stack.overhead += perf_counter() - arrived
+        stack.own_time.seconds += perf_counter() - arrived
 
     def fail_call(self, stack: CallStack, frame: Frame, error: BaseException) -> None:
         """Close a call that raised."""
-        frame.duration = perf_counter() - stack.overhead - frame.started_at
+        frame.duration = perf_counter() - stack.own_time.seconds - frame.started_at
         self._pop(stack, frame)
         try:
             self._note_exception(frame, error)
@@ -275,7 +281,7 @@ class Recorder:
         frame.module = module
         stack = self.stack()
         stack.append(frame)
-        frame.started_at = perf_counter() - stack.overhead
+        frame.started_at = perf_counter() - stack.own_time.seconds
 
     def suspend_call(self, frame: Frame, error: BaseException | None) -> None:
         """Close a generator's call again, for now or for good."""
@@ -283,7 +289,7 @@ class Recorder:
         while stack and stack.pop() is not frame:
             pass
         frame.module = None
-        frame.duration += perf_counter() - stack.overhead - frame.started_at
+        frame.duration += perf_counter() - stack.own_time.seconds - frame.started_at
         if error is not None and not isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
             self._note_exception(frame, error)
 

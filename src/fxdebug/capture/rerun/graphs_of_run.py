@@ -11,6 +11,7 @@ from torch import nn
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.to_fx import fx_build_of
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
+from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.rerun.graph_data import graph_of
 from fxdebug.capture.rerun.graph_module import GraphOfCall
 from fxdebug.capture.rerun.hidden_inputs import changed_by_caller, hidden_input
@@ -41,12 +42,16 @@ class LazyGraphs:
     def call_graphs(self, count: int) -> RunGraphs:
         """Return the graphs of all ``count`` calls of the trace; they are made once."""
         if self._run_graphs is None:
-            self._verify()
-            graphs: list[Graph] = []
-            numbers: dict[int, int] = {}  # by id of the graph, which ``graphs`` keeps alive
-            calls = [self._call_graph(index - self._shift, graphs, numbers) for index in range(count)]
-            self._run_graphs = RunGraphs(tuple(graphs), tuple(calls))
+            with collect_less_often.block():
+                self._run_graphs = self._made(count)
         return self._run_graphs
+
+    def _made(self, count: int) -> RunGraphs:
+        self._verify()
+        graphs: list[Graph] = []
+        numbers: dict[int, int] = {}  # by id of the graph, which ``graphs`` keeps alive
+        calls = [self._call_graph(index - self._shift, graphs, numbers) for index in range(count)]
+        return RunGraphs(tuple(graphs), tuple(calls))
 
     def fx(self, call: Call) -> GraphOfCall:
         """Return the runnable graph of a verified call. Raises ``UsageError`` with the reason for any other."""

@@ -10,6 +10,7 @@ import sys
 from torch import nn
 
 from fxdebug.capture.hooks import module_call, observers
+from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.hooks.compiled_modules import compiled_in
 from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.recorder.module_names import Sites
@@ -58,6 +59,7 @@ class Attached:
         assert self._observer is not None
         try:
             _recursion.begin(self)
+            collect_less_often.begin(self)
             self._compiled.begin(self._observer)
             module_call.begin(self._observer)
             hidden = self._compiled.hidden()
@@ -71,6 +73,7 @@ class Attached:
         if self._observer is not None:
             module_call.end(self._observer)
         self._compiled.end()
+        collect_less_often.end(self)
         _recursion.end(self)
         self._observer = None  # it refers to us: break the cycle
 

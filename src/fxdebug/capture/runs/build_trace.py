@@ -83,6 +83,7 @@ def start_recording(sites: Sites, options: Options) -> Recording:
         graph=options.graph and internals.missing_for("graphs") is None,
         probe=options.probe,
         unchanged=None if parameters is None else parameters.stats_before,
+        storages=None if parameters is None else parameters.storages(),
     )
     if failed is not None:
         recorder.note(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")

@@ -119,15 +119,16 @@ def members_of(struct: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
 
 def tensor_ids_in(code: Any) -> Iterator[TensorId]:
     """Yield every tensor in a code, in order."""
-    return (leaf for leaf in _leaves(code) if type(leaf) is TensorId)
+    return (leaf for leaf in leaves_in(code) if type(leaf) is TensorId)
 
 
 def opaque_objects_in(code: Any) -> Iterator[Any]:
     """Yield every object in a code that is compared by identity."""
-    return (leaf.object for leaf in _leaves(code) if type(leaf) is OpaqueArg)
+    return (leaf.object for leaf in leaves_in(code) if type(leaf) is OpaqueArg)
 
 
-def _leaves(code: Any) -> Iterator[Any]:
+def leaves_in(code: Any) -> Iterator[Any]:
+    """Yield every leaf of a code, in order: what is neither a container nor a :class:`Struct`."""
     kind = type(code)
     inside: Any = None
     if kind is tuple or kind is list:
@@ -142,7 +143,7 @@ def _leaves(code: Any) -> Iterator[Any]:
         yield code
     else:
         for item in inside:
-            yield from _leaves(item)
+            yield from leaves_in(item)
 
 
 def map_leaves(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from time import perf_counter
 from types import FrameType
 from typing import Any
 
@@ -41,7 +42,9 @@ def run_taped(
 
     ``line`` is the line of the user's code that calls it, if that is known.
     """
+    began = perf_counter()
     stack = tape.stack()
+    own_time = stack.own_time
     parent = stack[-1] if stack else None
     forward = call_tape.forward
     call_tape.outermost = parent is None
@@ -54,6 +57,7 @@ def run_taped(
     if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
         _note_modes(call_tape, stack[0])
     is_outermost, is_observed = parent is None, call_tape.unobserved is None
+    own_time.seconds += perf_counter() - began
     try:
         if is_outermost and is_observed:
             with tape.switched_on():
@@ -70,6 +74,7 @@ def run_taped(
         while stack and stack.pop() is not call_tape:
             pass
         call_tape.forward = innermost(forward)  # it may be run again, without the recordings around it
+    began = perf_counter()
     for container, before in containers:
         if _items(container) != before:
             call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
@@ -80,6 +85,7 @@ def run_taped(
     tape.leave_call(call_tape, parent, output)
     if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
         call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
+    own_time.seconds += perf_counter() - began
     return output
 
 

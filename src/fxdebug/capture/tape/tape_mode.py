@@ -15,6 +15,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from threading import get_ident
+from time import perf_counter
 from types import FrameType
 from typing import Any
 
@@ -38,6 +39,7 @@ from fxdebug.capture.tape.op_traits import (
     shares_memory,
     written_form,
 )
+from fxdebug.capture.tape.own_time import OwnTime
 from fxdebug.capture.tape.source_line import Line, user_line, with_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
@@ -58,6 +60,16 @@ NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: never
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
 
 
+class OpenTapes(list[CallTape]):
+    """The tapes of the calls that are open in one thread, innermost last."""
+
+    __slots__ = ("own_time",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own_time = OwnTime()
+
+
 class Tape(TorchFunctionMode):
     """Notes the operations of the bodies that are open, in every thread that runs one.
 
@@ -72,7 +84,7 @@ class Tape(TorchFunctionMode):
         self.opaque_objects: dict[int, Any] = {}
         self.call_tapes: dict[int, CallTape] = {}
         self.kept: frozenset[TensorId] = frozenset()
-        self._stacks: dict[int, list[CallTape]] = {}  # thread → its open calls, innermost last
+        self._stacks: dict[int, OpenTapes] = {}  # by thread
         self._lines = lines
         self._writes = InPlaceWrites(values, lines)
         self._met_opaque = False  # was an opaque object coded since this was last set to False?
@@ -86,7 +98,7 @@ class Tape(TorchFunctionMode):
         tapes = None if func in METADATA else self._stacks.get(get_ident())
         if not tapes:
             return func(*args, **kwargs) if kwargs else func(*args)
-        tape = tapes[-1]
+        began, tape = perf_counter(), tapes[-1]
         if may_be_traced() and is_traced_by_torch():
             tape.untraceable = tape.untraceable or reasons.TRACED_BY_TORCH()
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -102,15 +114,19 @@ class Tape(TorchFunctionMode):
                 tape.untraceable = tape.untraceable or refs.untraceable
         except Exception as error:
             tape.untraceable = tape.untraceable or debugger_failure(reasons.ARGUMENT_UNNOTED, error)
+        own_time = tapes.own_time
+        own_time.seconds += perf_counter() - began
         if func is _iterate and args and args[0].dim():  # iterating calls unbind, unseen by modes
             result = args[0].unbind(0)
         else:
             result = func(*args, **kwargs) if kwargs else func(*args)
+        began = perf_counter()
         if codes is not None:
             try:
                 self._note(tape, func, codes, refs, result, sys._getframe(1))
             except Exception as error:
                 tape.untraceable = tape.untraceable or debugger_failure(reasons.OPERATION_UNNOTED, error)
+        own_time.seconds += perf_counter() - began
         return iter(result) if func is _iterate and type(result) is tuple else result
 
     def _note(
@@ -214,12 +230,12 @@ class Tape(TorchFunctionMode):
 
     # Calls ---------------------------------------------------------------------------------------
 
-    def stack(self) -> list[CallTape]:
+    def stack(self) -> OpenTapes:
         """Return the calls open in this thread, innermost last."""
         thread = get_ident()
         stack = self._stacks.get(thread)
         if stack is None:
-            stack = self._stacks[thread] = []
+            stack = self._stacks[thread] = OpenTapes()
         return stack
 
     def enter_call(

@@ -29,6 +29,12 @@ class StorageNumbers:
         self._count = 0
         self._lock = threading.Lock()
 
+    def copy(self) -> StorageNumbers:
+        """Return these numbers for another run, which goes on numbering where they end."""
+        numbers = StorageNumbers()
+        numbers._refs, numbers._count = self._refs.copy(), self._count
+        return numbers
+
     def number_of(self, tensor: Tensor) -> int | None:
         """Return the number of a tensor's storage; ``None`` for sparse, nested and freed ones, which have none."""
         try:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, join, layout_of, tensors_of
 from fxdebug.capture.tensors.checksum import Checksum, Reader, checksum_of, is_uninitialised, reader_of
 from fxdebug.capture.tensors.describe import description_of
+from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import KnownStats
 from fxdebug.capture.tensors.tensor_state import TensorState, state_of, version_of
@@ -55,6 +56,7 @@ class _WeightTable:
         # as they were in the last run:
         self._references: list[weakref.ref[Any] | None] = []
         self._states: list[WeightState] = []
+        self.storages = StorageNumbers()
         self.readers: list[Reader | None] = []
         self.affords_all = self.affords_buffers = False
         self.checksums: list[Checksum | None] = []
@@ -69,6 +71,10 @@ class _WeightTable:
         if same and all(alive):
             return
         self._references = [_reference_to(tensor) for tensor in tensors]
+        self.storages = StorageNumbers()  # weights come first: their numbers, and so their records, hold for all runs
+        for tensor in tensors:
+            if type(tensor) in PLAIN and not is_uninitialised(tensor):
+                self.storages.number_of(tensor)
         self.readers = [reader_of(tensor) for tensor in tensors]
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
         buffers = [size for size, (kind, _) in zip(sizes, self.kinds) if kind == "buffer"]
@@ -154,6 +160,10 @@ class Parameters:
     def names(self) -> dict[int, str]:
         """Return the first name of each weight by its ``id``; this object keeps the weights alive."""
         return self._table.first_names
+
+    def storages(self) -> StorageNumbers:
+        """Return the numbers of the weights' storages, for this run to go on with."""
+        return self._table.storages.copy()
 
     def stats_before(self, tensor: Tensor, state: TensorState | None) -> KnownStats | None:
         """Return a weight's statistics from before the run; ``None`` if it is no weight, has moved or was written to.

@@ -52,7 +52,8 @@ class ValueTable:
     """The values of one trace, and the tensor objects they belong to.
 
     ``names`` maps ``id(tensor)`` of the model's parameters and buffers ("weights") to their names; the caller keeps
-    those tensors alive. ``before_run`` looks up the statistics of weights that are as they were before the run.
+    those tensors alive. ``before_run`` looks up the statistics of weights that are as they were before the run, and
+    ``storages`` has the numbers of their storages.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ValueTable:
         note: AddNote,
         measuring: bool = True,
         before_run: StatsBeforeRun | None = None,
+        storages: StorageNumbers | None = None,
     ) -> None:
         self.all: list[Value] = []
         self.first_values: list[Value] = []  # by ``TensorId``: the first value of each tensor object
@@ -71,7 +73,7 @@ class ValueTable:
         self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
         self._note = note
         self._stats = StatsTaker(note, before_run) if measuring else None
-        self._storages = StorageNumbers()
+        self._storages = StorageNumbers() if storages is None else storages
         self._maker = ValueMaker(names, self._storages, self._stats)
         self._kept: set[int] = set()  # numbers of values whose data the keeper has
         self._checksums: dict[int, Checksum | None] = {}  # by number, of kept values that may change without a version

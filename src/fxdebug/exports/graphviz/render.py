@@ -34,14 +34,31 @@ def write_picture(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS)
     Without either, the ``.dot`` file is written beside it and ``MissingExtra`` names both remedies. Raises
     ``UsageError`` for more nodes than Graphviz can lay out, with the depth that can be drawn.
     """
+    least = 0 if options.fold else _least_steps(trace, options)
+    if least > MOST:  # known without the graph of the run, which would take seconds
+        raise _too_many(least, _quick_remedy(trace))
     drawing = drawing_of(trace, options)
     if len(drawing.steps) > MOST:
-        raise UsageError(
-            f"{len(drawing.steps)} nodes are more than dot lays out in a minute ({MOST}): "
-            f"{_remedy(trace, options.fold)}, or write .dot, .graphml or .json, which have no limit"
-        )
+        raise _too_many(len(drawing.steps), _remedy(trace, options.fold))
     text = dot_text(trace, drawing, options)
     return render_dot(text, path, lambda: f"{_remedy(trace, options.fold)}, or write .dot")
+
+
+def _too_many(steps: int, remedy: str) -> UsageError:
+    return UsageError(
+        f"{steps} nodes are more than dot lays out in a minute ({MOST}): "
+        f"{remedy}, or write .dot, .graphml or .json, which have no limit"
+    )
+
+
+def _least_steps(trace: TraceData, options: DrawOptions) -> int:
+    """Return how many steps an unfolded drawing has at least: one for each call that is closed or has none inside."""
+    calls = trace.calls
+    if options.depth is not None or not options.everything:
+        closed_at = 1 if options.depth is None else options.depth  # one level is opened in any case
+        calls = tuple([call for call in calls if call.depth <= closed_at])
+    parents = {call.parent_index for call in calls}
+    return sum(call.index not in parents for call in calls)
 
 
 def render_dot(text: str, path: Path, remedy: Callable[[], str]) -> Path:
@@ -74,6 +91,14 @@ def _command(path: Path) -> list[str] | None:
     if importlib.util.find_spec("pygraphviz") is not None:
         return [sys.executable, "-c", _PYGRAPHVIZ, format, str(path)]
     return None
+
+
+def _quick_remedy(trace: TraceData) -> str:
+    """Return advice for an unfolded drawing that has far too many calls."""
+    for depth in range(12, 0, -1):
+        if _least_steps(trace, replace(DEFAULTS, depth=depth)) <= MOST // 2:
+            return f"give depth={depth}"
+    return "leave repeated layers folded"
 
 
 def _remedy(trace: TraceData, fold: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -50,18 +51,57 @@ def encode_tensor(tensor: Tensor, buffers: CopyBuffers | None = None) -> dict[st
 
 
 def _encode_dense(tensor: Tensor, buffers: CopyBuffers) -> Tensor:
-    tensor = tensor.detach()
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
-        if stride == 0 and size > 1:
-            tensor = tensor.narrow(dim, 0, 1)
-    tensor = tensor.resolve_conj().resolve_neg()
-    if tensor.dtype.is_complex:
-        tensor = torch.view_as_real(tensor)
-    tensor = view_as_storable(tensor)
-    copy = buffers.copy(tensor)
+    copy = buffers.copy(_storable(_without_expanded(tensor.detach())))
     if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
         raise ValueError(f"a {type(copy).__name__} has no memory of its own")
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
+
+
+def _without_expanded(tensor: Tensor) -> Tensor:
+    """Return a view in which expanded dimensions (stride 0) have size 1."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def _storable(tensor: Tensor) -> Tensor:
+    tensor = tensor.resolve_conj().resolve_neg()
+    return view_as_storable(torch.view_as_real(tensor) if tensor.dtype.is_complex else tensor)
+
+
+class Pieces:
+    """A large dense tensor, encoded piece by piece in the order of its elements: it is never copied whole.
+
+    ``dtype`` and ``shape`` are those of the tensor that the pieces make up together.
+    """
+
+    def __init__(self, tensor: Tensor, most: int) -> None:
+        self._tensor = _without_expanded(tensor.detach())
+        self._most = most  # bytes
+        empty = _storable(self._tensor.narrow(0, 0, 0))
+        self.dtype = empty.dtype
+        self.shape = (*self._tensor.shape, *empty.shape[self._tensor.dim() :])
+
+    @classmethod
+    def can_hold(cls, tensor: Tensor) -> bool:
+        """Is it a tensor that can be encoded so: dense and plain, with a dimension to cut it along?"""
+        is_dense = tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
+        return type(tensor) in (Tensor, torch.nn.Parameter) and is_dense and tensor.dim() > 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for piece in _cut(self._tensor, self._most):
+            yield _storable(piece).cpu().contiguous()  # of a contiguous CPU tensor this is a view
+
+
+def _cut(tensor: Tensor, most: int) -> Iterator[Tensor]:
+    """Yield parts of at most ``most`` bytes, in the order of the elements."""
+    if tensor.nbytes <= most or not tensor.dim():
+        yield tensor
+        return
+    rows = max(1, most * tensor.shape[0] // tensor.nbytes)
+    for part in tensor.split(rows):
+        yield from (part,) if rows > 1 else _cut(part[0], most)
 
 
 def view_as_storable(tensor: Tensor) -> Tensor:
@@ -128,10 +168,11 @@ def _view_as_dtype(stored: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.view_as_complex(stored) if dtype.is_complex else stored.view(dtype)
 
 
-def digest_of(value: Value, parts: dict[str, Tensor]) -> str:
+def digest_of(value: Value, parts: Mapping[str, Tensor | Pieces]) -> str:
     """Return a digest of dtype, shape, layout and every bit of the data: 32 hexadecimal digits."""
     digest = hashlib.sha256(f"{value.dtype}{value.shape}{value.layout}".encode())  # processors have instructions for it
-    for part, tensor in parts.items():
+    for part, data in parts.items():
         digest.update(part.encode())
-        digest.update(bytes_of(tensor))
+        for piece in data if isinstance(data, Pieces) else (data,):
+            digest.update(bytes_of(piece))
     return digest.hexdigest()[:32]

@@ -59,7 +59,7 @@ class OneFileEach:
             self._thread.submit(0, save_file, {"data": copy.view(data.dtype)}, self._path(number))
             return
         data = view_as_storable(data)
-        if data.nbytes <= WRITE_NOW_BYTES:
+        if data.nbytes <= WRITE_NOW_BYTES or data.nbytes > WAITING_BYTES:  # no copy of what would fill the memory
             self._thread.run_now(self._write_prepared, number, data.contiguous().cpu())
             return
         copy = self._buffers.copy(data)

@@ -7,7 +7,7 @@ import functools
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,15 @@ class SafetensorsWriter:
             self._begin(max(RESERVED_HEADER_BYTES, 2 * self._header_bytes))
         return self._write_pending()
 
+    def add_pieces(self, name: str, dtype: torch.dtype, shape: Sequence[int], pieces: Iterable[Tensor]) -> None:
+        """Write the only tensor of the file now, piece by piece."""
+        self._begin(self._header_bytes + _most_of_entry(name, len(shape)))
+        for piece in pieces:
+            body = bytes_of(piece)
+            _write(self._file, body)
+            self.end += len(body)
+        self._entries.append(_entry(name, DTYPE_NAMES[dtype], shape, 0, self.end))
+
     def close(self) -> list[Tensor]:
         """Write the remaining tensors and the header; return the tensors that were written."""
         self._pending += sorted(self._unaligned, key=lambda named: -named[1].element_size())
@@ -112,7 +121,11 @@ class SafetensorsWriter:
 
 def _largest_entry(name: str, tensor: Tensor) -> int:
     """Return the most bytes that the header's entry of a tensor can take."""
-    return len(json.dumps(name)) + 21 * (tensor.dim() + 2) + 60
+    return _most_of_entry(name, tensor.dim())
+
+
+def _most_of_entry(name: str, dimensions: int) -> int:
+    return len(json.dumps(name)) + 21 * (dimensions + 2) + 60
 
 
 def _write_at_start(file: Any, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """Values written as safetensors while the model runs, in shards of bounded size (``tensors-0001.safetensors``).
 
 Each value is copied when it is recorded, since the model may overwrite it, and a thread writes the copies. At most
-``budget`` bytes wait in memory; beyond that the model waits. Data that is equal to the last bit, in shape and dtype,
-is written once.
+``budget`` bytes wait in memory; beyond that the model waits. A tensor larger than the budget is not copied: the model
+waits until it is written, piece by piece. Data that is equal to the last bit, in shape and dtype, is written once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from torch import Tensor
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
 from fxdebug.store.tensors.copy_buffers import CopyBuffers
-from fxdebug.store.tensors.encode import digest_of, encode_tensor
+from fxdebug.store.tensors.encode import Pieces, digest_of, encode_tensor
 from fxdebug.store.tensors.safetensors_file import STREAM_FROM_BYTES, SafetensorsWriter
 from fxdebug.store.tensors.write_thread import WriteThread
 
 BATCH_BYTES = 4 * 1024 * 1024  # handed over together: two Python threads that run at once slow each other down
 WAITING_BYTES = 256 * 1024 * 1024  # the most that may wait to be written
 WRITE_NOW_BYTES = 4 * 1024 * 1024  # up to this size writing takes no longer than copying for a thread
+SMALLEST_PIECE = 64 * 1024  # of a tensor that is written piece by piece
 SHARD_BYTES = 64 * 1024 * 1024  # a shard is full beyond this
 
 
@@ -37,6 +38,7 @@ class ShardWriter:
         self.locations: dict[int, tuple[str, str]] = {}  # value number → (``Value.saved``, digest)
         self._folder = folder
         self._next = first
+        self._budget = budget
         self._batch_limit = min(BATCH_BYTES, max(1, budget // 4))
         self._thread = WriteThread(max(budget - self._batch_limit, self._batch_limit))
         self._buffers = CopyBuffers()
@@ -48,6 +50,11 @@ class ShardWriter:
     def add(self, value: Value, tensor: Tensor) -> None:
         """Copy a value's data now, to be written soon; block while more than the budget is waiting."""
         if self._thread.error is not None:
+            return
+        if tensor.nbytes > max(self._budget, SMALLEST_PIECE) and Pieces.can_hold(tensor):
+            self._submit_batch()
+            self._thread.wait()
+            self._thread.run_now(self._write_large, value, Pieces(tensor, max(self._batch_limit, SMALLEST_PIECE)))
             return
         parts = encode_tensor(tensor, self._buffers)
         self._batch.append((value, parts))
@@ -75,6 +82,18 @@ class ShardWriter:
             raise SaveError(f"the tensors could not be written to {self._folder}: {error}") from error
         return self.locations
 
+    def _write_large(self, value: Value, pieces: Pieces) -> None:
+        """Write a value into a shard of its own. The thread has nothing to do meanwhile."""
+        digest = digest_of(value, {"": pieces})
+        saved = self._saved_by_digest.get(digest)
+        if saved is None:
+            self._close_shard()
+            shard = self._new_shard()
+            shard.add_pieces(f"v{value.number}", pieces.dtype, pieces.shape, pieces)
+            self._close_shard()
+            saved = self._saved_by_digest[digest] = f"{shard.path.name}#v{value.number}"
+        self.locations[value.number] = (saved, digest)
+
     # In the thread -------------------------------------------------------------------------------
 
     def _write_batch(self, batch: list[tuple[Value, dict[str, Tensor]]]) -> None:
@@ -100,11 +119,13 @@ class ShardWriter:
         shard = self._shard
         if shard is not None and (shard.end >= SHARD_BYTES or not shard.has_room(parts)):
             self._close_shard()
-        if self._shard is None:
-            path = self._folder / f"tensors-{self._next:04d}.safetensors"
-            self._shard = SafetensorsWriter(path, {"format": "fxdebug"}, min(STREAM_FROM_BYTES, self._batch_limit))
-            self.files.append(path)
-            self._next += 1
+        return self._new_shard() if self._shard is None else self._shard
+
+    def _new_shard(self) -> SafetensorsWriter:
+        path = self._folder / f"tensors-{self._next:04d}.safetensors"
+        self._shard = SafetensorsWriter(path, {"format": "fxdebug"}, min(STREAM_FROM_BYTES, self._batch_limit))
+        self.files.append(path)
+        self._next += 1
         return self._shard
 
     def _close_shard(self) -> None:

@@ -43,6 +43,13 @@ class WriteThread:
                 while self._waiting > self._budget and self.error is None:
                     self._room.wait()
 
+    def wait(self) -> None:
+        """Return when the steps that are queued now have run, or one of them has failed."""
+        done = threading.Event()
+        self._queue.put((done.set, ()))
+        while self.error is None and self._thread.is_alive() and not done.wait(0.05):
+            pass
+
     def run_now(self, step: Callable[..., None], *args: Any) -> None:
         """Run ``step(*args)`` in the calling thread, before the steps that are queued."""
         try:

@@ -1,0 +1,52 @@
+"""Durations of calls have the time of the model, not that of fxdebug."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fxdebug import fx_debug
+from fxdebug.capture.recorder.recorder import Recorder
+from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tensors.value_table import ValueTable
+
+SLOW = 0.02  # seconds that each step of ours takes here
+OURS = [(Recorder, "_inputs"), (Recorder, "_outputs"), (ValueTable, "add"), (Tape, "_codes"), (Tape, "_note"),
+        (Tape, "_note_arguments"), (Tape, "leave_call")]  # fmt: skip
+
+
+class Waits(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(0.01)
+        return torch.relu(x * 2) + 1
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Waits(), Waits()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x)) * 3
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_slow_recording_does_not_show_in_durations(graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowed(original: Any) -> Any:
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(SLOW)
+            return original(*args, **kwargs)
+
+        return slow
+
+    for owner, name in OURS:
+        monkeypatch.setattr(owner, name, slowed(getattr(owner, name)))
+    trace = fx_debug(Model(), torch.ones(2), graph=graph)
+    assert trace.duration > (0.4 if graph else 0.1)
+    durations = [call.duration for call in trace.calls]
+    assert durations[0] >= 0.02 and all(duration >= 0.01 for duration in durations)
+    assert durations[0] < 0.02 + SLOW and max(durations[1:]) < 0.01 + SLOW
