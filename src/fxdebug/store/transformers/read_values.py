@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from fxdebug.data.values import Value
+from fxdebug.files.read_file import is_regular_inside
+from fxdebug.files.schema import Damaged, shown, texts
 from fxdebug.store.transformers.parse_statistics import parse_stats, printed_digits, printed_numbers
 from fxdebug.store.transformers.printed_statistics import PrintedStats
 
 TENSOR_FILE = re.compile(r"\./([^/\\\0#]+\.safetensors)(?:#(v\d+))?")
 
-_SIZE = re.compile(r"torch\.Size\(\[((?:-?\d+(?:, )?)*)\]\)")
+_SIZE = re.compile(r"torch\.Size\(\[((?:-?\d{1,18}(?:, -?\d{1,18})*)?),?\]\)")
 _DEVICE = re.compile(r"device='([^']+)'")
 _KEYS = ("mean", "std", "min", "max")
 
@@ -70,6 +72,8 @@ class TreeValues:
         shape, dtype = _parse_shape(coded["shape"]), str(coded["dtype"]).removeprefix("torch.")
         content = coded.get("value")
         lines = content if isinstance(content, list) else None
+        if lines is not None:
+            texts(lines, lambda i: f"value[{i}]")
         text = None if lines is None else _digest_of_text(lines)
         file = self._own_file(coded)
         alike = self._alike.setdefault((shape, dtype, printed), [])
@@ -122,7 +126,7 @@ class TreeValues:
             self._uses_left[name] -= 1
             if self._uses_left[name]:
                 return None
-        if name in self._missing or not (self._folder / name.partition("#")[0]).is_file():
+        if name in self._missing or not is_regular_inside(self._folder / name.partition("#")[0], self._folder):
             self._missing.add(name)
             return None
         return name
@@ -183,6 +187,7 @@ def _printed_stats(coded: dict[str, Any]) -> PrintedStats | None:
 
 def _parse_shape(text: str) -> tuple[int, ...]:
     match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not the shape of a tensor")
-    return tuple([int(size) for size in match[1].split(",") if size.strip()])
+    sizes = () if match is None else tuple([int(size) for size in match[1].split(",") if size.strip()])
+    if match is None or not abs(math.prod(sizes)) < 1 << 63:
+        raise Damaged(f"{shown(text)} is not the shape of a tensor")
+    return sizes
