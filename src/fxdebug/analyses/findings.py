@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.data.values import Value
 from fxdebug.operators.nonfinite import summary_of
+from fxdebug.printable import printable
 
 Severity: TypeAlias = Literal["error", "warning", "advice"]
 FindingKind: TypeAlias = Literal[
@@ -57,7 +58,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
-        return f"{self.severity}: {self.node}: {self.what}{where}"
+        return printable(f"{self.severity}: {self.node}: {self.what}{where}")
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as plain data: fields by name, values with dtype, shape and statistics."""
@@ -173,10 +174,10 @@ def _summary(findings: Findings) -> str:
 
 
 def _paragraph(finding: Finding, width: int) -> list[str]:
-    head = f"{finding.severity}: {_printable(finding.node)}"
-    line = "" if finding.source is None else _printable(finding.source.rpartition("/")[2])
+    head = f"{finding.severity}: {printable(finding.node)}"
+    line = "" if finding.source is None else printable(finding.source.rpartition("/")[2])
     head = f"{head}  {line}" if line and len(head) + len(line) + 2 <= width else head
-    body = [f"{_printable(finding.what)}."]
+    body = [f"{printable(finding.what)}."]
     lines = [*textwrap.wrap(head, width, subsequent_indent="    ")]
     if line and line not in lines[-1]:
         body.append(f"At {line}.")
@@ -207,7 +208,3 @@ def _spread(finding: Finding) -> str:
         shown = ", ".join(finding.others[:3]) + (", …" if len(finding.others) > 3 else "")
         return f"Also in {len(finding.others)} more: {shown}."
     return ""
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

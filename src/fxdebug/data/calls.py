@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from fxdebug.data.graphs import CallGraph, Graph, Guard, RunGraphs, Status
 from fxdebug.data.values import Inputs, Outputs, Sharding, Stats
 from fxdebug.errors import UsageError
+from fxdebug.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     import torch.fx
@@ -136,7 +137,7 @@ class Call(_TreeSlot):
     def __repr__(self) -> str:
         labels = ", ".join(value.label for value in self.outputs or ())
         result = "raised" if self.error is not None else labels or "nothing"
-        return f"<call {self.id} {self.type} → {result}>"
+        return printable(f"<call {self.id} {self.type} → {result}>")
 
     @property
     def id(self) -> str:
@@ -189,7 +190,7 @@ class Call(_TreeSlot):
     @property
     def code(self) -> str:
         """The text of the graph as a Python function, as torch.fx writes it."""
-        return "" if self.graph is None else self.graph.code
+        return "" if self.graph is None else printable_lines(self.graph.code)
 
     @property
     def fx(self) -> torch.fx.GraphModule:

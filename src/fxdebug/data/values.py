@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from fxdebug.errors import NotFound, nearest
+from fxdebug.printable import printable
 
 Keeping: TypeAlias = Literal["stats", "samples", "repr", "tensors"]  # what a run keeps of each value
 VALUES: tuple[Keeping, ...] = get_args(Keeping)
@@ -179,7 +180,7 @@ class Value:
 
     def __repr__(self) -> str:
         known = "" if self.stats is None or self.stats.mean is None else f" mean {self.stats.mean:.4g}"
-        return f"<value {self.number} {self.label}{known}>"
+        return printable(f"<value {self.number} {self.label}{known}>")
 
     @property
     def numel(self) -> int:

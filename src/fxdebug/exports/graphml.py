@@ -9,6 +9,7 @@ from pathlib import Path
 import networkx as nx
 
 from fxdebug.data.trace import TraceData
+from fxdebug.printable import printable_lines
 from fxdebug.query.as_networkx import collapsed, whole_graph
 from fxdebug.query.network import network_of
 
@@ -22,6 +23,7 @@ def _chosen_graph(trace: TraceData, depth: int | None, ops: bool) -> nx.MultiDiG
 def write_graphml(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
     """Write GraphML; characters that XML cannot hold (in the name of a module) become ``\ufffd``.
 
+    Marks that change the direction of writing become escapes.
     Ids that become equal by this get a ``~`` at the end.
     """
     graph = _chosen_graph(trace, depth, ops)
@@ -41,7 +43,7 @@ def write_graphml(trace: TraceData, path: Path, *, depth: int | None = None, ops
 
 
 def _for_xml(text: str) -> str:
-    return _NOT_IN_XML.sub("\ufffd", text)
+    return printable_lines(_NOT_IN_XML.sub("\ufffd", text))
 
 
 def write_json(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:

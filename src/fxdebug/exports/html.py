@@ -6,7 +6,8 @@ from html import escape as _escaped
 from pathlib import Path
 
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.text import headline, not_finite, number, printable, remarks, shapes
+from fxdebug.exports.text import headline, not_finite, number, remarks, shapes
+from fxdebug.printable import printable_lines
 from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
 
 _STYLE = """
@@ -32,7 +33,7 @@ _OPEN_LEVELS = 2  # levels of the tree that are open at first
 
 def escape(text: str) -> str:
     """Return text for HTML, also inside quotes; line breaks are kept."""
-    return _escaped("\n".join(map(printable, text.split("\n"))), quote=True)
+    return _escaped(printable_lines(text), quote=True)
 
 
 def tree(trace: TraceData) -> str:

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from fxdebug.errors import SaveError
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.read_file import read_bytes
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.transformers.safe_file_names import MAX_NAME_BYTES
 
@@ -228,16 +229,24 @@ def _tensor_files_of(path: Path) -> list[str]:
     """Return the tensor files in the same folder that a ``trace.json`` or a debug tree names."""
     if path.name.startswith(Path(trace_file.FILE).stem + "."):
         return _shards_named_in(path.parent, [path.name])
-    names = [json.loads(b'"' + name + b'"') for name in _TENSOR_REFERENCE.findall(path.read_bytes())]
+    names = [json.loads(b'"' + name + b'"') for name in _TENSOR_REFERENCE.findall(_content(path))]
     return [name for name in names if name == Path(name).name]
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of an earlier run's file; nothing if it is not there or no file that a run leaves."""
+    try:
+        return read_bytes(path)
+    except LoadError:
+        return b""
 
 
 def _shards_named_in(target: Path, names: Iterable[str]) -> list[str]:
     """Return the shards that the ``trace.json`` among these names refers to."""
     shards: set[str] = set()
     for name in names:
-        if name.startswith("trace.") and (target / name).exists():
-            shards |= {shard.decode() for shard in _SHARD.findall((target / name).read_bytes())}
+        if name.startswith("trace."):
+            shards |= {shard.decode() for shard in _SHARD.findall(_content(target / name))}
     return sorted(shards)
 
 

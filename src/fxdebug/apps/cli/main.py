@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fxdebug import api
 from fxdebug.apps.cli.commands import OK, UNUSABLE, check, compare, find, graph, run, show
 from fxdebug.errors import FxDebugError
+from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
 
 
@@ -214,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return OK
     except OSError as error:  # the disk is full, or the file is not writable
-        print(f"fxdebug: {error}", file=sys.stderr)
+        print(printable_lines(f"fxdebug: {error}"), file=sys.stderr)
         _give_up_output()
         return UNUSABLE
 

@@ -15,7 +15,7 @@ from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats
-from fxdebug.exports.text import printable
+from fxdebug.printable import printable
 from fxdebug.version import __version__
 
 VERSION = 1  # of the JSON: a change that an older reader would misread makes it a new one

@@ -16,7 +16,8 @@ from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison.finding import error_of, finding_details
 from fxdebug.exports.comparison.folding import call_patterns, error_chain, group_by_pattern, path_range, shorten_middle
-from fxdebug.exports.text import number, printable
+from fxdebug.exports.text import number
+from fxdebug.printable import printable
 
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown by default
 _BASIS = {

@@ -390,10 +390,22 @@ def _places(cells: Sequence[Any], where: Where) -> Sequence[Any]:
     return cells
 
 
+_NAME = re.compile(r"[\w.:-]{1,100}")
+
+
+def _names(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    texts(cells, where)
+    for name in set(cells):
+        if not _NAME.fullmatch(name):
+            raise damage(where(cells.index(name)), name, "a name of torch")
+    return cells
+
+
 _SPECIAL: dict[Any, Reader] = {Stats: _stats}
 _OF_VALUE = {"shape": _shapes, "saved": optional(_places), "number": _count}
+_OF_VALUE |= dict.fromkeys(("dtype", "device", "layout"), _names)
 VALUE_READERS = columns_of(Value, _SPECIAL, _OF_VALUE)
-_PARAMETER_READERS = columns_of(Parameter, _SPECIAL, {"shape": _shapes})
+_PARAMETER_READERS = columns_of(Parameter, _SPECIAL, {"shape": _shapes, "dtype": _names, "device": _names})
 
 
 _ITEM: Any = get_type_hints(Outputs)["item"]

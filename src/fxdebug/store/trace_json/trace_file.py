@@ -113,6 +113,9 @@ def write(
         _write_table(file, "bodies", CallGraph, graphs.CALL_GRAPH_COLUMNS, bodies, lean)
         coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
         _write_list(file, "graphs", coded)
+    lines = {} if lean else trace.named_lines()
+    if lines:
+        file.write(f',\n"source_lines": {dumps(lines)}')
     sample_rows = getattr(trace.data, "samples", None)
     if sample_rows:
         dtypes = {value.number: value.dtype for value in values}
@@ -198,11 +201,18 @@ def _read(path: Path) -> TraceData:
             values=values,
             calls=calls,
             graph_source=graphs.run_graphs_of_tables(content, values, len(calls)) if "graphs" in content else None,
+            source_lines=_source_lines(content),
             folder=path.parent,
             data=_saved_data(content, values, path.parent),
         )
     except Damaged as error:
         raise LoadError(f"{path} is damaged: {error}") from None
+
+
+def _source_lines(content: dict[str, Any]) -> dict[str, str]:
+    """Return the stored text of source lines. They are never read from the files that a trace names."""
+    lines: dict[str, str] = record(content, "", {"source_lines": mappings(texts)}, {"source_lines": {}})["source_lines"]
+    return lines
 
 
 def _settings(cells: Sequence[Any], where: Where) -> Sequence[Any]:

@@ -19,7 +19,8 @@ from fxdebug.store.transformers.printed_statistics import PrintedStats
 TENSOR_FILE = re.compile(r"\./([^/\\\0#]+\.safetensors)(?:#(v\d+))?")
 
 _SIZE = re.compile(r"torch\.Size\(\[((?:-?\d{1,18}(?:, -?\d{1,18})*)?),?\]\)")
-_DEVICE = re.compile(r"device='([^']+)'")
+_DEVICE = re.compile(r"device='([\w.:-]{1,100})'")
+_DTYPE = re.compile(r"torch\.\w{1,100}")
 _KEYS = ("mean", "std", "min", "max")
 
 
@@ -31,7 +32,12 @@ def is_tensor(coded: Any) -> TypeGuard[dict[str, Any]]:
     if not isinstance(coded, dict):
         return False
     shape, dtype = coded.get("shape"), coded.get("dtype")
-    return isinstance(shape, str) and shape.startswith("torch.Size(") and str(dtype).startswith("torch.")
+    return (
+        isinstance(shape, str)
+        and shape.startswith("torch.Size(")
+        and isinstance(dtype, str)
+        and _DTYPE.fullmatch(dtype) is not None
+    )
 
 
 class TreeValues:
@@ -69,7 +75,7 @@ class TreeValues:
     def value_of(self, coded: dict[str, Any]) -> Value:
         """Return the value of a tensor's JSON: an earlier one where the data is known to be equal."""
         printed = _printed_stats(coded)
-        shape, dtype = _parse_shape(coded["shape"]), str(coded["dtype"]).removeprefix("torch.")
+        shape, dtype = _parse_shape(coded["shape"]), coded["dtype"].removeprefix("torch.")
         content = coded.get("value")
         lines = content if isinstance(content, list) else None
         if lines is not None:
