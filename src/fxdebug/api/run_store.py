@@ -11,7 +11,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.tensors.value_table import complete
 from fxdebug.data.values import Keeping, Value
 from fxdebug.errors import SaveError
-from fxdebug.store.publish_run import next_shard, publish, publish_lock
+from fxdebug.store.publish_run import next_shard, publish, publishing_to
 from fxdebug.store.save_run import write_run
 from fxdebug.store.staging_folder import StagingFolder
 from fxdebug.store.tensors.live_data import LiveData
@@ -91,7 +91,7 @@ class RunStore:
 
     def _publish(self, trace: Trace, folder: Path, staging: StagingFolder, model: Any, prune: bool) -> Trace:
         target = staging.target or folder
-        with publish_lock:
+        with publishing_to(target):
             try:
                 shards = self._settled(trace, target)
                 rows = None if self._journal is None else self._journal.rows

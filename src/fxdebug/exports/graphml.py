@@ -9,6 +9,7 @@ from pathlib import Path
 import networkx as nx
 
 from fxdebug.data.trace import TraceData
+from fxdebug.files.write_file import write_text, written_whole
 from fxdebug.printable import printable_lines
 from fxdebug.query.as_networkx import collapsed, whole_graph
 from fxdebug.query.network import network_of
@@ -38,7 +39,8 @@ def write_graphml(trace: TraceData, path: Path, *, depth: int | None = None, ops
     graph = nx.relabel_nodes(graph, names)
     for _, data in graph.nodes(data=True):
         data.update({key: _for_xml(text) for key, text in data.items() if isinstance(text, str)})
-    nx.write_graphml(graph, path)
+    with written_whole(path) as new:
+        nx.write_graphml(graph, new)
     return path
 
 
@@ -49,5 +51,4 @@ def _for_xml(text: str) -> str:
 def write_json(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
     """Write node-link JSON, which ``networkx.node_link_graph(data, edges="edges")`` reads."""
     data = nx.node_link_data(_chosen_graph(trace, depth, ops), edges="edges")
-    path.write_text(json.dumps(data, indent=1, allow_nan=False), encoding="utf-8")
-    return path
+    return write_text(path, json.dumps(data, indent=1, allow_nan=False))

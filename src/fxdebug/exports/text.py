@@ -17,6 +17,7 @@ from rich.text import Text
 
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats, Value, shape_text
+from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable, printable_lines
 from fxdebug.query.folding import FoldedCalls, fold_repeated, main_output
 
@@ -253,5 +254,4 @@ def listing(
 
 def write_text(trace: TraceData, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:
     """Write the tree as a text file."""
-    path.write_text(tree(trace, width=width, color=False, fold=fold, depth=depth) + "\n", encoding="utf-8")
-    return path
+    return write_file(path, tree(trace, width=width, color=False, fold=fold, depth=depth) + "\n")

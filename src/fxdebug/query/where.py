@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -36,9 +37,11 @@ FACTS: dict[str, Callable[[Value], Any]] = {
     "requires_grad": lambda value: value.requires_grad,
 }
 
+LONGEST, DEEPEST = 2_000, 100  # characters of a line, expressions in one another
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: lambda a, b: float(a) ** float(b),  # as floats: a power of large integers might never finish
+    ast.Pow: lambda a, b: _power(a, b),
 }  # fmt: skip
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
@@ -56,14 +59,27 @@ def compile_condition(line: str) -> Callable[[Value], bool]:
     >>> holds(Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0)))
     True
     """
+    if len(line) > LONGEST:
+        raise UsageError(f"where=… has {len(line)} characters: at most {LONGEST} are read")
     try:
         tree = ast.parse(line.strip(), mode="eval").body
+        if _depth(tree) > DEEPEST:
+            raise UsageError("where=… is nested too deeply")
         evaluate = _evaluator(tree, line)
     except (SyntaxError, ValueError) as error:  # ValueError: a null character
         raise UsageError(f"where={line!r} is not an expression: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
         raise UsageError("where=… is nested too deeply") from None
     return lambda value: bool(evaluate(value))
+
+
+def _depth(tree: ast.expr) -> int:
+    """Return the number of expressions in one another."""
+    levels, level = 0, [tree]
+    while level:
+        levels += 1
+        level = [inner for outer in level for inner in ast.iter_child_nodes(outer) if isinstance(inner, ast.expr)]
+    return levels
 
 
 def _evaluator(tree: ast.expr, line: str) -> Callable[[Value], Any]:
@@ -113,8 +129,28 @@ def _unless_missing(function: Callable[..., Any], *operands: Any) -> Any:
         return None
     try:
         return function(*operands)
-    except (ZeroDivisionError, OverflowError):
+    except ZeroDivisionError:
         return None
+    except OverflowError:  # an integer beyond the floats
+        return function(*map(_as_float, operands))
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """Return a power as floats do: that of large integers might never finish. Beyond their range it is infinite."""
+    base, exponent = _as_float(base), _as_float(exponent)
+    if isinstance(base, complex) or isinstance(exponent, complex):
+        base, exponent = abs(base), abs(exponent)
+    try:
+        return base**exponent
+    except OverflowError:
+        return math.copysign(math.inf, base) if exponent % 2 else math.inf
+
+
+def _as_float(number: Any) -> Any:
+    try:
+        return number if isinstance(number, complex) else float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _fact(name: str, line: str) -> Callable[[Value], Any]:
@@ -163,7 +199,7 @@ def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
     return tuple([None if size in "*?" else int(size) for size in _SIZE.findall(inner)])
 
 
-_SIZE = re.compile(r"\d+|[*?]")
+_SIZE = re.compile(r"\d{1,18}|[*?]")
 _SIZES = re.compile(rf"(?:{_SIZE.pattern})(?:\s*[,x×]\s*(?:{_SIZE.pattern}))*\s*,?")
 
 

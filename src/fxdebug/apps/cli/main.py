@@ -163,6 +163,11 @@ COMMANDS: tuple[Command, ...] = (
             argument("--text", action="append", metavar="TEXT", help="the input text for --hf; repeat it for a batch"),
             argument("--save", metavar="RUN", help="folder to save the run to"),
             argument(
+                "--private",
+                action="store_true",
+                help="save without paths, texts of objects, string arguments and exception texts",
+            ),
+            argument(
                 "--values",
                 choices=list(api.VALUES),
                 default="stats",

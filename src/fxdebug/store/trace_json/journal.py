@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from fxdebug.data.calls import Call, Failure, Note
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Value
-from fxdebug.errors import LoadError
+from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, columns_of, defaults_of, integers, rows, shown, texts
 from fxdebug.store.deep_json import dumps, loads
@@ -45,7 +45,10 @@ class Journal:
         self._values = values
         self._written = 0
         self.rows = records.ValueRowCache()
-        self._file = (folder / FILE).open("wb", buffering=0)
+        try:
+            self._file = (folder / FILE).open("wb", buffering=0)
+        except OSError as error:  # no further files can be opened
+            raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
         self._write(_line("run", [trace_file.VERSION, model]))
 
     def enter_call(self, call: OpenCall) -> None:
