@@ -71,9 +71,7 @@ def test_everything_else_is_kept_and_the_trace_says_what_is_missing(tmp_path: Pa
     assert [value.stats for value in again.values] == [value.stats for value in trace.values]
     assert torch.equal(again.tensor(again.root.outputs["out"]), trace.output["out"])
     assert fxdebug.compare(trace, again).equal
-    assert [call.path for call in again.find(source="test_private.py")] == [
-        call.path for call in trace.calls if call.path
-    ]
+    assert again.find(source="test_private.py") == [call for call in again.calls if call.path]
     assert again.save(tmp_path / "again", private=True) and fxdebug.load(tmp_path / "again") == again
 
 

@@ -37,8 +37,10 @@ class RunStore:
         if folder is not None or values != "stats":
             try:
                 self._keep(folder, values, budget)
-            except BaseException:
+            except BaseException as error:
                 self.close()
+                if isinstance(error, OSError) and not isinstance(error, SaveError):
+                    raise SaveError(f"cannot save to {folder}: {error.strerror or error}") from error
                 raise
         # the text of objects does not depend on what is kept of tensors: the standard tree always has it
         self._printer: Printer | None = None if self.run_data is None else self.run_data.printer

@@ -202,7 +202,7 @@ def rows(make: Callable[..., Any], columns: Mapping[str, Reader], defaults: Mapp
     """
     readers, names = tuple(columns.values()), tuple(columns)
     needed = len([name for name in names if name not in defaults])
-    padding = [defaults.get(name) for name in names]
+    padding: list[Any] = [[] if defaults.get(name) == () else defaults.get(name) for name in names]
     usual, expected = {len(names)}, f"a list of {len(names)} ({', '.join(names)})"
 
     def read(cells: Sequence[Any], where: Where) -> Sequence[Any]:
