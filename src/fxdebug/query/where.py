@@ -38,6 +38,7 @@ FACTS: dict[str, Callable[[Value], Any]] = {
 }
 
 LONGEST, DEEPEST = 2_000, 100  # characters of a line, expressions in one another
+_TOO_LARGE = f"where=… is longer than {LONGEST} characters, or nested too deeply"
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -60,16 +61,16 @@ def compile_condition(line: str) -> Callable[[Value], bool]:
     True
     """
     if len(line) > LONGEST:
-        raise UsageError(f"where=… has {len(line)} characters: at most {LONGEST} are read")
+        raise UsageError(_TOO_LARGE)
     try:
         tree = ast.parse(line.strip(), mode="eval").body
         if _depth(tree) > DEEPEST:
-            raise UsageError("where=… is nested too deeply")
+            raise UsageError(_TOO_LARGE)
         evaluate = _evaluator(tree, line)
     except (SyntaxError, ValueError) as error:  # ValueError: a null character
         raise UsageError(f"where={line!r} is not an expression: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
-        raise UsageError("where=… is nested too deeply") from None
+        raise UsageError(_TOO_LARGE) from None
     return lambda value: bool(evaluate(value))
 
 
