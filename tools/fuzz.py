@@ -97,16 +97,20 @@ class _Run:
                 failures.append(f"case {number}: {outcome}\n{detail}")
                 print(failures[-1], flush=True)
             shutil.rmtree(self.work / f"case-{number}", ignore_errors=True)
-        print(
-            f"{len(numbers)} cases, {len(failures)} failures in {time.monotonic() - began:.0f} s; "
-            f"at most {largest:.0f} MB and {longest:.1f} s for all commands of a case: {dict(results)}"
-        )
+            done = sum(results.values())
+            if done % 500 == 0 or done == len(numbers):
+                print(
+                    f"{done} cases, {len(failures)} failures in {time.monotonic() - began:.0f} s; "
+                    f"at most {largest:.0f} MB and {longest:.1f} s for all commands of a case: {dict(results)}",
+                    flush=True,
+                )
         return 1 if failures else 0
 
     def _child(self, number: int, writer: int) -> None:
         outcome = ""
         try:
             resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+            resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # it also ends what no alarm can interrupt
             outcome = self.case(number)
         except BaseException:
             outcome = f"an exception\n{traceback.format_exc()[-3000:]}"
