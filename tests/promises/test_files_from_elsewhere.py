@@ -168,6 +168,22 @@ def test_a_condition_that_is_too_long_or_deep_is_refused(line: str) -> None:
         run(Small()).find(where=line)
 
 
+def test_operands_are_no_deeper_than_a_recording_makes_them(tmp_path: Path) -> None:
+    run(Small(), save=tmp_path)
+    text = (tmp_path / "trace.json").read_text()
+    content = json.loads(text)
+    for levels, is_damaged in ((250, False), (400, True), (50_000, True)):
+        node = next(op for op in content["graphs"][0]["ops"] if op[1] == "call_function" or op[1] == "call_method")
+        marked = json.dumps(content).replace(json.dumps(node[4]), '["here"]')
+        deep = '{"sequence":"list","items":[' * levels + "1" + "]}" * levels
+        (tmp_path / "trace.json").write_text(marked.replace('"here"', deep))
+        if is_damaged:
+            with pytest.raises(LoadError, match=r"containers more than 300 deep"):
+                fxdebug.load(tmp_path)
+        else:
+            fxdebug.load(tmp_path).export(tmp_path / "run.dot")
+
+
 def test_patterns_of_users_and_files_take_no_exponential_time(tmp_path: Path) -> None:
     trace = run(Small())
     globs = "*a" * 60 + "b"

@@ -59,6 +59,7 @@ _cells_of_value, _cells_of_call, _cells_of_parameter = (
 _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
 _TENSOR_REFERENCE = re.compile(r"tensors-\d{1,9}\.safetensors#(v\d{1,18}|data)")  # in the same folder
 MOST_DIMS = 1_000
+DEEPEST_OPERAND = 300  # containers in containers: a recording follows 200
 
 
 # Items ⇄ JSON ------------------------------------------------------------------------------------
@@ -114,7 +115,12 @@ def item_from_json(coded: Any, values: Sequence[Value], *, operands: bool = Fals
     if _container_kind(coded) is None:
         return _leaf_from_json(coded, values, operands)
     groups: list[dict[str, Any]] = [coded]
-    for outer in groups:  # the list grows meanwhile: containers inside come after the one that holds them
+    last_of_level = levels = 0
+    for place, outer in enumerate(groups):  # the list grows meanwhile: containers inside come after their holder
+        if place > last_of_level:
+            last_of_level, levels = len(groups) - 1, levels + 1
+            if operands and levels > DEEPEST_OPERAND:
+                raise Damaged(f"has containers more than {DEEPEST_OPERAND} deep")
         items, keys = outer.get("items"), outer.get("keys")
         if type(items) is not list or (keys is not None and (type(keys) is not list or len(keys) != len(items))):
             raise Damaged("is a container whose items and keys are not lists of the same length")
