@@ -18,9 +18,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from fxdebug.printable import printable_lines
+
 
 class FxDebugError(Exception):
     """The parent of all errors that fxdebug raises itself."""
+
+    def __str__(self) -> str:
+        return printable_lines(super().__str__())
 
 
 class UsageError(FxDebugError, TypeError):

@@ -39,7 +39,7 @@ CORE = {"torch", "safetensors", "networkx", "graphviz", "numpy", "rich"}
 def import_lines() -> dict[str, list[set[str]]]:
     """The import lines of docs/how-it-works.md by the folder they are for, from the lowest floor to the highest."""
     text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```text\nerrors < .*?^```$", text, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```text\nprintable < .*?^```$", text, re.MULTILINE | re.DOTALL)
     lines: dict[str, list[set[str]]] = {}
     for line in block.splitlines()[1:-1]:
         folder, _, floors = line.rpartition(":")

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.data.measures import quantity
 from fxdebug.operators.nonfinite import summary_of
+from fxdebug.printable import printable
 
 FindingKind: TypeAlias = Literal[
     "nan", "inf", "input", "weight", "uninitialised", "headroom", "underflow", "subnormal", "cancellation", "float16",
@@ -108,10 +109,10 @@ def _summary(findings: Findings) -> str:
 
 def paragraph(finding: Finding, width: int) -> list[str]:
     """Return the lines of one finding: severity, place and source line, what happened, its values, what to do."""
-    head = f"{finding.severity}: {_printable(finding.node or finding.call or finding.path)}"
-    line = "" if finding.source is None else _printable(finding.source.rpartition("/")[2])
+    head = f"{finding.severity}: {printable(finding.node or finding.call or finding.path)}"
+    line = "" if finding.source is None else printable(finding.source.rpartition("/")[2])
     head = f"{head}  {line}" if line and len(head) + len(line) + 2 <= width else head
-    body = [f"{_printable(finding.what)}."]
+    body = [f"{printable(finding.what)}."]
     lines = [*textwrap.wrap(head, width, subsequent_indent="    ")]
     if line and line not in lines[-1]:
         body.append(f"At {line}.")
@@ -148,7 +149,3 @@ def _spread(finding: Finding) -> str:
         shown = ", ".join(finding.others[:3]) + (", …" if len(finding.others) > 3 else "")
         return f"Also in {len(finding.others)} more: {shown}."
     return ""
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from fxdebug.api.trace import Trace
 from fxdebug.data.trace import TraceData, replaced
 from fxdebug.errors import LoadError
+from fxdebug.files.read_file import require_inside
 from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.tensors.saved_data import SavedData
@@ -28,23 +29,38 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
 
 def _read(path: Path, rank: int | None) -> TraceData:
     if rank is not None:
-        path = rank_folder(path, rank)
-    if path.is_file():
-        if read_tree.is_tree(path):
-            return read_tree.read_tree_file(path)
-        return trace_file.read(path)
-    if (path / trace_file.FILE).exists():
-        return trace_file.read(path / trace_file.FILE)
-    if not path.exists():
-        raise LoadError(f"{path} does not exist")
-    refuse_several_ranks(path)
-    left = sorted(p.parent for p in path.glob(f"{STAGING_PREFIX}*/{journal.FILE}"))
+        inside = rank_folder(path, rank)
+        require_inside(inside, path)
+        path = inside
+    try:
+        if path.is_dir():
+            return _read_folder(path)
+        if not os.path.lexists(path):
+            raise LoadError(f"{path} does not exist")
+        return read_tree.read_tree_file(path) if read_tree.is_tree(path) else trace_file.read(path)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        if isinstance(error, LoadError):
+            raise
+        raise LoadError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _read_folder(folder: Path) -> TraceData:
+    """Return the run in a folder: nothing outside it is read."""
+    whole = folder / trace_file.FILE
+    if os.path.lexists(whole):
+        require_inside(whole, folder)
+        return trace_file.read(whole)
+    refuse_several_ranks(folder)
+    left = list(folder.glob(f"{STAGING_PREFIX}*/{journal.FILE}"))
     if left:
-        trace = journal.recover_trace(left[-1])
-        return replaced(trace, data=SavedData((trace.folder or path).absolute()))
-    tree = read_tree.find_tree(path)
+        newest = max(left, key=lambda path: path.lstat().st_mtime_ns).parent
+        require_inside(newest, folder)
+        trace = journal.recover_trace(newest)
+        return replaced(trace, data=SavedData((trace.folder or folder).absolute()))
+    tree = read_tree.find_tree(folder)
     if tree is None:
-        raise LoadError(f"{path} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
+        raise LoadError(f"{folder} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
+    require_inside(tree, folder)
     return read_tree.read_tree_file(tree)
 
 

@@ -11,7 +11,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.tensors.value_table import complete
 from fxdebug.data.values import Keeping, Value
 from fxdebug.errors import SaveError
-from fxdebug.store.publish_run import next_shard, publish, publish_lock
+from fxdebug.store.publish_run import next_shard, publish, publishing_to
 from fxdebug.store.save_run import write_run
 from fxdebug.store.staging_folder import StagingFolder
 from fxdebug.store.tensors.live_data import LiveData
@@ -37,8 +37,10 @@ class RunStore:
         if folder is not None or values != "stats":
             try:
                 self._keep(folder, values, budget)
-            except BaseException:
+            except BaseException as error:
                 self.close()
+                if isinstance(error, OSError) and not isinstance(error, SaveError):
+                    raise SaveError(f"cannot save to {folder}: {error.strerror or error}") from error
                 raise
         # the text of objects does not depend on what is kept of tensors: the standard tree always has it
         self._printer: Printer | None = None if self.run_data is None else self.run_data.printer
@@ -91,7 +93,7 @@ class RunStore:
 
     def _publish(self, trace: Trace, folder: Path, staging: StagingFolder, model: Any, prune: bool) -> Trace:
         target = staging.target or folder
-        with publish_lock:
+        with publishing_to(target):
             try:
                 shards = self._settled(trace, target)
                 rows = None if self._journal is None else self._journal.rows

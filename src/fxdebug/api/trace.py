@@ -284,8 +284,11 @@ class Trace(TraceData):
         """
         return numerics.check_numerics(self, tensors=tensors)
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
+    def save(self, folder: str | os.PathLike[str], *, private: bool = False) -> Path:
         """Write the run to a folder, with the standard tree and the tensors that were kept; return the folder.
+
+        ``private=True`` leaves out folders and text of source files, texts of objects (``repr``), string arguments and
+        the texts of exceptions; a note in the trace says so. Tensors and names of modules are kept.
 
         A trace of a distributed run goes to the subfolder of its rank, as with ``fx_debug(save=…)``, so that every
         rank can save to the same folder. Raises ``SaveError``.
@@ -297,7 +300,7 @@ class Trace(TraceData):
         True
         """
         with collect_less_often.block():
-            return save_run.save_trace(self, folder)
+            return save_run.save_trace(self, folder, private=private)
 
     def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
         """Write the trace to a file, in the format of its suffix; return the path.

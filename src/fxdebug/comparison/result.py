@@ -11,6 +11,7 @@ from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measure
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
+from fxdebug.printable import printable
 from fxdebug.query.network import network_of
 
 Kind: TypeAlias = Literal[
@@ -101,7 +102,7 @@ class Row:
 
     def __str__(self) -> str:
         kind = f" {self.kind}" if self.kind else ""
-        return f"{self.where}: {self.verdict}{kind}, error {self.error:.2g}"
+        return printable(f"{self.where}: {self.verdict}{kind}, error {self.error:.2g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +182,7 @@ class ComparisonData:
     def __repr__(self) -> str:
         equal = "equal within tolerance" if self.narrow is None else f"no difference beyond what {self.narrow} explains"
         first = f"first {self.first}" if self.first is not None else equal
-        return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
+        return printable(f"<comparison of {self.a.model} and {self.b.model}: {first}>")
 
 
 def _downstream(trace: TraceData, start: str | None) -> set[str]:

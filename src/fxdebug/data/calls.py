@@ -14,6 +14,7 @@ from fxdebug.data import notebook
 from fxdebug.data.graphs import CallGraph, Graph, Guard, RunGraphs, Status
 from fxdebug.data.values import Inputs, Outputs, Sharding, Stats
 from fxdebug.errors import UsageError
+from fxdebug.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     import torch.fx
@@ -147,7 +148,7 @@ class Call(_TreeSlot):
     def __repr__(self) -> str:
         labels = ", ".join(value.label for value in self.outputs or ())
         result = "raised" if self.error is not None else labels or "nothing"
-        return f"<call {self.id} {self.type} → {result}>"
+        return printable(f"<call {self.id} {self.type} → {result}>")
 
     @property
     def id(self) -> str:
@@ -200,7 +201,7 @@ class Call(_TreeSlot):
     @property
     def code(self) -> Code:
         """The text of the graph as a Python function, as torch.fx writes it; a notebook shows it in lines."""
-        return Code("" if self.graph is None else self.graph.code)
+        return Code("" if self.graph is None else printable_lines(self.graph.code))
 
     @property
     def fx(self) -> torch.fx.GraphModule:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.data.measures import Unit
 from fxdebug.data.values import Value
+from fxdebug.printable import printable
 
 Severity: TypeAlias = Literal["error", "warning", "advice"]
 
@@ -61,7 +62,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
-        return f"{self.severity}: {self.node}: {self.what}{where}"
+        return printable(f"{self.severity}: {self.node or self.call}: {self.what}{where}")
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as plain data: fields by name, values with dtype, shape and statistics."""

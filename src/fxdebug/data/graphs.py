@@ -29,7 +29,7 @@ class Ref:
     node: str
 
 
-Operand: TypeAlias = "Item | Ref"
+Operand: TypeAlias = Item | Ref
 
 
 @dataclass(frozen=True, slots=True)

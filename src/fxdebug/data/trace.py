@@ -64,6 +64,7 @@ class TraceData:
     _output: Any = field(default=NO_OUTPUT, repr=False)
     data: ValueReader | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
+    source_lines: Mapping[str, str] = field(default_factory=dict, repr=False)  # "file.py:12" → the text of the line
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # results of queries, computed once
 
     def __post_init__(self) -> None:
@@ -79,7 +80,11 @@ class TraceData:
     def __getstate__(self) -> dict[str, Any]:
         """Return the data of the run for a copy or a pickle, graphs included, without its live objects."""
         data = self.data if getattr(self.data, "lasting", False) else None
-        return vars(self) | {"graph_source": self.call_graphs, "_output": NO_OUTPUT, "data": data, "cache": {}}
+        return (
+            vars(self)
+            | {"graph_source": self.call_graphs, "_output": NO_OUTPUT, "data": data, "cache": {}}
+            | {"source_lines": self.named_lines()}
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         calls = tuple(replace(call) for call in state["calls"])  # a shallow copy has the calls of the original
@@ -90,6 +95,21 @@ class TraceData:
     def call_graphs(self) -> RunGraphs | None:
         """The graph of every call, built when first asked for; ``None`` with ``graph=False``."""
         return call_graphs_of(self.graph_source, len(self.calls))
+
+    def named_lines(self) -> dict[str, str]:
+        """Return the text of every source line that the trace names, as far as it is known."""
+        if not self.source_lines:
+            return {}
+        names: dict[str | None, None] = {}
+        for call in self.calls:
+            names[call.source] = None
+            if call.error is not None:
+                names[call.error.source] = None
+        for body in () if self.call_graphs is None else self.call_graphs.bodies:
+            names.update(dict.fromkeys(body.sources))
+            names.update(dict.fromkeys([guard.source for guard in body.guards]))
+        lines = [(name, self.source_lines.get(name)) for name in names if name is not None]
+        return {name: text for name, text in lines if text is not None}
 
     @property
     def explanation(self) -> RunGraphs | None:
@@ -152,8 +172,9 @@ class TraceData:
         return tuple(path for path, type in self.modules.items() if path not in called and type not in _CONTAINERS)
 
 
+_NOT_COMPARED = {"_output", "cache", "data", "graph_source", "folder", "source_lines"}
 _COMPARED = (
-    *(f.name for f in fields(TraceData) if f.name not in {"_output", "cache", "data", "graph_source", "folder"}),
+    *(f.name for f in fields(TraceData) if f.name not in _NOT_COMPARED),
     "call_graphs",
 )
 AnyTrace = TypeVar("AnyTrace", bound=TraceData)

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from fxdebug.data import notebook
 from fxdebug.errors import NotFound, nearest
+from fxdebug.printable import printable
 
 Keeping: TypeAlias = Literal["stats", "samples", "repr", "tensors"]  # what a run keeps of each value
 VALUES: tuple[Keeping, ...] = get_args(Keeping)
@@ -49,28 +50,28 @@ def fast_constructor(kind: type[Kind]) -> type[Kind]:
     >>> fast_constructor(Stats)(1, 2.0, 0.0, 2.0, 2.0, absmax=2.0) == Stats(1, 2.0, 0.0, 2.0, 2.0, 2.0)
     True
     """
-    names: dict[str, Any] = {"kind": kind, "missing": MISSING}
+    names: dict[str, Any] = {"_kind": kind, "_missing": MISSING}  # with _: fields have no such names
     parameters, body = [], []
     for entry in fields(kind):  # type: ignore[arg-type]
         name, value = entry.name, entry.name
         if entry.default_factory is not MISSING:
             names[f"new_{name}"] = entry.default_factory
-            value = f"new_{name}() if {name} is missing else {name}" if entry.init else f"new_{name}()"
-            default = "=missing"
+            value = f"new_{name}() if {name} is _missing else {name}" if entry.init else f"new_{name}()"
+            default = "=_missing"
         else:
             names[f"default_{name}"] = entry.default
             default = "" if entry.default is MISSING else f"=default_{name}"
         if entry.init:
             parameters.append(name + default)
-        body.append(f"    instance.{name} = {value}")
+        body.append(f"    _instance.{name} = {value}")
     layout = {"__slots__": kind.__slots__} if "__slots__" in kind.__dict__ else {}  # type: ignore[attr-defined]
-    names["unfrozen"] = type(kind.__name__, kind.__bases__, layout)
+    names["_unfrozen"] = type(kind.__name__, kind.__bases__, layout)
     lines = [
         f"def make({', '.join(parameters)}):",
-        "    instance = unfrozen()",
+        "    _instance = _unfrozen()",
         *body,
-        "    instance.__class__ = kind",
-        "    return instance",
+        "    _instance.__class__ = _kind",
+        "    return _instance",
     ]
     exec("\n".join(lines), names)
     return cast("type[Kind]", names["make"])
@@ -196,7 +197,7 @@ class Value:
 
     def __repr__(self) -> str:
         known = "" if self.stats is None or self.stats.mean is None else f" mean {self.stats.mean:.4g}"
-        return f"<value {self.number} {self.label}{known}>"
+        return printable(f"<value {self.number} {self.label}{known}>")
 
     def _repr_html_(self) -> str:
         return notebook.value_html(self)
@@ -269,7 +270,7 @@ class Group:
         return len(self.items)
 
 
-Item: TypeAlias = "Value | Group | Thing | bool | int | float | complex | str | bytes | None"
+Item: TypeAlias = Value | Group | Thing | bool | int | float | complex | str | bytes | None
 
 
 def leaves(item: Item, slot: str = "") -> Iterator[tuple[str, Value]]:

@@ -15,7 +15,8 @@ from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, leaves
 from fxdebug.exports.records import tensor_label
-from fxdebug.exports.text import not_finite, number, printable, shortened_to, wants_color
+from fxdebug.exports.text import not_finite, number, shortened_to, wants_color
+from fxdebug.printable import printable, printable_lines
 from fxdebug.query.names import own_parameters
 from fxdebug.query.where import Measured
 
@@ -53,11 +54,6 @@ def call_text(trace: TraceData, call: Call, *, width: int | None = None, color: 
     output = console.file
     assert isinstance(output, io.StringIO)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
-
-
-def printable_lines(text: str) -> str:
-    """Return text of several lines for a terminal."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def _headline(call: Call) -> Text:

@@ -9,6 +9,8 @@ from pathlib import Path
 import networkx as nx
 
 from fxdebug.data.trace import TraceData
+from fxdebug.files.write_file import write_text, written_whole
+from fxdebug.printable import printable_lines
 from fxdebug.query.as_networkx import collapsed, whole_graph
 from fxdebug.query.network import network_of
 
@@ -22,6 +24,7 @@ def _chosen_graph(trace: TraceData, depth: int | None, ops: bool) -> nx.MultiDiG
 def write_graphml(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
     """Write GraphML; characters that XML cannot hold (in the name of a module) become ``\ufffd``.
 
+    Marks that change the direction of writing become escapes.
     Ids that become equal by this get a ``~`` at the end.
     """
     graph = _chosen_graph(trace, depth, ops)
@@ -36,16 +39,16 @@ def write_graphml(trace: TraceData, path: Path, *, depth: int | None = None, ops
     graph = nx.relabel_nodes(graph, names)
     for _, data in graph.nodes(data=True):
         data.update({key: _for_xml(text) for key, text in data.items() if isinstance(text, str)})
-    nx.write_graphml(graph, path)
+    with written_whole(path) as new:
+        nx.write_graphml(graph, new)
     return path
 
 
 def _for_xml(text: str) -> str:
-    return _NOT_IN_XML.sub("\ufffd", text)
+    return printable_lines(_NOT_IN_XML.sub("\ufffd", text))
 
 
 def write_json(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
     """Write node-link JSON, which ``networkx.node_link_graph(data, edges="edges")`` reads."""
     data = nx.node_link_data(_chosen_graph(trace, depth, ops), edges="edges")
-    path.write_text(json.dumps(data, indent=1, allow_nan=False), encoding="utf-8")
-    return path
+    return write_text(path, json.dumps(data, indent=1, allow_nan=False))

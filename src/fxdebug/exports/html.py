@@ -6,7 +6,9 @@ from html import escape as _escaped
 from pathlib import Path
 
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.text import headline, not_finite, number, printable, remarks, shapes
+from fxdebug.exports.text import headline, not_finite, number, remarks, shapes
+from fxdebug.files.write_file import write_text
+from fxdebug.printable import printable_lines
 from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output
 
 _STYLE = """
@@ -32,7 +34,7 @@ _OPEN_LEVELS = 2  # levels of the tree that are open at first
 
 def escape(text: str) -> str:
     """Return text for HTML, also inside quotes; line breaks are kept."""
-    return _escaped("\n".join(map(printable, text.split("\n"))), quote=True)
+    return _escaped(printable_lines(text), quote=True)
 
 
 def tree(trace: TraceData) -> str:
@@ -52,8 +54,7 @@ def tree(trace: TraceData) -> str:
 def write_page(trace: TraceData, path: Path) -> Path:
     """Write the tree as a page of its own."""
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(trace.model)}</title></head>'
-    path.write_text(f'{head}<body style="margin:1em;color-scheme:light dark">{tree(trace)}</body></html>', "utf-8")
-    return path
+    return write_text(path, f'{head}<body style="margin:1em;color-scheme:light dark">{tree(trace)}</body></html>')
 
 
 def _rows(root: FoldedCalls) -> str:

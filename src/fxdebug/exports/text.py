@@ -18,6 +18,8 @@ from rich.text import Text
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Sharding, Stats, shape_text
 from fxdebug.exports.records import STATISTICS, FoundRow
+from fxdebug.files.write_file import write_text as write_file
+from fxdebug.printable import printable, printable_lines
 from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output, times
 
 WIDE = 110  # columns of a terminal from which inputs are shown too
@@ -248,15 +250,6 @@ def _numbers(stats: Stats | None) -> list[str]:
     return [number(x) for x in (stats.mean, stats.std, stats.min, stats.max)]
 
 
-def printable(text: str) -> str:
-    r"""Return text that any terminal and file can hold: control characters and halves of surrogate pairs as escapes.
-
-    >>> printable("a\x1b[31m"), printable("\ud800")
-    ('a\\x1b[31m', '\\ud800')
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def number(x: float | int | complex | None) -> str:
     """Return a number in at most eight characters.
 
@@ -284,7 +277,7 @@ def remarks(trace: TraceData) -> list[Text]:
     remarks: list[Text] = []
 
     def add(text: str, style: str) -> None:
-        remarks.append(Text("\n".join(map(printable, text.split("\n"))), style))
+        remarks.append(Text(printable_lines(text), style))
 
     failed = next((call for call in trace.calls if call.error is not None and call.error.here), None)
     if failed is not None and trace.error is not None:
@@ -356,5 +349,4 @@ def _sharding_remarks(trace: TraceData) -> Iterator[str]:
 
 def write_text(trace: TraceData, path: Path, *, width: int = 100, fold: bool = True, depth: int | None = None) -> Path:
     """Write the tree as a text file."""
-    path.write_text(tree(trace, width=width, color=False, fold=fold, depth=depth) + "\n", encoding="utf-8")
-    return path
+    return write_file(path, tree(trace, width=width, color=False, fold=fold, depth=depth) + "\n")

@@ -11,6 +11,7 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import CallGraph, NodeKind, Op, Status
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Item, Stats, Value, leaves
+from fxdebug.printable import printable
 from fxdebug.query.edges import Edge, Flows
 
 
@@ -84,7 +85,7 @@ class Node:
         return None if self.value is None else self.value.stats
 
     def __str__(self) -> str:
-        return f"{self.id} {self.op}" + (f" {self.value.label}" if self.value is not None else "")
+        return printable(f"{self.id} {self.op}" + (f" {self.value.label}" if self.value is not None else ""))
 
     def __repr__(self) -> str:
         return f"<node {self}>"

@@ -81,9 +81,12 @@ class Condition:
         return None
 
 
+LONGEST, DEEPEST = 2_000, 100  # characters of a line, expressions in one another
+_TOO_LARGE = f"where=… is longer than {LONGEST} characters, or nested too deeply"
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: lambda a, b: float(a) ** float(b),  # as floats: a power of large integers might never finish
+    ast.Pow: lambda a, b: _power(a, b),
 }  # fmt: skip
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
@@ -101,15 +104,28 @@ def compile_condition(line: str) -> Condition:
     >>> compile_condition("absmax > 100 or input.nan > 0").match(Subject(outputs=[value]))
     {'absmax': 250.0, 'input.nan': None}
     """
+    if len(line) > LONGEST:
+        raise UsageError(_TOO_LARGE)
     names: dict[str, Callable[[Scope], Any]] = {}
     try:
         tree = ast.parse(line.strip(), mode="eval").body
+        if _depth(tree) > DEEPEST:
+            raise UsageError(_TOO_LARGE)
         evaluate = _evaluator(tree, line, names)
     except (SyntaxError, ValueError) as error:  # ValueError: a null character
         raise UsageError(f"where={line!r} is not an expression: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
-        raise UsageError("where=… is nested too deeply") from None
+        raise UsageError(_TOO_LARGE) from None
     return Condition(line, names, evaluate)
+
+
+def _depth(tree: ast.expr) -> int:
+    """Return the number of expressions in one another."""
+    levels, level = 0, [tree]
+    while level:
+        levels += 1
+        level = [inner for outer in level for inner in ast.iter_child_nodes(outer) if isinstance(inner, ast.expr)]
+    return levels
 
 
 def _evaluator(tree: ast.expr, line: str, names: dict[str, Callable[[Scope], Any]]) -> Callable[[Scope], Any]:
@@ -168,8 +184,28 @@ def _unless_missing(function: Callable[..., Any], *operands: Any) -> Any:
         return None
     try:
         return function(*operands)
-    except (ZeroDivisionError, OverflowError):
+    except ZeroDivisionError:
         return None
+    except OverflowError:  # an integer beyond the floats
+        return function(*map(_as_float, operands))
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """Return a power as floats do: that of large integers might never finish. Beyond their range it is infinite."""
+    base, exponent = _as_float(base), _as_float(exponent)
+    if isinstance(base, complex) or isinstance(exponent, complex):
+        base, exponent = abs(base), abs(exponent)
+    try:
+        return base**exponent
+    except OverflowError:
+        return math.copysign(math.inf, base) if exponent % 2 else math.inf
+
+
+def _as_float(number: Any) -> Any:
+    try:
+        return number if isinstance(number, complex) else float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 _KNOWN = f"{', '.join(FACTS)} (of the output, or after {', '.join(f'{name}.' for name in TENSORS)}) or duration"
@@ -241,7 +277,7 @@ def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:
     return tuple([None if size in "*?" else int(size) for size in _SIZE.findall(inner)])
 
 
-_SIZE = re.compile(r"\d+|[*?]")
+_SIZE = re.compile(r"\d{1,18}|[*?]")
 _SIZES = re.compile(rf"(?:{_SIZE.pattern})(?:\s*[,x×]\s*(?:{_SIZE.pattern}))*\s*,?")
 
 

@@ -14,7 +14,14 @@ PairsHook = Callable[[list[tuple[str, Any]]], Any]
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring_ascii
-_decoder = json.JSONDecoder()
+_REFUSED = "NaN and infinities are no JSON"
+
+
+def _refuse(text: str) -> float:
+    raise json.JSONDecodeError(f"{_REFUSED}: {text}", text, 0)
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
 _space = re.compile(r"[ \t\n\r]*").match
 _CLOSES = {"[": "]", "{": "}"}
 
@@ -118,7 +125,7 @@ def json_key(key: Any) -> str:
 def loads(text: str, object_pairs_hook: PairsHook | None = None) -> Any:
     """Return the content, as ``json.loads`` does. Raises ``json.JSONDecodeError`` (a ``ValueError``) for bad JSON."""
     try:
-        return json.loads(text, object_pairs_hook=object_pairs_hook)
+        return json.loads(text, object_pairs_hook=object_pairs_hook, parse_constant=_refuse)
     except RecursionError:
         return _loads_deep(text, object_pairs_hook or dict)
 

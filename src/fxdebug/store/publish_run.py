@@ -7,17 +7,26 @@ has it gets a number (``trace.json`` → ``trace.1.json``).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from fxdebug.errors import SaveError
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.read_file import read_bytes
+from fxdebug.files.write_file import write_bytes
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.transformers.safe_file_names import MAX_NAME_BYTES
 
@@ -53,7 +62,57 @@ class _PublishedRun:
         return self.by is None or self.by.closed
 
 
-publish_lock = threading.RLock()  # one run at a time takes names in a folder
+_publish_lock = threading.RLock()  # one run at a time takes names in a folder
+_locked_folders: list[str] = []  # by this process, the outermost first
+PATIENCE = 60.0  # seconds to wait for another process that publishes to the same folder
+
+
+@contextlib.contextmanager
+def publishing_to(target: Path) -> Iterator[None]:
+    """Take the right to give names in a folder: from other threads, and from other processes that use fxdebug.
+
+    The lock is on the folder itself, so it leaves no file. File systems and machines without such locks do without.
+    """
+    with _publish_lock:
+        name = str(target.resolve())
+        handle = None if name in _locked_folders else _locked(target)
+        _locked_folders.append(name)
+        try:
+            yield
+        finally:
+            _locked_folders.pop()
+            if handle is not None:
+                os.close(handle)
+
+
+def _locked(folder: Path) -> int | None:
+    """Return a handle of the folder that holds its lock until it is closed; ``None`` where there are no such locks."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() - began > PATIENCE:
+                os.close(handle)
+                raise SaveError(
+                    f"cannot write to {folder}: another process has been writing to it for a minute"
+                ) from None
+            time.sleep(0.01)
+        except OSError:
+            os.close(handle)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
+
+
 _published_runs: dict[str, list[_PublishedRun]] = {}  # by folder
 
 
@@ -75,7 +134,7 @@ def publish(
     to. ``beside``: take numbered names if an earlier run has the plain ones. Files of an earlier run of the same model,
     or of an earlier process, are replaced.
     """
-    with publish_lock:
+    with publishing_to(target):
         try:
             sources = _sources_by_name(staging, links or {}, separate=beside)
             run = _PublishedRun(key, model, by)
@@ -198,9 +257,7 @@ def _number_files(names: list[str], folder: Path, target: Path, taken: set[str])
             text = file.read_bytes()
             changed = _TENSOR_REFERENCE.sub(lambda m: b'"./' + in_json.get(m.group(1), m.group(1)) + b'"', text)
             if changed != text:
-                part = file.with_name(file.name[:200] + ".part")
-                part.write_bytes(changed)
-                part.replace(new)
+                write_bytes(new, changed)
                 file.unlink()
                 continue
         file.replace(new)
@@ -228,16 +285,24 @@ def _tensor_files_of(path: Path) -> list[str]:
     """Return the tensor files in the same folder that a ``trace.json`` or a debug tree names."""
     if path.name.startswith(Path(trace_file.FILE).stem + "."):
         return _shards_named_in(path.parent, [path.name])
-    names = [json.loads(b'"' + name + b'"') for name in _TENSOR_REFERENCE.findall(path.read_bytes())]
+    names = [json.loads(b'"' + name + b'"') for name in _TENSOR_REFERENCE.findall(_content(path))]
     return [name for name in names if name == Path(name).name]
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of an earlier run's file; nothing if it is not there or no file that a run leaves."""
+    try:
+        return read_bytes(path)
+    except LoadError:
+        return b""
 
 
 def _shards_named_in(target: Path, names: Iterable[str]) -> list[str]:
     """Return the shards that the ``trace.json`` among these names refers to."""
     shards: set[str] = set()
     for name in names:
-        if name.startswith("trace.") and (target / name).exists():
-            shards |= {shard.decode() for shard in _SHARD.findall((target / name).read_bytes())}
+        if name.startswith("trace."):
+            shards |= {shard.decode() for shard in _SHARD.findall(_content(target / name))}
     return sorted(shards)
 
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fxdebug.data.trace import TraceData
-from fxdebug.errors import SaveError
-from fxdebug.store.publish_run import next_shard, publish, publish_lock
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.read_file import require_inside, require_regular
+from fxdebug.store.private import without_private
+from fxdebug.store.publish_run import next_shard, publish, publishing_to
 from fxdebug.store.rank_folders import rank_folder
 from fxdebug.store.staging_folder import StagingFolder
 from fxdebug.store.trace_json import trace_file
@@ -20,24 +22,32 @@ from fxdebug.store.trace_json.records import ValueRowCache
 from fxdebug.store.transformers.tree_files import open_text, write_tree_files
 
 
-def save_trace(trace: TraceData, folder: str | os.PathLike[str]) -> Path:
+def save_trace(trace: TraceData, folder: str | os.PathLike[str], *, private: bool = False) -> Path:
     """Write a trace to a folder, with the debug tree and the tensors that were kept; return the folder.
 
     A trace of a distributed run goes into its rank's folder inside, as with ``fx_debug(save=…)``: every rank may save
-    to the same place. Raises :class:`SaveError`.
+    to the same place. ``private``: without the texts that :mod:`fxdebug.store.private` names. Raises
+    :class:`SaveError`.
     """
+    model = trace.root
+    if private:
+        trace = without_private(trace)
     target = rank_folder(Path(folder), trace.settings.get("rank"))
     staging = StagingFolder(target)
     try:
-        with publish_lock:
+        with publishing_to(target):
             shards = _shards_to_copy(trace, target)
             for old, new in shards.items():
+                require_inside(old, old.parent)
+                require_regular(old)
                 shutil.copyfile(old, staging.path / new)
             renamed = {old.name: new for old, new in shards.items()}
             names = write_run(trace, staging.path, prune=bool(trace.settings.get("prune")), shards=renamed)
-            publish(staging.path, target, [*shards.values(), *names], "trace", trace.root)
+            publish(staging.path, target, [*shards.values(), *names], "trace", model)
     except SaveError:
         raise
+    except LoadError as error:
+        raise SaveError(f"cannot save to {target}: {error}") from error
     except OSError as error:
         raise SaveError(f"cannot save to {target}: {error.strerror or error}") from error
     finally:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
+import errno
 import os
 import shutil
 import tempfile
+import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from fxdebug.errors import SaveError
@@ -26,6 +30,7 @@ class StagingFolder:
             self.path = Path(tempfile.mkdtemp(prefix="fxdebug-"))
         else:
             self.path = _make_folder_in(self.target)
+        _spare.take()
         self._remove = weakref.finalize(self, _remove_in_same_process, self.path, os.getpid())
 
     def close(self) -> None:
@@ -37,6 +42,7 @@ def _remove_in_same_process(folder: Path, process: int) -> None:
     """Remove a folder, unless this process was forked from the one that made it."""
     if os.getpid() == process:
         _remove(folder)
+        _spare.give_back()
 
 
 def _remove(folder: Path) -> None:
@@ -49,12 +55,76 @@ def _remove(folder: Path) -> None:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:  # the folder is gone already; or this is Windows, which opens no folders
         descriptor = None
-    shutil.rmtree(folder, ignore_errors=True)
+    _empty(folder)
     if descriptor is not None:
         try:
             _thread.start_new_thread(os.close, (descriptor,))  # not listed by threading.enumerate()
         except RuntimeError:  # the process is ending, or may start no more threads
             os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    """Remove a folder and its files, also in a process that can open no further files."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            return
+        with contextlib.suppress(OSError), _spare.lent():
+            _empty(folder)
+        return
+    for name in names:
+        with contextlib.suppress(OSError):
+            folder.joinpath(name).unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    if folder.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)  # there are folders in it
+
+
+class _SpareHandle:
+    """A file handle that is kept while there are staging folders: listing their files needs one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._folders = 0
+        self._handle: int | None = None
+
+    def take(self) -> None:
+        with self._lock:
+            self._folders += 1
+            self._open()
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._folders -= 1
+            if self._folders <= 0:
+                self._close()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Close the handle, so that another file can be opened meanwhile."""
+        with self._lock:
+            if self._handle is None:
+                raise OSError(errno.EMFILE, "no spare file handle")
+            self._close()
+            try:
+                yield
+            finally:
+                self._open()
+
+    def _open(self) -> None:
+        if self._handle is None:
+            with contextlib.suppress(OSError):
+                self._handle = os.open(os.devnull, os.O_RDONLY)
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+_spare = _SpareHandle()
 
 
 def _make_folder_in(target: Path) -> Path:
@@ -63,9 +133,15 @@ def _make_folder_in(target: Path) -> Path:
         if not target.is_dir():
             raise FileExistsError(f"{target} is a file")
         path = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=target))
-        probe = path / "probe"
-        probe.write_bytes(b"\0" * 4096)  # on a full disk a folder can be made, but no block filled
-        probe.unlink()
+        try:
+            probe = path / "probe"
+            probe.write_bytes(b"\0" * 4096)  # on a full disk a folder can be made, but no block filled
+            probe.unlink()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+            path.rmdir()
+            raise
         return path
     except FileExistsError as error:
         raise SaveError(f"cannot save to {target}: it is a file; give a folder") from error

@@ -390,7 +390,7 @@ def test_compare_that_cannot_be_made_exits_with_2(runs, tmp_path, capsys):
     for arguments, message in (
         ((a, str(nowhere)), f"{nowhere} does not exist"),
         ((a, b, "--map", "x", "--map", "0=0"), "--map x: give one file, or any number of A=B such as"),
-        ((a, b, "--map", str(nowhere)), f"cannot read the mapping {nowhere}"),
+        ((a, b, "--map", str(nowhere)), f"{nowhere} cannot be read: No such file"),
         ((a, b, "--map", "9=9"), "mapping '9': no module of a has such a path."),
         ((a, b, "-o", str(tmp_path / "x.docx")), "nothing exports to '.docx': use .svg, "),
     ):

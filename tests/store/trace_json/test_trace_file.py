@@ -110,7 +110,7 @@ def test_a_trace_that_is_cut_short_is_an_error_wherever_it_is_cut(saved: Path) -
         (b'{"format": "fxdebug-trace", "version": 999}', "the file is newer than this fxdebug, upgrade"),
         (b'{"format": "fxdebug-trace", "version": 0}', "the file is older than this fxdebug, trace the model again"),
         (b'{"format": "fxdebug-trace", "version": "1"}', "the file is damaged"),
-        (b'{"format": "fxdebug-trace", "version": 1}', "is damaged: KeyError"),
+        (b'{"format": "fxdebug-trace", "version": 1}', "is damaged: values is missing"),
         (b"import os", "is not a trace"),
     ],
 )

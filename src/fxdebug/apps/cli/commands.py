@@ -63,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.hf is not None and options.target is not None:
         raise UsageError(f"give either {options.target} or --hf {options.hf}, not both: one model is run at a time")
+    if options.private and not options.save:
+        raise UsageError("--private needs --save: it leaves private texts out of the saved run")
     if options.text and options.hf is None:
         raise UsageError("--text needs --hf: the inputs of a model in a file are what its function returns")
     if options.hf is not None:
@@ -75,14 +77,19 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("no model: give FILE.py:function, or --hf with a folder or name")
     with torch.set_grad_enabled(options.grad):
         try:
-            trace = api.fx_debug(model, inputs, save=options.save, values=options.values, method=options.method)
+            save = None if options.private else options.save
+            trace = api.fx_debug(model, inputs, save=save, values=options.values, method=options.method)
         except FxDebugError:
             raise
         except Exception:
             partial = api.last_failed()
             if partial is not None:
+                if options.private and options.save:
+                    partial.save(options.save, private=True)
                 print(partial.text(depth=options.depth))
             raise
+    if options.private and options.save:
+        trace.save(options.save, private=True)
     form = _form(options)
     if form != "text":
         rows = records.calls_to(trace, options.depth)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fxdebug import api
 from fxdebug.apps.cli.commands import OK, UNUSABLE, check, compare, find, graph, run, show
 from fxdebug.errors import FxDebugError, nearest
+from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
 
 
@@ -173,6 +174,11 @@ COMMANDS: tuple[Command, ...] = (
             argument("--text", action="append", metavar="TEXT", help="the input text for --hf; repeat it for a batch"),
             argument("--save", metavar="RUN", help="folder to save the run to"),
             argument(
+                "--private",
+                action="store_true",
+                help="save without paths, texts of objects, string arguments and exception texts",
+            ),
+            argument(
                 "--values",
                 choices=list(api.VALUES),
                 default="stats",
@@ -238,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return OK
     except OSError as error:  # the disk is full, or the file is not writable
-        print(f"fxdebug: {error}", file=sys.stderr)
+        print(printable_lines(f"fxdebug: {error}"), file=sys.stderr)
         _give_up_output()
         return UNUSABLE
 

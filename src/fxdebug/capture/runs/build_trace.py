@@ -21,6 +21,7 @@ from fxdebug.capture.recorder.listeners import Listener, Probe
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
+from fxdebug.capture.tape.source_text import SourceText
 from fxdebug.capture.tensors.parameters import Parameters
 from fxdebug.capture.tensors.value_table import Keeper
 from fxdebug.capture.torch_state import internals
@@ -136,6 +137,7 @@ def trace_of(
         settings=settings,
         graph_source=graphs,
         _output=output,
+        source_lines=SourceText({call.source for call in calls}),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fxdebug.errors import LoadError, UsageError, nearest, needs
+from fxdebug.files.read_file import read_text
+from fxdebug.files.schema import Damaged, mappings, optional, record, texts, tuples
 
 NameMapping = Mapping[str, str]
 
@@ -32,17 +33,40 @@ def renamed_paths(
     rules = read_mapping(mapping)[0] if isinstance(mapping, (str, os.PathLike)) else dict(mapping or {})
     targets = list(dict.fromkeys(others))
     for left, right in rules.items():
-        pattern = re.compile("(.*)".join(map(re.escape, left.split("*"))))
-        fitting = [(path, match) for path in known if (match := pattern.fullmatch(path)) is not None]
+        fitting = [(path, parts) for path in known if (parts := _wildcard_parts(left, path)) is not None]
         if not fitting:
             raise UsageError(f"mapping {left!r}: no module of a has such a path.{nearest(left, known)}")
         if left.count("*") != right.count("*"):
             raise UsageError(f"mapping {left!r} → {right!r}: both sides need the same number of *")
         if not any(fnmatch.fnmatchcase(path, right) for path in targets):
             raise UsageError(f"mapping {left!r} → {right!r}: no module of b has such a path.{nearest(right, targets)}")
-        for path, match in fitting:
-            renamed.setdefault(path, _fill_wildcards(right, match.groups()))
+        for path, parts in fitting:
+            renamed.setdefault(path, _fill_wildcards(right, parts))
     return renamed
+
+
+def _wildcard_parts(pattern: str, path: str) -> list[str] | None:
+    """Return the texts that the ``*`` of a pattern match, the first ones as long as possible; ``None`` if none fit.
+
+    Pieces between wildcards are looked for from the end, each once: a regular expression may try all combinations.
+
+    >>> _wildcard_parts("*.layer.*", "a.layer.0.layer.1"), _wildcard_parts("a*", "b")
+    (['a.layer.0', '1'], None)
+    """
+    first, *pieces = pattern.split("*")
+    if not pieces:
+        return [] if path == pattern else None
+    end = len(path) - len(pieces[-1])
+    if end < len(first) or not path.startswith(first) or not path.endswith(pieces[-1]):
+        return None
+    parts = []
+    for piece in reversed(pieces[:-1]):
+        at = path.rfind(piece, len(first), end)
+        if at < 0:
+            return None
+        parts.append(path[at + len(piece) : end])
+        end = at
+    return [path[len(first) : end], *reversed(parts)]
 
 
 def _fill_wildcards(pattern: str, parts: Sequence[str]) -> str:
@@ -57,21 +81,23 @@ def read_mapping(path: str | os.PathLike[str]) -> tuple[dict[str, str], tuple[st
     Raises ``LoadError`` for a file that is neither, ``MissingExtra`` where no YAML reader is installed.
     """
     place = Path(path)
-    try:
-        text = place.read_text()
-    except OSError as error:
-        raise LoadError(f"cannot read the mapping {place}: {error.strerror or error}") from error
-    table = _parse_file(text, place)
+    table = _parse_file(read_text(place, "a mapping"), place)
     if not isinstance(table, dict):
         raise LoadError(f"{place} holds no table: write lines such as 'encoder.layer.*: layers.*'")
-    sections = "mapping" in table or "ignore" in table
-    ignore = table.get("ignore", ()) if sections else ()
-    rules = (table.get("mapping") or {}) if sections else table
-    if not isinstance(rules, dict) or not all(isinstance(side, str) for pair in rules.items() for side in pair):
-        raise LoadError(f"{place}: mapping must be a table of paths, such as 'encoder.layer.*: layers.*'")
-    if isinstance(ignore, str) or not all(isinstance(glob, str) for glob in ignore):
-        raise LoadError(f"{place}: ignore must be a list of paths")
-    return rules, tuple(ignore)
+    if "mapping" not in table and "ignore" not in table:
+        table = {"mapping": table}
+    try:
+        found = record(table, "", _SECTIONS, {"mapping": None, "ignore": None})
+        rules = found["mapping"] or {}
+        texts(list(rules), lambda i: "a path in mapping")
+    except Damaged as error:
+        raise LoadError(
+            f"{place}: {error}; mapping is a table of paths, such as 'encoder.layer.*: layers.*', ignore a list of them"
+        ) from None
+    return rules, found["ignore"] or ()
+
+
+_SECTIONS = {"mapping": optional(mappings(texts)), "ignore": optional(tuples(texts))}
 
 
 def _parse_file(text: str, place: Path) -> Any:
@@ -80,7 +106,7 @@ def _parse_file(text: str, place: Path) -> Any:
 
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LoadError(f"{place} is no JSON: {error}") from error
     try:
         import yaml
@@ -88,7 +114,7 @@ def _parse_file(text: str, place: Path) -> Any:
         raise needs("reading a mapping in YAML", "pyyaml", "yaml") from None
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LoadError(f"{place} is no YAML: {error}") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 from collections.abc import Iterator
 
@@ -13,7 +12,8 @@ from rich.text import Text
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import KINDS, ComparisonData, Row
 from fxdebug.data.values import Value, shape_text
-from fxdebug.exports.text import not_finite, number, printable
+from fxdebug.exports.text import not_finite, number
+from fxdebug.printable import printable
 
 _LABEL = 9  # columns of the names of facts
 _MOST = 6  # digits that may be needed to show a difference: the seventh of float32 is rounding
@@ -57,7 +57,7 @@ def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[Render
     else:
         yield _fact("in", printable(row.path) or "the model itself")
     if row.source:
-        yield _fact("line", _line_with_text(row.source, width))
+        yield _fact("line", _line_with_text(comparison, row.source, width))
     if row.a is not None and row.b is not None and row.a.path != row.path:
         place = f"{row.a.path or row.a.type}/{row.a.op}" if row.a.op else row.a.path or row.a.type
         source = f"  {short(row.a.source)}" if row.a.source else ""
@@ -73,11 +73,9 @@ def short(source: str) -> str:
     return printable(source.replace("\\", "/").rpartition("/")[2])
 
 
-def _line_with_text(source: str, width: int) -> Text:
-    """Return the line's place, and its code where the file can be read."""
-    file, _, line = source.rpartition(":")
-    linecache.checkcache(file)  # it may have been edited since it was read
-    text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+def _line_with_text(comparison: ComparisonData, source: str, width: int) -> Text:
+    """Return the line's place, and its code where a trace has it."""
+    text = comparison.b.source_lines.get(source) or comparison.a.source_lines.get(source)
     line_text = Text(short(source))
     if text:
         room = width - _LABEL - 8 - len(line_text)

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.calls import Call
-from fxdebug.exports.text import number, printable
+from fxdebug.exports.text import number
+from fxdebug.printable import printable
 
 LINES = 9  # of the chain, unless everything is asked for
 Item = TypeVar("Item")

@@ -22,6 +22,7 @@ from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
 from fxdebug.exports.graphviz.escaping import shortened
 from fxdebug.exports.graphviz.marks import Mark, Marks
 from fxdebug.exports.graphviz.options import DrawOptions, RankDir
+from fxdebug.files.write_file import write_text
 
 MOST = 80  # nodes up to which calls with further findings are opened, too
 _MOST_OPENED = 12  # findings whose calls are opened as long as there is room
@@ -33,8 +34,7 @@ _DARK = "#8a5a00"
 
 def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:
     """Write the DOT text and return the path; ``fold=False`` draws every repeated layer."""
-    path.write_text(source(comparison, fold=fold, rankdir=rankdir), "utf-8")
-    return path
+    return write_text(path, source(comparison, fold=fold, rankdir=rankdir))
 
 
 def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:

@@ -15,7 +15,8 @@ from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats
-from fxdebug.exports.text import printable
+from fxdebug.files.write_file import write_text, written_whole
+from fxdebug.printable import printable
 from fxdebug.version import __version__
 
 VERSION = 1  # of the JSON: a change that an older reader would misread makes it a new one
@@ -31,7 +32,7 @@ COLUMNS = (*_OWN, *_MEASURES, *(f"{side}_{name}" for side in "ab" for name in _S
 
 def write_csv(comparison: ComparisonData, path: Path) -> Path:
     """Write every row in execution order, one line each; columns are :data:`COLUMNS`, empty where nothing is known."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with written_whole(path) as new, new.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         writer.writerows([_cell(item) for item in _flat(row)] for row in comparison.rows)
@@ -58,8 +59,7 @@ def write_json(comparison: ComparisonData, path: Path) -> Path:
 
     ``rows`` has every pair; ``findings`` and ``first`` are positions in it.
     """
-    path.write_text(json.dumps(strict_json(record(comparison)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    return path
+    return write_text(path, json.dumps(strict_json(record(comparison)), indent=1, allow_nan=False) + "\n")
 
 
 def record(comparison: ComparisonData) -> dict[str, Any]:

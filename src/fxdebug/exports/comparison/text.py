@@ -14,7 +14,9 @@ from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison.finding import error_of, finding_details
 from fxdebug.exports.comparison.folding import call_patterns, error_chain, group_by_pattern, path_range, shorten_middle
-from fxdebug.exports.text import number, printable, wants_color
+from fxdebug.exports.text import number, wants_color
+from fxdebug.files.write_file import write_text as write_file
+from fxdebug.printable import printable
 
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown by default
 _BASIS = {
@@ -55,8 +57,7 @@ def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> 
 
 def write_text(comparison: ComparisonData, path: Path, *, width: int = 100, fold: bool = True) -> Path:
     """Write the screen as a text file."""
-    path.write_text(screen(comparison, width=width, color=False, fold=fold) + "\n", encoding="utf-8")
-    return path
+    return write_file(path, screen(comparison, width=width, color=False, fold=fold) + "\n")
 
 
 def write_page(comparison: ComparisonData, path: Path, *, width: int = 120, fold: bool = True) -> Path:
@@ -64,8 +65,7 @@ def write_page(comparison: ComparisonData, path: Path, *, width: int = 120, fold
     title = "fxdebug compare"
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
     page = f'{head}<body style="margin:1em">{html(comparison, width=width, fold=fold)}</body></html>\n'
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_file(path, page)
 
 
 def _console(width: int, color: bool, record: bool = False) -> Console:

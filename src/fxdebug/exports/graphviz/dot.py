@@ -29,6 +29,7 @@ from fxdebug.exports.graphviz.labels import (
 from fxdebug.exports.graphviz.legend import legend_label
 from fxdebug.exports.graphviz.marks import NO_MARKS, Marks
 from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
+from fxdebug.files.write_file import write_text
 
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}
 _ARROW_STYLES = {"data": "solid", "memory": "dashed", "order": "dotted"}
@@ -36,8 +37,7 @@ _ARROW_STYLES = {"data": "solid", "memory": "dashed", "order": "dotted"}
 
 def write_dot(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS) -> Path:
     """Write the DOT text of a run."""
-    path.write_text(dot_text(trace, drawing_of(trace, options), options), "utf-8")
-    return path
+    return write_text(path, dot_text(trace, drawing_of(trace, options), options))
 
 
 def dot_text(trace: TraceData, drawing: Drawing, options: DrawOptions = DEFAULTS, marks: Marks | None = None) -> str:

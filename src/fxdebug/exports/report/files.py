@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.data.report import ReportData
+from fxdebug.files.write_file import write_text
 
 SCHEMA = "fxdebug.report/1"
 
@@ -48,14 +49,12 @@ def csv_text(report: ReportData[Any]) -> str:
 
 def write_json(report: ReportData[Any], path: Path) -> Path:
     """Write a report as JSON."""
-    path.write_text(json_text(report), encoding="utf-8")
-    return path
+    return write_text(path, json_text(report))
 
 
 def write_csv(report: ReportData[Any], path: Path) -> Path:
     """Write every row as CSV."""
-    path.write_text(csv_text(report), encoding="utf-8")
-    return path
+    return write_text(path, csv_text(report))
 
 
 def _json_cell(value: Any) -> Any:

@@ -10,6 +10,7 @@ from fxdebug.data.measures import quantity
 from fxdebug.data.report import ReportData
 from fxdebug.errors import MissingExtra, UsageError
 from fxdebug.exports.report.text import folded
+from fxdebug.files.write_file import written_whole
 
 Axes: TypeAlias = Any  # matplotlib's: it is imported only when a picture is drawn
 Figure: TypeAlias = Any
@@ -37,7 +38,8 @@ def write_picture(report: ReportData[Any], path: Path) -> Path:
         raise UsageError(f"there is no picture of {report.analysis}: use .csv, .json or .txt")
     figure = draw(report)
     matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
-    figure.savefig(path, format=path.suffix[1:].lower(), dpi=150)
+    with written_whole(path) as new:
+        figure.savefig(new, format=path.suffix[1:].lower(), dpi=150)
     return path
 
 

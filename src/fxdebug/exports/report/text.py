@@ -19,7 +19,8 @@ from rich.text import Text
 from fxdebug.analyses.findings import paragraph
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, Column, ReportData
-from fxdebug.exports.text import printable
+from fxdebug.files.write_file import write_text as write_file
+from fxdebug.printable import printable
 
 NAMES = 2  # columns with names, of the call and of its class: the others are never cut
 ROWS = 20  # rows on a screen; files have all of them
@@ -63,8 +64,7 @@ def screen(
 
 def write_text(report: ReportData[Any], path: Path, *, width: int = 100) -> Path:
     """Write a report as a text file, with every row."""
-    path.write_text(screen(report, width=width, color=False, rows=None) + "\n", encoding="utf-8")
-    return path
+    return write_file(path, screen(report, width=width, color=False, rows=None) + "\n")
 
 
 def headline(report: ReportData[Any]) -> Text:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
+from fxdebug.files.write_file import write_text
 
 
 def write_timeline(report: ReportData[Any], path: Path) -> Path:
@@ -18,8 +19,7 @@ def write_timeline(report: ReportData[Any], path: Path) -> Path:
     if not report.spans:
         raise UsageError(f"{report.analysis} has no times of calls: use fxdebug.profile(model, inputs)")
     data = speedscope(report) if path.name.endswith(".speedscope.json") else chrome_trace(report)
-    path.write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
-    return path
+    return write_text(path, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def chrome_trace(report: ReportData[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError
+from fxdebug.files.read_file import require_inside, require_regular
 from fxdebug.store.tensors.encode import decode_tensor, digest_of
 
 CHECKED_BYTES = 64 * 1024 * 1024  # larger data is read without comparing its digest, which takes as long as reading
@@ -41,8 +42,10 @@ def _is_part(name: str, key: str) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         raise LoadError(f"{path} is missing: the run was moved without its tensors, or replaced by another")
+    require_inside(path, path.parent)
+    require_regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             yield file

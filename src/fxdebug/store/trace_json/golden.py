@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from fxdebug.data.graphs import CallGraph, Graph, Op, RunGraphs
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Outputs, Stats, Thing, Value
 from fxdebug.errors import SaveError
+from fxdebug.files.write_file import write_bytes
 from fxdebug.operators.dtypes import EPS
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.trace_json.samples import Samples, sample_tensor, shortest_decimal
@@ -44,9 +44,7 @@ def write(trace: TraceData, path: Path) -> Path:
         data = gzip.compress(data, mtime=0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name[:200]}.{os.getpid()}")
-        part.write_bytes(data)
-        part.replace(path)
+        write_bytes(path, data)
     except OSError as error:
         raise SaveError(f"cannot write to {path}: {error.strerror or error}") from error
     return path

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from fxdebug.data.graphs import CallGraph, Graph, Guard, Op, Operand, Ref, RunGraphs
-from fxdebug.data.values import Group, Item, Value
+from fxdebug.data.graphs import CallGraph, Graph, Op, Operand, Ref, RunGraphs, refs_in
+from fxdebug.data.values import Group, Value, fast_constructor
+from fxdebug.files.schema import (
+    Damaged,
+    Reader,
+    columns_of,
+    defaults_of,
+    record,
+    records_of,
+    rows,
+    shown,
+    table,
+    texts,
+    tuples,
+)
+from fxdebug.store.trace_json.records import readers_with
 
 CALL_GRAPH_COLUMNS = tuple(f.name for f in fields(CallGraph))
 
@@ -27,20 +41,6 @@ def operand_to_json(operand: Operand, item_to_json: ToJson) -> Any:
     return item_to_json(operand)
 
 
-def operand_from_json(coded: Any, item_from_json: Callable[[Any], Item]) -> Operand:
-    """Return the operand from the JSON of :func:`operand_to_json`."""
-    if isinstance(coded, dict):
-        if "node" in coded:
-            return Ref(coded["node"])
-        for kind in ("sequence", "mapping", "object"):
-            if kind in coded:
-                items: Any = tuple([operand_from_json(item, item_from_json) for item in coded["items"]])
-                keys = coded.get("keys")
-                named = None if keys is None else tuple([item_from_json(key) for key in keys])
-                return Group(kind, coded[kind], items, named)
-    return item_from_json(coded)
-
-
 def graph_to_json(graph: Graph, item_to_json: ToJson) -> dict[str, Any]:
     """Return ``{"code": …, "ops": rows}``, a row per node in the order of ``Op``'s fields."""
     rows = []
@@ -51,16 +51,6 @@ def graph_to_json(graph: Graph, item_to_json: ToJson) -> dict[str, Any]:
     return {"code": graph.code, "ops": rows}
 
 
-def graph_from_json(coded: dict[str, Any], item_from_json: Callable[[Any], Item]) -> Graph:
-    """Return the graph from the JSON of :func:`graph_to_json`."""
-    ops = []
-    for name, kind, op, target, args, kwargs, grad, autocast in coded["ops"]:
-        operands = tuple([operand_from_json(arg, item_from_json) for arg in args])
-        named = {key: operand_from_json(arg, item_from_json) for key, arg in kwargs.items()}
-        ops.append(Op(name, kind, op, target, operands, named, grad, autocast))
-    return Graph(tuple(ops), coded["code"])
-
-
 def call_graph_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
     """Return a call's graph as a list in the order of ``CALL_GRAPH_COLUMNS``."""
     guards = [[guard.what, guard.answer, guard.source] for guard in body.guards]
@@ -69,28 +59,54 @@ def call_graph_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
     return [body.status, body.reason, guards, body.graph, results, list(body.sources), list(body.calls), writes]
 
 
-def call_graph_from_row(
-    record: dict[str, Any], item_from_json: Callable[[Any], Item], values: tuple[Value, ...]
-) -> CallGraph:
-    """Return a call's graph from a row, given as a dict by column."""
-    record["guards"] = tuple([Guard(*row) for row in record.get("guards", ())])
-    record["results"] = tuple([item_from_json(item) for item in record.get("results", ())])
-    record["sources"] = tuple(record.get("sources") or [None] * len(record["results"]))
-    record["calls"] = tuple(record.get("calls", ()))
-    record["writes"] = tuple([(position, values[number]) for position, number in record.get("writes", ())])
-    return CallGraph(**record)
+# Reading -----------------------------------------------------------------------------------------
 
 
-def run_graphs_from_json(
-    graphs: list[dict[str, Any]],
-    bodies: list[dict[str, Any]],
-    item_from_json: Callable[[Any, tuple[Value, ...]], Item],
-    values: tuple[Value, ...],
-) -> RunGraphs:
-    """Return all graphs of a file, and the graph of each call."""
+def run_graphs_of_tables(content: Mapping[str, Any], values: Sequence[Value], calls: int) -> RunGraphs:
+    """Return all graphs in the JSON of a trace, and the graph of each of its calls. Raises :class:`Damaged`."""
+    special = readers_with(values)
+    graphs = _graphs(content, special)
+    columns = table(content, "bodies", columns_of(CallGraph, special), defaults_of(CallGraph))
+    if len(columns["status"]) != calls:
+        raise Damaged(f"bodies has {len(columns['status'])} rows, calls has {calls}")
+    results, sources = columns["results"], columns["sources"]
+    columns["sources"] = [lines or (None,) * len(items) for lines, items in zip(sources, results)]
+    steps = [[op.kind for op in graph.ops] for graph in graphs]
+    for place, (number, items, lines, inner, writes) in enumerate(
+        zip(columns["graph"], results, columns["sources"], columns["calls"], columns["writes"])
+    ):
+        kinds: list[str] = []
+        if number is not None:
+            if not 0 <= number < len(graphs):
+                raise Damaged(f"bodies[{place}].graph is {shown(number)} of {len(graphs)}")
+            kinds = steps[number]
+        if not len(items) == len(lines) == len(kinds):
+            raise Damaged(f"bodies[{place}] has {len(items)} results and {len(lines)} sources of {len(kinds)} nodes")
+        if len(inner) != kinds.count("call_module") or not all(0 <= call < calls for call in inner):
+            raise Damaged(f"bodies[{place}].calls are not the calls of its graph")
+        if not all(0 <= position < len(kinds) for position, _ in writes):
+            raise Damaged(f"bodies[{place}].writes are not by nodes of its graph")
+    return RunGraphs(tuple(graphs), tuple(map(_quick_call_graph, *columns.values())))
 
-    def item(coded: Any) -> Item:
-        return item_from_json(coded, values)
 
-    of_calls = tuple([call_graph_from_row(row, item, values) for row in bodies])
-    return RunGraphs(tuple([graph_from_json(coded, item) for coded in graphs]), of_calls)
+_quick_op, _quick_call_graph = fast_constructor(Op), fast_constructor(CallGraph)
+
+
+def _graphs(content: Mapping[str, Any], special: Mapping[Any, Reader]) -> list[Graph]:
+    """Return the graphs; every name in one is there once, and refers to a node before it."""
+    ops = rows(_quick_op, columns_of(Op, special), defaults_of(Op))
+    stored = record(content, "", {"graphs": tuples(records_of({"code": texts, "ops": tuples(ops)}))})["graphs"]
+    graphs = []
+    for place, (code, nodes) in enumerate(stored):
+        known: set[str] = set()
+        for op in nodes:
+            for operand in (*op.args, *op.kwargs.values()):
+                if type(operand) in (Ref, Group):
+                    unknown = next((name for _, name in refs_in(operand) if name not in known), None)
+                    if unknown is not None:
+                        raise Damaged(f"graphs[{place}].{op.name} refers to {shown(unknown)}, no node before it")
+            if op.name in known:
+                raise Damaged(f"graphs[{place}] has two nodes {shown(op.name)}")
+            known.add(op.name)
+        graphs.append(Graph(nodes, code))
+    return graphs

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 from fxdebug.data.calls import Call, Failure, Note
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Value
-from fxdebug.errors import LoadError
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.read_file import read_text, require_inside
+from fxdebug.files.schema import Damaged, columns_of, defaults_of, integers, rows, shown, texts
 from fxdebug.store.deep_json import dumps, loads
 from fxdebug.store.trace_json import records, trace_file
 
@@ -43,7 +45,10 @@ class Journal:
         self._values = values
         self._written = 0
         self.rows = records.ValueRowCache()
-        self._file = (folder / FILE).open("wb", buffering=0)
+        try:
+            self._file = (folder / FILE).open("wb", buffering=0)
+        except OSError as error:  # no further files can be opened
+            raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
         self._write(_line("run", [trace_file.VERSION, model]))
 
     def enter_call(self, call: OpenCall) -> None:
@@ -92,43 +97,61 @@ def recover_trace(folder: Path) -> TraceData:
     Raises :class:`LoadError` if the journal cannot be read or has no call.
     """
     path = folder / FILE
-    values: list[Value] = []
-    calls: dict[int, dict[str, Any]] = {}
-    model = "?"
+    require_inside(path, folder)
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                event, content = loads(line)
-            except ValueError:
-                break  # the line that the process was writing when it ended
-            if event == "run":
-                model = content[1]
-            elif event == "value":
-                values.append(records.value_from_row(dict(zip(records.VALUE_COLUMNS, content))))
-            elif event == "began":
-                index, module, kind, number, parent, depth, inputs = content
-                arguments = records.inputs_from_json(inputs, tuple(values))
-                calls[index] = {
-                    "index": index,
-                    "path": module,
-                    "type": kind,
-                    "number": number,
-                    "parent_index": parent,
-                    "depth": depth,
-                    "inputs": Inputs() if arguments is None else arguments,
-                }
-            elif event == "ended":
-                index, duration, outputs, error = content
-                returned = None if outputs is None else Outputs(records.item_from_json(outputs[0], values))
-                failed = None if error is None else Failure(*error)
-                calls[index] |= {"duration": duration, "outputs": returned, "error": failed, "finished": index}
-    except (OSError, TypeError, KeyError, IndexError, ValueError) as error:
-        raise LoadError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-    if not calls:
+        return _recovered(path, _events(read_text(path, "a journal")))
+    except Damaged as error:
+        raise LoadError(f"{path} is damaged: {error}") from None
+
+
+def _events(text: str) -> dict[str, list[list[Any]]]:
+    """Return the content of each line, by the kind of event."""
+    events: dict[str, list[list[Any]]] = {"run": [], "value": [], "began": [], "ended": []}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            event = loads(line)
+        except ValueError:
+            break  # the line that the process was writing when it ended
+        if type(event) is not list or len(event) != 2 or type(event[0]) is not str or event[0] not in events:
+            raise Damaged(f"line {number} is {shown(event)}, no event")
+        events[event[0]].append(event[1])
+    return events
+
+
+def _recovered(path: Path, events: dict[str, list[list[Any]]]) -> TraceData:
+    if not events["began"]:
         raise LoadError(f"{path} holds no call: the run ended before the model began")
+    runs = rows(_cells, {"version": integers(), "model": texts})(events["run"], lambda i: f"run[{i}]")
+    values_read = rows(_cells, records.VALUE_READERS, defaults_of(Value))(events["value"], lambda i: f"value[{i}]")
+    columns = dict(zip(records.VALUE_COLUMNS, zip(*values_read) if values_read else [()] * len(records.VALUE_COLUMNS)))
+    values = records.values_from_columns(columns)
+    special = records.readers_with(values)
+    of_call = columns_of(Call, special)
+    began = {name: of_call[name] for name in _BEGAN}
+    ended = {name: of_call[name] for name in _ENDED}
+    calls: dict[int, dict[str, Any]] = {}
+    for cells in rows(_cells, began)(events["began"], lambda i: f"began[{i}]"):
+        calls[cells[0]] = dict(zip(began, cells))
+    for position, cells in enumerate(rows(_cells, ended)(events["ended"], lambda i: f"ended[{i}]")):
+        call = calls.get(cells[0])
+        if call is None:
+            raise Damaged(f"ended[{position}].index is {shown(cells[0])}, and no such call began")
+        call |= dict(zip(ended, cells)) | {"finished": position}
     unfinished = [call for call in calls.values() if "finished" not in call]
     above = {call["parent_index"] for call in unfinished}
     for call in unfinished:
         call["error"] = Failure("Unfinished", "the process ended while this call ran", call["index"] not in above)
+    in_order = [calls[index] for index in sorted(calls)]
+    defaults = defaults_of(Call)
+    table = {name: [call.get(name, defaults.get(name)) for call in in_order] for name in records.CALL_COLUMNS}
     note = Note("recovered from an unfinished run: its process ended before it was complete")
-    return TraceData(model, tuple(Call(**call) for call in calls.values()), tuple(values), notes=(note,), folder=folder)
+    model = runs[-1][1] if runs else "?"
+    return TraceData(model, records.calls_from_columns(table), values, notes=(note,), folder=path.parent)
+
+
+_BEGAN = ("index", "path", "type", "number", "parent_index", "depth", "inputs")
+_ENDED = ("index", "duration", "outputs", "error")
+
+
+def _cells(*cells: Any) -> tuple[Any, ...]:
+    return cells

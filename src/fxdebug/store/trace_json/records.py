@@ -5,15 +5,17 @@ A record is a list of its fields in the order of their columns.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from math import isfinite, prod
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, get_args, get_type_hints
 
 from fxdebug.data.calls import Call, Failure, Parameter
+from fxdebug.data.graphs import Op, Ref
 from fxdebug.data.values import (
+    LONGEST_INT_BITS,
     Group,
     Inputs,
     Item,
@@ -24,6 +26,23 @@ from fxdebug.data.values import (
     Value,
     canonical_nan,
     fast_constructor,
+)
+from fxdebug.files.schema import (
+    LARGEST,
+    Damaged,
+    Reader,
+    Where,
+    columns_of,
+    damage,
+    defaults_of,
+    integers,
+    mappings,
+    optional,
+    rows,
+    shown,
+    table,
+    texts,
+    tuples,
 )
 from fxdebug.store.deep_json import dumps
 
@@ -38,7 +57,9 @@ _cells_of_value, _cells_of_call, _cells_of_parameter = (
     attrgetter(*PARAMETER_COLUMNS),
 )
 _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)]) for kind in (Stats, Sharding))
-_TENSOR_REFERENCE = re.compile(r"tensors-\d+\.safetensors#(v\d+|data)")  # a file in the same folder only
+_TENSOR_REFERENCE = re.compile(r"tensors-\d{1,9}\.safetensors#(v\d{1,18}|data)")  # in the same folder
+MOST_DIMS = 1_000
+DEEPEST_OPERAND = 300  # containers in containers: a recording follows 200
 
 
 # Items ⇄ JSON ------------------------------------------------------------------------------------
@@ -78,7 +99,7 @@ def _leaf_to_json(item: Value | Thing | bool | int | float | complex | str | byt
     if item is None or isinstance(item, (int, str)):
         return item
     if isinstance(item, float):
-        return item if math.isfinite(item) else {"float": repr(item)}
+        return item if isfinite(item) else {"float": repr(item)}
     if isinstance(item, Thing):
         return {"thing": item.type, "text": item.text, "number": item.number}
     if isinstance(item, complex):
@@ -86,30 +107,41 @@ def _leaf_to_json(item: Value | Thing | bool | int | float | complex | str | byt
     return {"bytes": item.hex()}
 
 
-def item_from_json(coded: Any, values: Sequence[Value]) -> Item:
-    """Return the item from the JSON of :func:`item_to_json`."""
+def item_from_json(coded: Any, values: Sequence[Value], *, operands: bool = False) -> Item:
+    """Return the item from the JSON of :func:`item_to_json`. Raises :class:`Damaged`.
+
+    ``operands``: results of other nodes of a graph may be inside (``{"node": name}``).
+    """
     if _container_kind(coded) is None:
-        return _leaf_from_json(coded, values)
+        return _leaf_from_json(coded, values, operands)
     groups: list[dict[str, Any]] = [coded]
-    for outer in groups:  # the list grows meanwhile: containers inside come after the one that holds them
-        for inner in (*outer["items"], *(outer.get("keys") or ())):
+    last_of_level = levels = 0
+    for place, outer in enumerate(groups):  # the list grows meanwhile: containers inside come after their holder
+        if place > last_of_level:
+            last_of_level, levels = len(groups) - 1, levels + 1
+            if operands and levels > DEEPEST_OPERAND:
+                raise Damaged(f"has containers more than {DEEPEST_OPERAND} deep")
+        items, keys = outer.get("items"), outer.get("keys")
+        if type(items) is not list or (keys is not None and (type(keys) is not list or len(keys) != len(items))):
+            raise Damaged("is a container whose items and keys are not lists of the same length")
+        for inner in (*items, *(keys or ())):
             if _container_kind(inner) is not None:
                 groups.append(inner)
     groups_by_id: dict[int, Group] = {}
 
     def item(inner: Any) -> Item:
-        return groups_by_id[id(inner)] if id(inner) in groups_by_id else _leaf_from_json(inner, values)
+        return groups_by_id[id(inner)] if id(inner) in groups_by_id else _leaf_from_json(inner, values, operands)
 
     for group in reversed(groups):
         kind, keys = _container_kind(group), group.get("keys")
         assert kind is not None
         groups_by_id[id(group)] = Group(
             kind,
-            group[kind],
+            _entry(group, kind, str),
             tuple([item(inner) for inner in group["items"]]),
             None if keys is None else tuple([item(key) for key in keys]),
-            group.get("text"),
-            group.get("number"),
+            _entry(group, "text", str, type(None)),
+            _number_of(group),
         )
     return groups_by_id[id(coded)]
 
@@ -121,19 +153,84 @@ def _container_kind(coded: Any) -> str | None:
     return next((kind for kind in ("sequence", "mapping", "object") if kind in coded), None)
 
 
-def _leaf_from_json(coded: Any, values: Sequence[Value]) -> Item:
+def _entry(coded: dict[str, Any], key: str, *kinds: type) -> Any:
+    content = coded.get(key)
+    if type(content) not in kinds:
+        raise Damaged(f"has {key!r}: {shown(content)}")
+    return content
+
+
+def _number_of(coded: dict[str, Any]) -> int | None:
+    number: int | None = _entry(coded, "number", int, type(None))
+    if number is not None and not 0 <= number < LARGEST:
+        raise Damaged(f"has 'number': {shown(number)}")
+    return number
+
+
+def _leaf_from_json(coded: Any, values: Sequence[Value], operands: bool = False) -> Any:
     if not isinstance(coded, dict):
-        return cast(Item, coded)
+        if type(coded) is int and coded.bit_length() > LONGEST_INT_BITS:
+            raise Damaged(f"is {shown(coded)}")
+        if type(coded) is list:
+            raise Damaged("is a list, not an item")
+        return coded
     if "value" in coded:
-        return values[coded["value"]]
+        number = coded["value"]
+        if type(number) is not int or not 0 <= number < len(values):
+            raise Damaged(f"is value {shown(number)} of {len(values)}")
+        return values[number]
     if "thing" in coded:
-        return Thing(coded["thing"], coded["text"], coded["number"])
+        return Thing(_entry(coded, "thing", str), _entry(coded, "text", str), _number_of(coded))
     if "float" in coded:
-        return canonical_nan(float(coded["float"]))
+        return _float_from_json(coded)
     if "complex" in coded:
-        real, imag = (_leaf_from_json(part, values) for part in coded["complex"])
-        return canonical_nan(complex(real, imag))  # type: ignore[arg-type]
-    return bytes.fromhex(coded["bytes"])
+        parts = _entry(coded, "complex", list)
+        if len(parts) != 2:
+            raise Damaged("is a complex number of other than two parts")
+        return canonical_nan(complex(*map(_float_from_json, parts)))
+    if "bytes" in coded:
+        try:
+            return bytes.fromhex(_entry(coded, "bytes", str))
+        except ValueError:
+            raise Damaged("has bytes that are not hexadecimal") from None
+    if operands and "node" in coded:
+        return Ref(_entry(coded, "node", str))
+    raise Damaged("is an object of no known kind")
+
+
+def _float_from_json(coded: Any) -> float:
+    if type(coded) is float:
+        return coded
+    if type(coded) is int and abs(coded) < LARGEST:
+        return float(coded)
+    text = coded.get("float") if type(coded) is dict else None
+    if text not in ("nan", "inf", "-inf"):
+        raise Damaged(f"has {shown(coded if text is None else text)} for a number")
+    return float(canonical_nan(float(text)))
+
+
+def items_reader(values: Sequence[Value], *, operands: bool = False) -> Reader:
+    """Return the reader of items that refer to these values."""
+    count = len(values)
+
+    def read(cells: Sequence[Any], where: Where) -> list[Item]:
+        found: list[Item] = []
+        for place, coded in enumerate(cells):
+            if type(coded) is dict:
+                number = coded.get("value")
+                if type(number) is int and 0 <= number < count:
+                    found.append(values[number])
+                    continue
+            elif type(coded) is str or coded is None:
+                found.append(coded)
+                continue
+            try:
+                found.append(item_from_json(coded, values, operands=operands))
+            except Damaged as error:
+                raise Damaged(f"{where(place)} {error}") from None
+        return found
+
+    return read
 
 
 # Records ⇄ rows ----------------------------------------------------------------------------------
@@ -144,21 +241,11 @@ def _stats_row(stats: Stats | None) -> list[Any] | None:
         return None
     row: tuple[Any, ...] = _cells_of_stats(stats)
     try:
-        plain = all(map(math.isfinite, row))
+        plain = all(map(isfinite, row))
     except (TypeError, OverflowError):
         plain = False
     # the mean of a complex tensor is complex, the std of numbers near the end of float64 infinite
     return list(row if plain else map(item_to_json, row))
-
-
-def _stats_from_row(row: list[Any] | None) -> Stats | None:
-    if row is None:
-        return None
-    return _quick_stats(*[item_from_json(n, ()) if type(n) is dict else n for n in row])  # type: ignore[arg-type]
-
-
-def _sharding_from_row(row: list[Any] | None) -> Sharding | None:
-    return None if row is None else Sharding(*(None if part is None else tuple(part) for part in row))  # type: ignore[arg-type]
 
 
 def value_row(value: Value) -> list[Any]:
@@ -191,19 +278,6 @@ def _row_of_cells(cells: tuple[Any, ...]) -> list[Any]:
     return row
 
 
-def value_from_row(record: dict[str, Any]) -> Value:
-    """Return the value from a row, given as a dict by column. Raises ``ValueError`` for a place outside the folder."""
-    record["shape"] = tuple(record["shape"])
-    saved = record.get("saved")
-    if saved is not None and not _TENSOR_REFERENCE.fullmatch(saved):
-        raise ValueError(f"{saved!r} is not where a value can lie")
-    if record.get("stride") is not None:
-        record["stride"] = tuple(record["stride"])
-    record["stats"] = _stats_from_row(record.get("stats"))
-    record["sharding"] = _sharding_from_row(record.get("sharding"))
-    return _quick_value(**record)
-
-
 def inputs_to_json(inputs: Inputs | None) -> Any:
     """Return ``[positional, keyword]`` arguments."""
     if inputs is None:
@@ -212,25 +286,9 @@ def inputs_to_json(inputs: Inputs | None) -> Any:
     return [[item_to_json(item) for item in inputs.args], kwargs]
 
 
-def inputs_from_json(coded: Any, values: tuple[Value, ...]) -> Inputs | None:
-    """Return the inputs from the JSON of :func:`inputs_to_json`."""
-    if coded is None:
-        return None
-    args, kwargs = coded
-    return Inputs(
-        tuple([item_from_json(item, values) for item in args]),
-        {name: item_from_json(item, values) for name, item in kwargs.items()},
-    )
-
-
 def outputs_to_json(outputs: Outputs | None) -> Any:
     """Return ``[item]``, so that "returned None" and "returned nothing" differ."""
     return None if outputs is None else [item_to_json(outputs.item)]
-
-
-def outputs_from_json(coded: Any, values: tuple[Value, ...]) -> Outputs | None:
-    """Return the outputs from the JSON of :func:`outputs_to_json`."""
-    return None if coded is None else Outputs(item_from_json(coded[0], values))
 
 
 def failure_to_json(error: Failure | None) -> Any:
@@ -256,26 +314,180 @@ def call_row(call: Call) -> list[Any]:
     return row
 
 
-def call_from_row(record: dict[str, Any], values: tuple[Value, ...]) -> Call:
-    """Return the call from a row, given as a dict by column."""
-    inputs = inputs_from_json(record.get("inputs"), values)  # ``or`` would not do: inputs without a tensor are false
-    record["inputs"] = Inputs() if inputs is None else inputs
-    record["given"] = inputs_from_json(record.get("given"), values)
-    record["outputs"] = outputs_from_json(record.get("outputs"), values)
-    record["returned"] = outputs_from_json(record.get("returned"), values)
-    record["error"] = None if record.get("error") is None else Failure(*record["error"])
-    record["aliases"] = tuple(record.get("aliases", ()))
-    return _quick_call(**record)
-
-
 def parameter_row(parameter: Parameter) -> list[Any]:
     """Return a parameter as a list in the order of ``PARAMETER_COLUMNS``."""
     return _row_of_cells(_cells_of_parameter(parameter))
 
 
-def parameter_from_row(record: dict[str, Any]) -> Parameter:
-    """Return the parameter from a row, given as a dict by column."""
-    record["names"], record["shape"] = tuple(record["names"]), tuple(record["shape"])
-    record["before"], record["stats"] = _stats_from_row(record.get("before")), _stats_from_row(record.get("stats"))
-    record["sharding"] = _sharding_from_row(record.get("sharding"))
-    return Parameter(**record)
+# Rows → records ----------------------------------------------------------------------------------
+# The type hints of the records are the schema. Below stand only the fields that are written in a form of their own, and
+# what must hold between fields.
+
+
+def _stat_numbers(*, complex_too: bool) -> Reader:
+    """Return the reader of a statistic: a number, ``null``, or the object of one that JSON has no number for."""
+
+    def read(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+        kinds = set(map(type, cells))
+        if kinds <= _USUAL and (int not in kinds or not _has_large(cells)):
+            return cells
+        found: list[Any] = []
+        for place, cell in enumerate(cells):
+            try:
+                if complex_too and type(cell) is dict and "complex" in cell:
+                    cell = _leaf_from_json(cell, ())
+                elif type(cell) is dict or (type(cell) is int and abs(cell) >= LARGEST):
+                    cell = _float_from_json(cell)
+                elif type(cell) not in _USUAL:
+                    raise Damaged(f"is {shown(cell)}, not a number")
+            except Damaged as error:
+                raise Damaged(f"{where(place)} {error}") from None
+            found.append(cell)
+        return found
+
+    return read
+
+
+_USUAL = {float, int, type(None)}
+
+
+def _has_large(cells: Sequence[Any]) -> bool:
+    return any(type(cell) is int and not -LARGEST < cell < LARGEST for cell in cells)
+
+
+_count = integers(0)
+_statistic, _mean = _stat_numbers(complex_too=False), _stat_numbers(complex_too=True)
+_STATS_COLUMNS = columns_of(
+    Stats,
+    {},
+    {
+        **dict.fromkeys(("count", "nan", "posinf", "neginf", "zeros"), _count),
+        **dict.fromkeys(("std", "min", "max", "absmax"), _statistic),
+        "mean": _mean,
+    },
+)
+_stats_rows = rows(_quick_stats, _STATS_COLUMNS, defaults_of(Stats))
+
+
+def _stats(cells: Sequence[Any], where: Where) -> Sequence[Stats]:
+    found = _stats_rows(cells, where)
+    for place, stats in enumerate(found):
+        if stats.nan + stats.posinf + stats.neginf + (stats.mean is not None) > stats.count:
+            raise Damaged(f"{where(place)} counts more elements than there are")
+    return found
+
+
+_sizes = tuples(integers(-1, 1 << 63))
+
+
+def _shapes(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    found = _sizes(cells, where)
+    for place, shape in enumerate(found):
+        if not -(1 << 63) < prod(shape) < 1 << 63 or len(shape) > MOST_DIMS:
+            raise damage(where(place), cells[place], "the shape of a tensor")
+    return found
+
+
+def _places(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    texts(cells, where)
+    for place, saved in enumerate(cells):
+        if not _TENSOR_REFERENCE.fullmatch(saved):  # a file in the same folder only
+            raise damage(where(place), saved, "where a value can lie")
+    return cells
+
+
+_NAME = re.compile(r"[\w.:-]{1,100}")
+
+
+def _names(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    texts(cells, where)
+    for name in set(cells):
+        if not _NAME.fullmatch(name):
+            raise damage(where(cells.index(name)), name, "a name of torch")
+    return cells
+
+
+_SPECIAL: dict[Any, Reader] = {Stats: _stats}
+_OF_VALUE = {"shape": _shapes, "saved": optional(_places), "number": _count}
+_OF_VALUE |= dict.fromkeys(("dtype", "device", "layout"), _names)
+VALUE_READERS = columns_of(Value, _SPECIAL, _OF_VALUE)
+_PARAMETER_READERS = columns_of(Parameter, _SPECIAL, {"shape": _shapes, "dtype": _names, "device": _names})
+
+
+_ITEM: Any = get_type_hints(Outputs)["item"]
+_OPERAND: Any = get_args(get_type_hints(Op)["args"])[0]
+
+
+def readers_with(values: Sequence[Value]) -> dict[Any, Reader]:
+    """Return the readers of the types that refer to values, for :func:`fxdebug.files.schema.reader_of`."""
+    item, operand = items_reader(values), items_reader(values, operands=True)
+    return {
+        _ITEM: item,
+        _OPERAND: operand,
+        Value: _numbers_of(values),
+        Inputs: rows(Inputs, {"args": tuples(item), "kwargs": mappings(item)}),
+        Outputs: rows(Outputs, {"item": item}),
+    }
+
+
+def _numbers_of(values: Sequence[Value]) -> Reader:
+    number = integers(0, len(values))
+    return lambda cells, where: [values[i] for i in number(cells, where)]
+
+
+def values_from_columns(columns: Mapping[str, Sequence[Any]]) -> tuple[Value, ...]:
+    """Return the values of a table. Raises :class:`Damaged` if they are not numbered in order."""
+    _require_order("values", "number", columns["number"])
+    return tuple(map(_quick_value, *columns.values()))
+
+
+def values_of_table(content: Mapping[str, Any]) -> tuple[Value, ...]:
+    """Return the values in the JSON of a trace."""
+    return values_from_columns(table(content, "values", VALUE_READERS, defaults_of(Value)))
+
+
+def parameters_of_table(content: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """Return the parameters in the JSON of a trace."""
+    columns = table(content, "parameters", _PARAMETER_READERS, defaults_of(Parameter))
+    for place, names in enumerate(columns["names"]):
+        if not names:
+            raise Damaged(f"parameters[{place}].names is empty")
+    return tuple(map(Parameter, *columns.values()))
+
+
+def calls_of_table(content: Mapping[str, Any], values: Sequence[Value]) -> tuple[Call, ...]:
+    """Return the calls in the JSON of a trace."""
+    readers = columns_of(Call, readers_with(values))
+    return calls_from_columns(table(content, "calls", readers, defaults_of(Call)))
+
+
+def calls_from_columns(columns: Mapping[str, Sequence[Any]]) -> tuple[Call, ...]:
+    """Return the calls of a table.
+
+    Raises :class:`Damaged` if they are no tree in the order in which they began, or two have the same id.
+    """
+    _require_order("calls", "index", columns["index"])
+    depths, parents = columns["depth"], columns["parent_index"]
+    if not depths:
+        raise Damaged("calls is empty")
+    for index, (parent, depth) in enumerate(zip(parents, depths)):
+        if parent is None:
+            if depth and not index:
+                raise Damaged(f"calls[{index}].depth is {shown(depth)}, and it has no parent")
+        elif not 0 <= parent < index:
+            raise Damaged(f"calls[{index}].parent_index is {parent}, which is no earlier call")
+        elif depth != depths[parent] + 1:
+            raise Damaged(f"calls[{index}].depth is {shown(depth)}, its parent's is {depths[parent]}")
+    for index, inside in enumerate(columns["invoked_in"]):
+        if inside is not None and not 0 <= inside < len(depths):
+            raise Damaged(f"calls[{index}].invoked_in is {inside}, which is no call")
+    ids = set(zip(columns["path"], columns["number"]))
+    if len(ids) < len(depths):
+        raise Damaged("two calls have the same path and number")
+    return tuple(map(_quick_call, *columns.values()))
+
+
+def _require_order(name: str, column: str, numbers: Sequence[int]) -> None:
+    for place, number in enumerate(numbers):
+        if number != place:
+            raise Damaged(f"{name}[{place}].{column} is {shown(number)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxdebug.data.values import Value, canonical_nan, sample_positions
 from fxdebug.errors import LoadError
+from fxdebug.files.schema import Where, damage
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.transformers.printed_statistics import DTYPES_WITH_STATISTICS, PrintedStats, round_to_dtype
 
@@ -151,6 +152,20 @@ def to_json(numbers: Sequence[float], dtype: str) -> list[Any]:
     """Return samples as JSON; NaN and infinities as text."""
     short = [shortest_decimal(number, dtype) for number in numbers]
     return [number if math.isfinite(number) else repr(number) for number in short]
+
+
+def elements(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    """Read the elements of samples, each a number or the text of one that JSON has no number for."""
+    for place, cell in enumerate(cells):
+        if type(cell) is str:
+            if cell not in ("nan", "inf", "-inf"):
+                raise damage(where(place), cell, "a number")
+        elif type(cell) not in (int, float) or not -_LARGEST <= cell <= _LARGEST:
+            raise damage(where(place), cell, "a number")
+    return cells
+
+
+_LARGEST = 1.7976931348623157e308
 
 
 def from_json(coded: Sequence[Any], dtype: str) -> list[float]:

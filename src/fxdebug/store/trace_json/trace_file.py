@@ -9,18 +9,34 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import gzip
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_type_hints
 
 from fxdebug.data.calls import Call, Note, Parameter
-from fxdebug.data.graphs import CallGraph, RunGraphs
+from fxdebug.data.graphs import CallGraph
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Stats, Value
+from fxdebug.data.values import VALUES, Stats, Value
 from fxdebug.errors import LoadError
+from fxdebug.files.read_file import read_text
+from fxdebug.files.schema import (
+    Damaged,
+    Reader,
+    Where,
+    booleans,
+    columns_of,
+    integers,
+    mappings,
+    one_of,
+    plain,
+    reader_of,
+    record,
+    rows,
+    shown,
+    texts,
+    tuples,
+)
 from fxdebug.store.deep_json import dumps, loads
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import graphs, samples
@@ -29,20 +45,18 @@ from fxdebug.store.trace_json.records import (
     PARAMETER_COLUMNS,
     VALUE_COLUMNS,
     ValueRowCache,
-    call_from_row,
     call_row,
-    item_from_json,
+    calls_of_table,
     item_to_json,
-    parameter_from_row,
     parameter_row,
-    value_from_row,
+    parameters_of_table,
     value_row,
+    values_of_table,
 )
 
 FORMAT = "fxdebug-trace"
 VERSION = 1
 FILE = "trace.json"
-_GZIP = b"\x1f\x8b"
 
 _COUNTS = [f.name for f in fields(Stats)].index("nan")  # the counts begin here
 _TRACE_FIELDS = ("model", "modules", "started", "duration", "versions", "settings")
@@ -99,6 +113,9 @@ def write(
         _write_table(file, "bodies", CallGraph, graphs.CALL_GRAPH_COLUMNS, bodies, lean)
         coded = (graphs.graph_to_json(graph, item_to_json) for graph in trace.graphs)
         _write_list(file, "graphs", coded)
+    lines = {} if lean else trace.named_lines()
+    if lines:
+        file.write(f',\n"source_lines": {dumps(lines)}')
     sample_rows = getattr(trace.data, "samples", None)
     if sample_rows:
         dtypes = {value.number: value.dtype for value in values}
@@ -173,45 +190,66 @@ def _gc_paused() -> Iterator[None]:
 def _read(path: Path) -> TraceData:
     content = _parse(path)
     try:
-        values = tuple([value_from_row(record) for record in _table(content, "values")])
+        values = values_of_table(content)
+        calls = calls_of_table(content, values)
+        head = record(content, "", {**_HEAD, "notes": tuples(rows(Note, columns_of(Note, {})))})
+        if any(note.call is not None and not 0 <= note.call < len(calls) for note in head["notes"]):
+            raise Damaged("a note is about a call that there is not")
         return TraceData(
-            **{name: content[name] for name in _TRACE_FIELDS},
-            parameters=tuple([parameter_from_row(record) for record in _table(content, "parameters")]),
+            **head,
+            parameters=parameters_of_table(content),
             values=values,
-            calls=tuple([call_from_row(record, values) for record in _table(content, "calls")]),
-            notes=tuple([Note(*row) for row in content["notes"]]),
-            graph_source=_run_graphs(content, values),
+            calls=calls,
+            graph_source=graphs.run_graphs_of_tables(content, values, len(calls)) if "graphs" in content else None,
+            source_lines=_source_lines(content),
             folder=path.parent,
             data=_saved_data(content, values, path.parent),
         )
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise LoadError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    except Damaged as error:
+        raise LoadError(f"{path} is damaged: {error}") from None
+
+
+def _source_lines(content: dict[str, Any]) -> dict[str, str]:
+    """Return the stored text of source lines. They are never read from the files that a trace names."""
+    lines: dict[str, str] = record(content, "", {"source_lines": mappings(texts)}, {"source_lines": {}})["source_lines"]
+    return lines
+
+
+def _settings(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    """Read the settings: those that fxdebug uses by their types, others as they are."""
+    for place, settings in enumerate(mappings(plain)(cells, where)):
+        known = {name: reader for name, reader in _SETTINGS.items() if name in settings}
+        record({where(place): settings}, where(place), known)
+    return cells
+
+
+_digits = integers(0, 1_000)
+_SETTINGS: dict[str, Reader] = {
+    **dict.fromkeys(("method", "default_dtype", "read"), texts),
+    **dict.fromkeys(("precision", "printed"), _digits),
+    **dict.fromkeys(("rank", "world_size"), integers(0, 1 << 31)),
+    **dict.fromkeys(("golden", "grad"), booleans),
+    "values": one_of(VALUES),
+}
+_HINTS = get_type_hints(TraceData)
+_HEAD = {name: _settings if name == "settings" else reader_of(_HINTS[name], {}) for name in _TRACE_FIELDS}
 
 
 def _saved_data(content: dict[str, Any], values: tuple[Value, ...], folder: Path) -> SavedData:
     if "samples" not in content:
         return SavedData(folder.absolute())
-    rows = {row[0]: samples.from_json(row[1:], values[row[0]].dtype) for row in content["samples"]}
-    return samples.SavedSamples(folder.absolute(), rows)
-
-
-def _run_graphs(content: dict[str, Any], values: tuple[Value, ...]) -> RunGraphs | None:
-    if "graphs" not in content:
-        return None
-    return graphs.run_graphs_from_json(content["graphs"], list(_table(content, "bodies")), item_from_json, values)
+    (found,) = tuples(tuples(samples.elements))([content["samples"]], lambda _: "samples")
+    taken: dict[int, list[float]] = {}
+    for place, row in enumerate(found):
+        if not row or type(row[0]) is not int or not 0 <= row[0] < len(values) or row[0] in taken:
+            raise Damaged(f"samples[{place}] does not begin with the number of a value of its own")
+        taken[row[0]] = samples.from_json(row[1:], values[row[0]].dtype)
+    return samples.SavedSamples(folder.absolute(), taken)
 
 
 def _parse(path: Path) -> dict[str, Any]:
     """Return the JSON of a file, gzipped or not, after a check of its format and version."""
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise LoadError(f"{path} is not a trace: it is not text") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise LoadError(f"{path} is cut short or damaged: {error}") from error
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {error.strerror or error}") from error
+    text = read_text(path, "a trace")
     try:
         content = loads(text)
     except ValueError as error:
@@ -220,10 +258,10 @@ def _parse(path: Path) -> dict[str, Any]:
         raise LoadError(f"{path} is not a trace: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise LoadError(f'{path} is not a trace of fxdebug: it has no "format": "{FORMAT}"')
-    if content.get("version") != VERSION:
+    version = content.get("version")
+    if version != VERSION or type(version) is not int:
         raise LoadError(
-            f"{path} has format version {content.get('version')}, this fxdebug reads version {VERSION}: "
-            f"{_advice(content.get('version'))}"
+            f"{path} has format version {shown(version)}, this fxdebug reads version {VERSION}: {_advice(version)}"
         )
     return content
 
@@ -235,11 +273,3 @@ def _advice(version: object) -> str:
     if version > VERSION:
         return "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
     return "the file is older than this fxdebug, trace the model again or load it with the fxdebug that wrote it"
-
-
-def _table(content: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    columns = content[name]["columns"]
-    for row in content[name]["rows"]:
-        if len(row) != len(columns):
-            raise ValueError(f"a row of {name} has {len(row)} fields instead of {len(columns)}")
-        yield dict(zip(columns, row))

@@ -12,10 +12,11 @@ import re
 from fxdebug.data.values import Stats
 from fxdebug.store.transformers.printed_statistics import PrintedStats
 
+_MOST_DIGITS = 100
 LEAST_MASK = -1e4  # a tensor from this or less to 0 is an additive mask, whose statistics need a count of zeros
 _NUMBER = r"[-+]?(?:inf|nan|\d+(?:\.\d*)?(?:e[-+]?\d+)?)"
 SCALAR_TEXT = re.compile(rf"\(\s*({_NUMBER})\s*[,)]")
-ELEMENT_TEXT = re.compile(rf"{_NUMBER}(?![\w.])|True|False")
+ELEMENT_TEXT = re.compile(rf"(?<![\w.]){_NUMBER}(?![\w.])|True|False")  # no number begins inside another
 
 
 def printed_numbers(printed: PrintedStats) -> list[float]:
@@ -27,7 +28,7 @@ def printed_numbers(printed: PrintedStats) -> list[float]:
 def printed_digits(text: str) -> int:
     """Return the number of digits after the point; 0 for a number without an exponent."""
     match = re.search(r"\.(\d+)e", text)
-    return 0 if match is None else len(match[1])
+    return 0 if match is None else min(len(match[1]), _MOST_DIGITS)
 
 
 def parse_stats(

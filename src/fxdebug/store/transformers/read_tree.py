@@ -19,6 +19,8 @@ from fxdebug.data.calls import Call, Failure, Note
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, as_item
 from fxdebug.errors import LoadError
+from fxdebug.files.read_file import first_bytes, read_text
+from fxdebug.files.schema import Damaged, Reader, every, lists, objects, optional, record, texts
 from fxdebug.store.deep_json import loads
 from fxdebug.store.transformers.read_values import TreeValues, is_tensor
 from fxdebug.store.transformers.tree_data import TreeData
@@ -27,10 +29,19 @@ UNKNOWN = "Module"  # the class given to every module except the model, as the f
 
 _NAME = re.compile(r"(.+)_debug_tree_(FULL_TENSORS|SUMMARY)(?:\.\d+)?\.json")
 _BEGINNING = re.compile(rb'\s*\{\s*"module_path"')
-_LAYER = re.compile(r"(.*)\.(\d+)$")
+_LAYER = re.compile(r"(.*)\.(\d{1,18})$")
 _CLASS = re.compile(r"<?(?:[\w]+\.)*(\w+)")
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": -float("inf")}
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
+_LITERAL = re.compile(r"None|True|False|b?['\"]|[-(]?[-\d.]{1,2000}", re.DOTALL)  # the beginning of one
+
+# The schema of a node of the tree, and of the inputs in it; what is in a container is an item of any kind.
+_NODE: dict[str, Reader] = {
+    "module_path": texts, "inputs": optional(objects), "children": lists, "outputs": every, "error": optional(texts),
+}  # fmt: skip
+_NODE_DEFAULTS: dict[str, Any] = {"inputs": None, "children": [], "outputs": None, "error": None}
+_INPUTS: dict[str, Reader] = {"args": lists, "kwargs": objects}
+_INPUTS_DEFAULTS: dict[str, Any] = {"args": [], "kwargs": {}}
 
 
 def is_tree(path: Path) -> bool:
@@ -39,13 +50,7 @@ def is_tree(path: Path) -> bool:
     >>> is_tree(Path("BertModel_debug_tree_SUMMARY.json"))
     True
     """
-    if _NAME.fullmatch(path.name):
-        return True
-    try:
-        with path.open("rb") as file:
-            return _BEGINNING.match(file.read(400)) is not None
-    except OSError:
-        return False
+    return _NAME.fullmatch(path.name) is not None or _BEGINNING.match(first_bytes(path, 400)) is not None
 
 
 def find_tree(folder: Path) -> Path | None:
@@ -73,8 +78,8 @@ def read_tree_file(path: Path) -> TraceData:
     tree = _parse(path, repeated)
     try:
         return _TreeReader(path, tree).trace(repeated)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise LoadError(f"{path} is damaged: {error}") from error
+    except Damaged as error:
+        raise LoadError(f"{path} is damaged: {error}") from None
 
 
 def _parse(path: Path, repeated: list[str]) -> dict[str, Any]:
@@ -94,12 +99,7 @@ def _parse(path: Path, repeated: list[str]) -> dict[str, Any]:
             mapping[name] = content
         return mapping
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise LoadError(f"{path} is not a tree of a model: it is not text") from error
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {error.strerror or error}") from error
+    text = read_text(path, "a tree of a model")
     try:
         tree = loads(text, object_pairs_hook=pairs)
     except ValueError as error:
@@ -172,24 +172,19 @@ class _TreeReader:
                 continue
             index = self._call(node, parent, depth)
             pending.append((node, parent, depth, index))
-            children = node.get("children", [])
-            if not isinstance(children, list):
-                raise ValueError(f"the children of {node['module_path']} are no list")
-            pending.extend((child, index, depth + 1, None) for child in reversed(children))
+            pending.extend((child, index, depth + 1, None) for child in reversed(node.get("children", [])))
 
     def _call(self, node: Any, parent: int | None, depth: int) -> int:
-        if not isinstance(node, dict) or not isinstance(node.get("module_path"), str):
-            raise ValueError(f"a call inside {self._calls[parent or 0]['path'] or self._model} has no module_path")
-        path, index = self._relative(node["module_path"]), len(self._calls)
-        inputs, children = node.get("inputs"), node.get("children")
-        if inputs is not None and not isinstance(inputs, dict):
-            raise ValueError(f"the inputs of {node['module_path']} are no mapping")
+        place = self._model if parent is None else f"a call inside {self._calls[parent]['path'] or self._model}"
+        found = record({place: node}, place, _NODE, _NODE_DEFAULTS)
+        path, index, children = self._relative(found["module_path"]), len(self._calls), found["children"]
+        place = f"{found['module_path']}.inputs"
+        inputs = record({place: found["inputs"] or {}}, place, _INPUTS, _INPUTS_DEFAULTS)
         self._calls.append(facts := {"index": index, "path": path, "number": self._numbers[path], "depth": depth})
         self._numbers[path] += 1
         self._tensors.begin_inputs()
-        inputs = inputs or {}
-        arguments = tuple([self._item(arg) for arg in inputs.get("args", ())])
-        keywords = {name: self._item(arg) for name, arg in inputs.get("kwargs", {}).items()}
+        arguments = tuple([self._item(arg) for arg in inputs["args"]])
+        keywords = {name: self._item(arg) for name, arg in inputs["kwargs"].items()}
         facts |= {
             "type": UNKNOWN if path else self._model,
             "inputs": Inputs(arguments, keywords),
@@ -200,8 +195,8 @@ class _TreeReader:
         if not depth and "inputs" not in node:  # the node stands for calls outside any forward of the model
             facts["method"] = "(outside forward)"
         if node.get("error") is not None:
-            below = any(child.get("error") == node["error"] for child in children or () if isinstance(child, dict))
-            facts["error"] = _failure(str(node["error"]), not below)
+            below = any(child.get("error") == node["error"] for child in children if isinstance(child, dict))
+            facts["error"] = _failure(node["error"], not below)
         elif node.get("outputs") is not None:
             self._tensors.begin_outputs()
             facts["outputs"] = Outputs(self._item(node["outputs"]))
@@ -308,11 +303,12 @@ def _from_text(text: str) -> Item:
     """
     if text in _FLOATS:
         return as_item(_FLOATS[text])
-    try:
-        literal = ast.literal_eval(text)
-        if type(literal) in _LITERALS and repr(literal) == text:
-            return as_item(literal)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        pass
+    if _LITERAL.match(text):
+        try:
+            literal = ast.literal_eval(text)
+            if type(literal) in _LITERALS and repr(literal) == text:
+                return as_item(literal)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            pass
     match = _CLASS.match(text)
     return Thing(match[1] if match else "object", text)

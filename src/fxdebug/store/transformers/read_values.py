@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from fxdebug.data.values import Value
+from fxdebug.files.read_file import is_regular_inside
+from fxdebug.files.schema import Damaged, shown, texts
 from fxdebug.store.transformers.parse_statistics import parse_stats, printed_digits, printed_numbers
 from fxdebug.store.transformers.printed_statistics import PrintedStats
 
 TENSOR_FILE = re.compile(r"\./([^/\\\0#]+\.safetensors)(?:#(v\d+))?")
 
-_SIZE = re.compile(r"torch\.Size\(\[((?:-?\d+(?:, )?)*)\]\)")
-_DEVICE = re.compile(r"device='([^']+)'")
+_SIZE = re.compile(r"torch\.Size\(\[((?:-?\d{1,18}(?:, -?\d{1,18})*)?),?\]\)")
+_DEVICE = re.compile(r"device='([\w.:-]{1,100})'")
+_DTYPE = re.compile(r"torch\.\w{1,100}")
 _KEYS = ("mean", "std", "min", "max")
 
 
@@ -29,7 +32,12 @@ def is_tensor(coded: Any) -> TypeGuard[dict[str, Any]]:
     if not isinstance(coded, dict):
         return False
     shape, dtype = coded.get("shape"), coded.get("dtype")
-    return isinstance(shape, str) and shape.startswith("torch.Size(") and str(dtype).startswith("torch.")
+    return (
+        isinstance(shape, str)
+        and shape.startswith("torch.Size(")
+        and isinstance(dtype, str)
+        and _DTYPE.fullmatch(dtype) is not None
+    )
 
 
 class TreeValues:
@@ -67,9 +75,11 @@ class TreeValues:
     def value_of(self, coded: dict[str, Any]) -> Value:
         """Return the value of a tensor's JSON: an earlier one where the data is known to be equal."""
         printed = _printed_stats(coded)
-        shape, dtype = _parse_shape(coded["shape"]), str(coded["dtype"]).removeprefix("torch.")
+        shape, dtype = _parse_shape(coded["shape"]), coded["dtype"].removeprefix("torch.")
         content = coded.get("value")
         lines = content if isinstance(content, list) else None
+        if lines is not None:
+            texts(lines, lambda i: f"value[{i}]")
         text = None if lines is None else _digest_of_text(lines)
         file = self._own_file(coded)
         alike = self._alike.setdefault((shape, dtype, printed), [])
@@ -122,7 +132,7 @@ class TreeValues:
             self._uses_left[name] -= 1
             if self._uses_left[name]:
                 return None
-        if name in self._missing or not (self._folder / name.partition("#")[0]).is_file():
+        if name in self._missing or not is_regular_inside(self._folder / name.partition("#")[0], self._folder):
             self._missing.add(name)
             return None
         return name
@@ -183,6 +193,7 @@ def _printed_stats(coded: dict[str, Any]) -> PrintedStats | None:
 
 def _parse_shape(text: str) -> tuple[int, ...]:
     match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not the shape of a tensor")
-    return tuple([int(size) for size in match[1].split(",") if size.strip()])
+    sizes = () if match is None else tuple([int(size) for size in match[1].split(",") if size.strip()])
+    if match is None or not abs(math.prod(sizes)) < 1 << 63:
+        raise Damaged(f"{shown(text)} is not the shape of a tensor")
+    return sizes

@@ -1,0 +1,50 @@
+"""Write a file whole or not at all: a full disk leaves the old file, or none, never half of the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield the path to write to: a file of the same kind beside ``path``, which takes its name at the end.
+
+    A pipe or a device, such as ``/dev/stdout``, is written to directly. A link stays, and the file it leads to is
+    replaced. If the block raises, nothing remains of the new file.
+    """
+    place = path.resolve() if path.is_symlink() else path
+    try:
+        mode: int | None = place.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and not stat.S_ISREG(mode):
+        yield path
+        return
+    part = Path(tempfile.mkdtemp(prefix=".fxdebug-part-", dir=place.parent))
+    new = part / place.name
+    try:
+        yield new
+        if mode is not None:
+            new.chmod(stat.S_IMODE(mode))
+        new.replace(place)
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.rmdir()
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file in UTF-8, whole or not at all; return its path."""
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write a file, whole or not at all; return its path."""
+    with written_whole(path) as new:
+        new.write_bytes(data)
+    return path

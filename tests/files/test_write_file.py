@@ -1,0 +1,145 @@
+"""Exports and golden files: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fxdebug
+from fxdebug import save_golden
+from fxdebug.exports.registry import suffixes
+from fxdebug.files.write_file import write_text
+from support.stored import Small, run
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX")
+PICTURES = {".svg", ".png", ".pdf"}
+
+
+@pytest.fixture
+def full_disk() -> object:
+    """No file may grow beyond 40 bytes, as on a disk that is nearly full."""
+
+    class Full:
+        def __enter__(self) -> None:
+            self.handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            self.limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (40, self.limits[1]))
+
+        def __exit__(self, *_: object) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+            signal.signal(signal.SIGXFSZ, self.handler)
+
+    return Full()
+
+
+@pytest.mark.parametrize("kind", ["trace", "comparison"])
+def test_a_full_disk_leaves_the_old_export_or_none(kind: str, tmp_path: Path, full_disk: object) -> None:
+    trace = run(Small())
+    thing = trace if kind == "trace" else fxdebug.compare(trace, trace)
+    for suffix in suffixes(kind):  # type: ignore[arg-type]
+        if suffix in PICTURES and shutil.which("dot") is None:
+            continue
+        (tmp_path / f"old{suffix}").write_text("the old one")
+        for name in ("old", "new"):
+            with full_disk, pytest.raises(fxdebug.SaveError):  # type: ignore[attr-defined]
+                thing.export(tmp_path / f"{name}{suffix}")
+        assert (tmp_path / f"old{suffix}").read_text() == "the old one"
+        assert [path.name for path in tmp_path.iterdir()] == [f"old{suffix}"]
+        assert thing.export(tmp_path / f"old{suffix}").stat().st_size > 20
+        (tmp_path / f"old{suffix}").unlink()
+
+
+def test_a_full_disk_leaves_the_old_golden_file(tmp_path: Path, full_disk: object) -> None:
+    trace = run(Small())
+    before = save_golden(trace, tmp_path / "golden.json").read_bytes()
+    with full_disk, pytest.raises(fxdebug.SaveError):  # type: ignore[attr-defined]
+        save_golden(trace, tmp_path / "golden.json")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"golden.json": before}
+
+
+def test_permissions_and_links_stay_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o640)
+    (tmp_path / "link").symlink_to("file")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE, text=True) as reader:
+        write_text(tmp_path / "pipe", "through")
+        assert reader.communicate(timeout=10)[0] == "through"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
+
+
+# Runs -------------------------------------------------------------------------------------------
+
+NO_HANDLES = """
+import os, resource, sys, torch, fxdebug
+from fxdebug.store.staging_folder import StagingFolder
+model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+fxdebug.fx_debug(model, torch.ones(1, 2), save=sys.argv[1] + "/first")
+def leave(count):
+    held = []
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        for handle in held[len(held) - count:]:
+            os.close(handle)
+    return held[: len(held) - count]
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+for count in range(8):
+    held = leave(count)
+    try:
+        fxdebug.fx_debug(model, torch.ones(1, 2), save=sys.argv[1] + "/run", values="tensors")
+    except fxdebug.SaveError as error:
+        print("SaveError", "Too many open files" in str(error))
+    for handle in held:
+        os.close(handle)
+    print([name for name in os.listdir(sys.argv[1] + "/run") if name.startswith(".fxdebug")])
+"""
+
+
+def test_no_working_folder_is_left_when_no_further_file_can_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", NO_HANDLES, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [line for line in lines if line.startswith("[")] == ["[]"] * 8
+    assert {line for line in lines if line.startswith("S")} == {"SaveError True"}
+
+
+WRITER = """
+import sys, torch, fxdebug
+torch.manual_seed(int(sys.argv[2]))
+for _ in range(6):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    fxdebug.fx_debug(model, torch.randn(1, 4), save=sys.argv[1], values="tensors")
+"""
+
+
+def test_two_processes_that_save_to_one_folder_leave_one_whole_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "run")]
+    writers = [subprocess.Popen([*command, str(seed)], stderr=subprocess.PIPE, text=True) for seed in range(2)]
+    assert [writer.communicate()[1] for writer in writers] == ["", ""]
+    trace = fxdebug.load(tmp_path / "run")
+    assert all(trace.tensor(value).shape == value.shape for value in trace.values if value.saved)
+    assert not list((tmp_path / "run").glob(".fxdebug*"))
+
+
+def test_a_clock_that_jumps_changes_no_duration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1e9, 2e9, 0.0, -5.0] * 1000)
+    monkeypatch.setattr("time.time", lambda: next(times))
+    trace = run(Small(), save=tmp_path / "run")
+    assert all(0 <= call.duration < 60 for call in trace.calls) and 0 <= trace.duration < 60
+    assert fxdebug.load(tmp_path / "run") == trace
