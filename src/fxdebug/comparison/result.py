@@ -44,7 +44,7 @@ LEAST_CERTAIN = 0.5  # a pair that is less sure than this helps to look for a ca
 
 
 class Counts(NamedTuple):
-    """How many pairs were compared, of how many in a and in b."""
+    """Counts of the pairs that were compared, and of all there are in a and in b."""
 
     compared: int
     a: int
@@ -56,7 +56,7 @@ NOTHING = Counts(0, 0, 0)
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of two runs was compared.
+    """The part of two runs that was compared.
 
     ``calls``, ``operations`` and ``returned`` (the tensors that the models return) are counts; operations are those
     that compute, without views and copies. ``share`` is the share of the calls with results that are accounted for:

@@ -310,6 +310,7 @@ def _source_line(cause: Cause) -> str | None:
 
 
 def step_side(step: Step | None, value: Value | None) -> Side | None:
+    """Return a step as a side of a row."""
     if step is None:
         return None
     return Side(step.call.path, step.call, step.call.type, step.op, step.node.source, value, step.node.id)

@@ -27,7 +27,7 @@ class FacingValue(NamedTuple):
 
 
 class FacingOutputs(NamedTuple):
-    """What two calls return, side by side, and what remains on either side."""
+    """The values that two calls return, side by side, and those that remain on either side."""
 
     sides: list[FacingValue]
     only_a: Slots
