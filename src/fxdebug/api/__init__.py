@@ -16,7 +16,7 @@ from fxdebug.data.values import VALUES
 if TYPE_CHECKING:
     from fxdebug.api.check_run import check
     from fxdebug.api.compare_live import compare_models
-    from fxdebug.api.compare_runs import compare
+    from fxdebug.api.compare_runs import compare, run_to_compare
     from fxdebug.api.comparison import Comparison
     from fxdebug.api.files import load, save_golden
     from fxdebug.api.run_model import fx_debug, last_failed
@@ -34,6 +34,7 @@ else:
         "fx_debug": "fxdebug.api.run_model",
         "last_failed": "fxdebug.api.run_model",
         "listing": "fxdebug.exports.text",
+        "run_to_compare": "fxdebug.api.compare_runs",
         "load": "fxdebug.api.files",
         "model_addition_debugger_context": "fxdebug.api.transformers_context",
         "save_golden": "fxdebug.api.files",
@@ -66,6 +67,7 @@ __all__ = [
     "listing",
     "load",
     "model_addition_debugger_context",
+    "run_to_compare",
     "save_golden",
     "shadow",
 ]

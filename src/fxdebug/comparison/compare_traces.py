@@ -78,7 +78,9 @@ def compare(
             absorbed[cause.position] = cause
         else:
             kept.append(cause)
-    findings += [rows.finding(cause) for cause in _most_certain(kept)]
+    causes_found = [rows.finding(cause) for cause in _most_certain(kept)]
+    # of other inputs, other shapes and other sources are computed: these are no findings of their own
+    findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
     if not findings:
         last = (*outputs.unexplained_causes(), *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]

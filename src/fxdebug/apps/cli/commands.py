@@ -103,8 +103,8 @@ def compare(options: argparse.Namespace) -> int:
     import json
 
     comparison = api.compare(
-        api.load(options.a, rank=options.rank),
-        api.load(options.b, rank=options.rank),
+        api.run_to_compare(options.a, rank=options.rank),
+        api.run_to_compare(options.b, rank=options.rank),
         mapping=_mapping(options.map),
         ignore=options.ignore,
         tolerance=options.tolerance,

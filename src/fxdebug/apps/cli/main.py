@@ -116,7 +116,8 @@ COMMANDS: tuple[Command, ...] = (
             argument(
                 "a",
                 metavar="A",
-                help="the reference: a saved run, a golden file, or a tree written by transformers' debugger",
+                help="the reference: a saved run, a golden file, or a tree written by transformers' debugger; RUN::PATH "
+                "is one call in it, such as runs/a::layers.3, or runs/a::#2 for the third call of the model itself",
             ),
             argument("b", metavar="B", help="the run to check against it: the same kinds"),
             argument(

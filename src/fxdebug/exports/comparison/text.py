@@ -175,6 +175,8 @@ def _coverage(comparison: ComparisonData) -> Iterator[RenderableType]:
 
 def _count(counts: Counts, what: str) -> str:
     compared, a, b = counts
+    if compared == a == b == 1:
+        return f"the {what}"
     if a == b:
         return f"{'all ' if compared == a else ''}{_plural(compared, what)}{'' if compared == a else f' of {a}'}"
     return f"{_plural(compared, what)} of {a} in a and {b} in b"
@@ -207,7 +209,10 @@ def _described(trace: TraceData) -> tuple[str, str, str]:
     """Return model, size, and the folder where it was saved."""
     dtypes = sorted({p.dtype for p in trace.parameters if p.kind == "parameter"})
     size = _plural(len(trace.calls), "call") + (f", {', '.join(dtypes[:3])}" if dtypes else "")
-    return printable(trace.model), size, "" if trace.folder is None else printable(str(trace.folder))
+    folder = "" if trace.folder is None else str(trace.folder)
+    if "call" in trace.settings:  # it is one call of a run
+        folder = f"{trace.settings['call']} of {trace.settings.get('of')}  {folder}"
+    return printable(trace.model), size, printable(folder.rstrip())
 
 
 def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
