@@ -21,6 +21,7 @@ def compare(
     mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
+    strict: bool = False,
 ) -> Comparison:
     """Compare a run ``b`` with a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`.
 
@@ -39,7 +40,9 @@ def compare(
     True
     """
     reference, run = run_to_compare(a), run_to_compare(b)
-    return Comparison.of(compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance))
+    return Comparison.of(
+        compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
+    )
 
 
 def run_to_compare(run: Trace | Call | str | os.PathLike[str], *, rank: int | None = None) -> Trace:

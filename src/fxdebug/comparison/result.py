@@ -14,8 +14,8 @@ from fxdebug.data.values import Value
 from fxdebug.query.network import network_of
 
 Kind: TypeAlias = Literal[
-    "input", "weights", "constant", "missing", "extra", "wiring", "overwritten", "shape", "dtype", "nonfinite",
-    "random", "raised", "values",
+    "input", "weights", "constant", "operation", "missing", "extra", "wiring", "overwritten", "shape", "dtype",
+    "nonfinite", "random", "raised", "values",
 ]  # fmt: skip
 Verdict: TypeAlias = Literal["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"]
 Outcome: TypeAlias = Literal["equal", "different", "could not compare"]
@@ -27,6 +27,7 @@ KINDS: dict[Kind, str] = {
     "input": "the runs were given different inputs",
     "weights": "the parameters differ",
     "constant": "the same operation with another constant",
+    "operation": "another operation, with the same results on these inputs",
     "missing": "an operation of a has no counterpart in b",
     "extra": "an operation of b has no counterpart in a",
     "wiring": "the same operation is given another value",

@@ -108,6 +108,7 @@ def compare(options: argparse.Namespace) -> int:
         mapping=_mapping(options.map),
         ignore=options.ignore,
         tolerance=options.tolerance,
+        strict=options.strict,
     )
     if options.json:
         print(json.dumps(comparison.as_json(), indent=2, allow_nan=False))
