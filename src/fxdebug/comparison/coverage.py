@@ -31,11 +31,12 @@ def coverage_of(judge: Judge, rows: Sequence[Row], outputs: Sequence[Row], globs
     known_b = set(judge.results) | set(pairs.steps)
     one, other = ([step for step in run.steps if graphs and _computes(step)] for run in (pairs.a, pairs.b))
     returned = [returned_by(run.trace.root) for run in (pairs.a, pairs.b)]
+    shares = [_accounted_share(pairs, name, globs) for name in ("a", "b")]
     return Coverage(
         Counts(calls, len(pairs.a.trace.calls), len(pairs.b.trace.calls)),
         Counts(len(operations), len(one), len(other)),
         Counts(sum(row.measured for row in outputs), *(0 if side is None else len(side) for side in returned)),
-        max(_accounted_share(pairs, "a", globs), _accounted_share(pairs, "b", globs)),
+        max([share for share in shares if share is not None], default=1.0),
         tuple([_side(step) for step in one if step.index not in known_a and step.call.index in pairs.calls_of_a]),
         tuple([_side(step) for step in other if step.index not in known_b and step.call.index in pairs.calls]),
         "".join(name for name, run in (("a", pairs.a), ("b", pairs.b)) if lacks_returned(run)),
@@ -62,13 +63,16 @@ def _side(step: Step) -> Side:
     return side
 
 
-def _accounted_share(pairs: Pairs, name: str, globs: Sequence[str]) -> float:
-    """Return the share of a run's calls with results that are paired, or return a value that is certainly paired."""
+def _accounted_share(pairs: Pairs, name: str, globs: Sequence[str]) -> float | None:
+    """Return the share of a run's calls with results that are paired, or return a value that is certainly paired.
+
+    ``None`` for a run without such calls.
+    """
     run, paired = (pairs.a, pairs.calls_of_a) if name == "a" else (pairs.b, pairs.calls)
     firm = pairs.is_firm_in_a if name == "a" else pairs.is_firm
     calls = [call for call in run.trace.calls if _has_results(call) and not is_ignored(call.path, globs)]
     accounted = [call for call in calls if call.index in paired or any(map(firm, call.outputs or ()))]
-    return len(accounted) / len(calls) if calls else 0.0
+    return len(accounted) / len(calls) if calls else None
 
 
 def _has_results(call: Call) -> bool:
@@ -106,6 +110,8 @@ def _missing_returned(pairs: Pairs, coverage: Coverage, outputs: Sequence[Row]) 
         yield f"no numbers are known of what is returned: {_listed(unmeasured)}"
     left_a = [(slot, value) for slot, value in left_a if any(value is v for _, v in facing.only_a)]
     left_b = [(slot, value) for slot, value in left_b if any(value is v for _, v in facing.only_b)]
+    if not facing.sides:
+        left_a, left_b = facing.only_a, facing.only_b
     if (left_a and left_b) or (not facing.sides and (left_a or left_b)):
         sides = [f"{name} returns {_listed(left)}" for name, left in (("a", left_a), ("b", left_b)) if left]
         yield f"{' and '.join(sides)}, without a counterpart in the other run"
