@@ -76,9 +76,10 @@ def notes_on(judge: Judge, written: Collection[Written]) -> Iterator[str]:
         path, op = each.where
         groups.setdefault((_NUMBER.sub("#", path), op, each.text, _why(judge, each)), []).append(each)
     for (_, op, text, why), group in list(groups.items())[:MOST_NOTES]:
-        path = group[0].where[0]
-        places = path if len(group) == 1 else f"{path} and {len(group) - 1} more"
-        yield f"{places}, {op}: {text}; {why}"
+        paths = list(dict.fromkeys(each.where[0] for each in group))
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        times = f" ×{len(group)}" if len(group) > len(paths) else ""
+        yield f"{paths[0]}{more}, {op}{times}: {text}; {why}"
     rest = sum(len(group) for group in list(groups.values())[MOST_NOTES:])
     if rest:
         yield f"and {rest} more constants, weights and operations that differ"
