@@ -130,7 +130,7 @@ def test_a_call_is_found_by_its_number_where_its_module_is_called_often() -> Non
     assert call_named(trace, "layer#1") is trace.calls[2]
     with pytest.raises(UsageError, match=r"'layer' was called 2 times: name one call, layer#0 … layer#1"):
         call_named(trace, "layer")
-    with pytest.raises(UsageError, match=".layer#7. was called 2 times"):
+    with pytest.raises(UsageError, match=r"'layer#7' was called 2 times"):
         call_named(trace, "layer#7")
     assert compare(trace.calls[1], trace.calls[1]).equal
 
