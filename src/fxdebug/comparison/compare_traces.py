@@ -92,7 +92,7 @@ def compare(
         findings = list(rows.unexplained_outputs(returned))
     written = [
         each
-        for each in written_differently(judge, {row.position for row in findings} | set(absorbed))
+        for each in written_differently(judge, {row.position for row in findings}, absorbed)
         if not is_ignored(each.step.call.path, globs)
     ]
     if strict:

@@ -48,6 +48,7 @@ class Written(NamedTuple):
     text: str
     step: Step  # of b, or of a where b has none
     result: StepResult | None
+    is_absorbed: bool = False  # its result differs, and nothing that follows does
 
     @property
     def where(self) -> tuple[str, str]:
@@ -55,8 +56,11 @@ class Written(NamedTuple):
         return self.step.call.path or self.step.call.type, self.step.op
 
 
-def written_differently(judge: Judge, reported: Collection[int]) -> list[Written]:
-    """Return the differences in execution order; those of steps that are findings (``reported``) are left out."""
+def written_differently(judge: Judge, reported: Collection[int], absorbed: Collection[int] = ()) -> list[Written]:
+    """Return the differences in execution order; those of steps that are findings (``reported``) are left out.
+
+    ``absorbed`` are the positions of the steps whose differences do not reach what is returned.
+    """
     found: list[Written] = []
     for result in judge.results.values():
         pair = judge.pairs.steps.get(result.step.index)
@@ -65,7 +69,7 @@ def written_differently(judge: Judge, reported: Collection[int]) -> list[Written
             continue
         difference = _difference(judge, result)
         if difference is not None:
-            found.append(Written(*difference, result.step, result))
+            found.append(Written(*difference, result.step, result, result.step.index in absorbed))
     return found + list(_limits_of_one_side(judge))
 
 
@@ -105,6 +109,8 @@ def _nearest_result(judge: Judge, step: Step) -> StepResult | None:
 def _why(judge: Judge, written: Written) -> str:
     if judge.narrow is not None:
         return f"nothing of it is seen beyond what {judge.narrow} rounds"
+    if written.is_absorbed:
+        return "no effect beyond tolerance on what is returned for these inputs"
     if written.result is not None and written.result.error > written.result.tolerance:
         return "its effect cannot be told from that of what it was given"
     return "no effect beyond tolerance on these inputs"
