@@ -97,7 +97,7 @@ def test_a_public_class_says_what_it_is(name: str) -> None:
 ANYTHING = {
     "fx_debug.inputs", "fx_debug.kwargs", "fx_debug.model", "compare_models.inputs", "compare_models.kwargs",
     "compare_models.inputs_b", "shadow.inputs", "shadow.kwargs", "Trace.output",
-    "Finding.as_json", "Findings.as_json", "Report.as_json", "summary.inputs", "summary.kwargs",
+    "Finding.as_json", "Findings.as_json", "Report.as_json", "Comparison.as_json", "summary.inputs", "summary.kwargs",
     *(f"{function}.{name}" for function in ("profile", "memory") for name in ("inputs", "kwargs", "loss")),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from fxdebug.data.values import VALUES
 if TYPE_CHECKING:
     from fxdebug.api.check_run import check
     from fxdebug.api.compare_live import compare_models
-    from fxdebug.api.compare_runs import compare
+    from fxdebug.api.compare_runs import compare, run_to_compare
     from fxdebug.api.comparison import Comparison
     from fxdebug.api.cost_reports import flops, memory, profile, summary
     from fxdebug.api.files import load, save_golden
@@ -38,6 +38,7 @@ else:
         "fx_debug": "fxdebug.api.run_model",
         "last_failed": "fxdebug.api.run_model",
         "listing": "fxdebug.exports.text",
+        "run_to_compare": "fxdebug.api.compare_runs",
         "load": "fxdebug.api.files",
         "memory": "fxdebug.api.cost_reports",
         "model_addition_debugger_context": "fxdebug.api.transformers_context",
@@ -77,6 +78,7 @@ __all__ = [
     "memory",
     "model_addition_debugger_context",
     "profile",
+    "run_to_compare",
     "save_golden",
     "shadow",
     "summary",

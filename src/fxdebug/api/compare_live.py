@@ -17,10 +17,12 @@ from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
+from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.pairing.replay_plan import replay_plan
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError
+from fxdebug.operators.dtypes import EPS
 
 
 @not_compiled
@@ -34,6 +36,7 @@ def compare_models(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
     inputs_b: Any = None,
+    strict: bool = False,
 ) -> Comparison:
     """Compare two live models call by call: every call that adds error is found, not only the first.
 
@@ -56,7 +59,7 @@ def compare_models(
     own_inputs = inputs if inputs_b is None else inputs_b
 
     def compared(a: Trace, b: Trace) -> Comparison:
-        return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance)
+        return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
 
     with state_restored(model_a, model_b) as restore:
         a = fx_debug(model_a, *copied_inputs((inputs, kwargs)), values="tensors")
@@ -73,8 +76,23 @@ def compare_models(
     if failed is not None:
         return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
     isolated_comparison = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
+    if not isolated_comparison.findings and plain.findings and _differs_far(plain):
+        why = "not isolated: with what a was given, nothing differs, but what the plain runs return does"
+        return replace(plain, notes=(*plain.notes, why))
     note = f"isolated: {replay.replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
-    return replace(isolated_comparison, outputs=plain.outputs, notes=(*isolated_comparison.notes, note))
+    return replace(
+        isolated_comparison,
+        outputs=plain.outputs,
+        notes=(*isolated_comparison.notes, note),
+        missing=isolated_comparison.missing and plain.missing,
+    )
+
+
+def _differs_far(plain: Comparison) -> bool:
+    """Do the models return values that are further apart than rounding explains, or of other shapes?"""
+    rows = [row for row in plain.outputs if row.measured and row.b is not None and row.b.value is not None]
+    floats = [row for row in rows if row.measures.what or (row.b and row.b.value and row.b.value.dtype in EPS)]
+    return any(row.error > UNEXPLAINED * row.tolerance for row in floats)
 
 
 def _run(model: nn.Module, inputs: Any, kwargs: Any, *, values: Keeping = "stats") -> tuple[Trace, str | None]:

@@ -4,29 +4,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.files import load
 from fxdebug.api.trace import Trace
 from fxdebug.comparison import compare_traces
+from fxdebug.data.calls import Call
+from fxdebug.query.run_of_call import call_named, run_of_call
 
 
 def compare(
-    a: Trace | str | os.PathLike[str],
-    b: Trace | str | os.PathLike[str],
+    a: Trace | Call | str | os.PathLike[str],
+    b: Trace | Call | str | os.PathLike[str],
     *,
     mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
+    strict: bool = False,
 ) -> Comparison:
     """Compare a run ``b`` with a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`.
 
-    Both are traces, or paths of saved runs, which are loaded.
+    Both are traces, calls, or paths of saved runs, which are loaded; ``RUN::PATH`` is a call of a saved run, such as
+    ``runs/port::layers.3``, ``runs/port::norm#1`` (the second call of a module) or ``runs/port::#2`` (the third of the
+    model itself). Of calls, what is inside them is compared, with paths relative to them: a layer with the next one,
+    or two steps of ``generate``.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
     >>> compare(trace, trace).equal
     True
+    >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU())
+    >>> first, second = fxdebug.fx_debug(model, torch.ones(2)).find(type="ReLU")
+    >>> compare(first, second).equal
+    True
     """
-    reference, run = (trace if not isinstance(trace, (str, os.PathLike)) else load(trace) for trace in (a, b))
-    return Comparison.of(compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance))
+    reference, run = run_to_compare(a), run_to_compare(b)
+    return Comparison.of(
+        compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
+    )
+
+
+def run_to_compare(run: Trace | Call | str | os.PathLike[str], *, rank: int | None = None) -> Trace:
+    """Return a run to compare: a trace as it is, a saved run loaded, a call as a run of its own."""
+    if isinstance(run, Call):
+        return Trace.of(run_of_call(run))
+    if not isinstance(run, (str, os.PathLike)):
+        return run
+    path, separator, name = os.fspath(run).rpartition("::")
+    if not separator or Path(run).exists():
+        return load(run, rank=rank)
+    return Trace.of(run_of_call(call_named(load(path, rank=rank), name)))

@@ -101,7 +101,8 @@ class TraceRegression:
             return
         first = comparison.first
         place = "" if first is None else f" in {first.where}"
-        lines = [f"the run differs from its golden trace{place}", "", str(comparison), ""]
+        what = "differs from" if comparison.findings else "could not be compared with"
+        lines = [f"the run {what} its golden trace{place}", "", str(comparison), ""]
         other = [
             f"{name} {version}, now {trace.versions.get(name, 'not loaded')}"
             for name, version in golden.versions.items()

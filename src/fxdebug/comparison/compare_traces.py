@@ -7,17 +7,19 @@ import os
 from collections.abc import Iterable, Iterator
 
 from fxdebug.comparison.build_steps import steps_of
+from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
-from fxdebug.comparison.diagnosis.hidden_by_dtype import hidden_by_rounding
 from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
+from fxdebug.comparison.diagnosis.written_differently import causes_of, notes_on, written_differently
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.by_dataflow import pair_by_dataflow, pair_forwards
-from fxdebug.comparison.pairing.by_path import pair_bodies, pair_by_path
+from fxdebug.comparison.pairing.by_path import name_unknown_classes, pair_bodies, pair_by_path
 from fxdebug.comparison.pairing.by_value import pair_fused_projections, pair_values, pair_weights
+from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
 from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
@@ -35,14 +37,16 @@ def compare(
     mapping: NameMapping | str | os.PathLike[str] | None = None,
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
+    strict: bool = False,
 ) -> ComparisonData:
     """Compare a run ``b`` with a reference ``a`` and name the first call and operation that add error.
 
     Calls and operations are paired by path, then by equal weights and values, by dataflow and by order. ``mapping``
     (globs of a → of b, or a YAML file) pairs modules that are not found in this way; ``ignore`` (globs) leaves modules
     out. ``tolerance`` is the relative error that is allowed anywhere; by default that of the coarser dtype of
-    each pair (about 1e-5 for float32, 0.03 for bfloat16). Raises ``UsageError`` for a mapping that fits nothing, and
-    for a tolerance that is no number from 0 on.
+    each pair (about 1e-5 for float32, 0.03 for bfloat16). ``strict``: constants, weights and operations that are
+    written differently are findings even if the results are equal on these inputs; otherwise they are notes. Raises
+    ``UsageError`` for a mapping that fits nothing, and for a tolerance that is no number from 0 on.
 
     >>> import torch, fxdebug
     >>> one, other = torch.nn.LayerNorm(8), torch.nn.LayerNorm(8, eps=0.1)
@@ -76,22 +80,39 @@ def compare(
             absorbed[cause.position] = cause
         else:
             kept.append(cause)
-    findings += [rows.finding(cause) for cause in _most_certain(kept)]
+    causes_found = [rows.finding(cause) for cause in _most_certain(kept)]
+    # of other inputs, other shapes and other sources are computed: these are no findings of their own
+    findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
     if not findings:
         last = (*outputs.unexplained_causes(), *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs)
+    returned = rows.outputs()
+    if not findings and not globs:  # what is ignored may make the outputs differ
+        findings = list(rows.unexplained_outputs(returned))
+    written = [
+        each
+        for each in written_differently(judge, {row.position for row in findings}, absorbed)
+        if not is_ignored(each.step.call.path, globs)
+    ]
+    if strict:
+        findings += [rows.finding(cause) for cause in causes_of(judge, written)]
     findings.sort(key=lambda row: row.position)
+    every_row = tuple(rows.all(findings, absorbed))
+    coverage = coverage_of(judge, every_row, returned, globs)
+    compared = sum(row.measured and row.certain for row in every_row)
     return ComparisonData(
         a,
         b,
-        tuple(rows.all(findings, absorbed)),
+        every_row,
         tuple(findings),
         tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
         tuple([call for call in b.calls if call.index not in pairs.calls]),
-        (*rows.notes(), *hidden_by_rounding(judge, {row.position for row in findings}), *_unreadable_notes(meter)),
-        tuple(rows.outputs()),
-        _settings(judge, tolerance, globs),
+        (*rows.notes(), *(() if strict else notes_on(judge, written)), *_unreadable_notes(meter)),
+        tuple(returned),
+        _settings(judge, tolerance, globs) | {"strict": strict},
+        coverage,
+        tuple(missing_in(judge, coverage, returned, compared)),
     )
 
 
@@ -148,4 +169,6 @@ def pair_traces(
     pair_bodies(pairs)
     pair_by_dataflow(pairs)
     pair_renamed_calls(pairs)
+    drop_contradicted_calls(pairs)
+    name_unknown_classes(pairs)
     return pairs

@@ -266,13 +266,14 @@ class CallTree:
     from its fields, equal to the first.
     """
 
-    __slots__ = ("_calls", "_children", "_fields", "_notes_of", "graph_source", "notes")
+    __slots__ = ("_calls", "_children", "_fields", "_notes_of", "facts", "graph_source", "notes")
 
     def __init__(
         self, calls: Sequence[Call], notes: tuple[Note, ...], graph_source: GraphSource | RunGraphs | None
     ) -> None:
         self.notes = notes
         self.graph_source = graph_source
+        self.facts: dict[str, Any] = {}  # what the trace has beside its calls, to build it again
         self._calls = [weakref.ref(call) for call in calls]
         self._fields = [vars(call) for call in calls]
         self._children: list[list[int]] = [[] for _ in calls]
@@ -284,6 +285,9 @@ class CallTree:
         for note in notes:
             if note.call is not None:
                 self._notes_of.setdefault(note.call, []).append(note)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
     def call(self, index: int) -> Call:
         """Return the call at an index: the same object as long as it is referenced, an equal one afterwards."""

@@ -68,7 +68,8 @@ class TraceData:
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # results of queries, computed once
 
     def __post_init__(self) -> None:
-        CallTree(self.calls, self.notes, self.graph_source)  # each call refers to it
+        tree = CallTree(self.calls, self.notes, self.graph_source)  # each call refers to it
+        tree.facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name in _FACTS}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TraceData):
@@ -177,12 +178,24 @@ _COMPARED = (
     *(f.name for f in fields(TraceData) if f.name not in _NOT_COMPARED),
     "call_graphs",
 )
+_FACTS = {f.name for f in fields(TraceData) if f.init} - {"calls", "_output"}
 AnyTrace = TypeVar("AnyTrace", bound=TraceData)
 
 
 def _warn_renamed(old: str, new: str) -> None:
     message = f"Trace.{old} is called Trace.{new} now; the old name goes with the next release"
     warnings.warn(message, DeprecationWarning, stacklevel=3)
+
+
+def trace_of(call: Call) -> TraceData:
+    """Return the trace that a call belongs to, without the live output; the calls in it are copies.
+
+    Raises ``UsageError`` for a call that belongs to none: a copy, or one that was unpickled.
+    """
+    tree = call._tree
+    if tree is None:
+        raise UsageError(f"call {call.id} belongs to no trace: take it from trace.calls or trace.find()")
+    return TraceData(calls=tuple([replace(tree.call(index)) for index in range(len(tree))]), **tree.facts)
 
 
 def replaced(trace: AnyTrace, **changes: Any) -> AnyTrace:

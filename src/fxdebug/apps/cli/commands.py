@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fxdebug import api
@@ -38,10 +38,10 @@ def show(options: argparse.Namespace) -> int:
     return OK
 
 
-def _load(folder: str, options: argparse.Namespace) -> Trace:
-    """Return the run in a folder; one of several ranks must be chosen with ``--rank``."""
+def _load(folder: str, options: argparse.Namespace, read: Callable[..., Trace] | None = None) -> Trace:
+    """Return the run in a folder, by ``read`` or ``api.load``; one of several ranks is chosen with ``--rank``."""
     try:
-        return api.load(folder, rank=options.rank)
+        return (read or api.load)(folder, rank=options.rank)
     except RankNeeded as error:
         raise UsageError(f"{error.folder} is a run of {len(error.ranks)} ranks: give {_ranks(error.ranks)}") from None
 
@@ -152,20 +152,25 @@ def graph(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Compare run B with run A, the reference: which step adds error. Exit status 1: they differ."""
+    """Compare run B with run A, the reference: which step adds error. Exit status 1: they differ, 2: cannot compare."""
+    import json
+
     comparison = api.compare(
-        _load(options.a, options),
-        _load(options.b, options),
+        _load(options.a, options, api.run_to_compare),
+        _load(options.b, options, api.run_to_compare),
         mapping=_mapping(options.map),
         ignore=options.ignore,
         tolerance=options.tolerance,
+        strict=options.strict,
     )
-    print(comparison.text(fold=not options.all, width=options.width))
+    if options.json:
+        print(json.dumps(comparison.as_json(), indent=2, allow_nan=False))
+    else:
+        print(comparison.text(fold=not options.all, width=options.width))
     if options.output:
-        print(f"\nwrote {comparison.export(options.output)}")
-    if not comparison.findings and not comparison.compared:
-        return UNUSABLE
-    return OK if comparison.equal else FAILED
+        written = comparison.export(options.output)
+        print(f"\nwrote {written}", file=sys.stderr if options.json else None)
+    return {"equal": OK, "different": FAILED, "could not compare": UNUSABLE}[comparison.verdict]
 
 
 def _mapping(pairs: Sequence[str]) -> dict[str, str] | str:

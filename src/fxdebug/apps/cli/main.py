@@ -128,7 +128,8 @@ COMMANDS: tuple[Command, ...] = (
             argument(
                 "a",
                 metavar="A",
-                help="the reference: a saved run, a golden file, or a tree written by transformers' debugger",
+                help="the reference: a saved run, a golden file, or a tree of transformers' debugger; RUN::PATH is "
+                "one call in it, such as runs/a::layers.3; runs/a::#2 is the third call of the model itself",
             ),
             argument("b", metavar="B", help="the run to check against it: the same kinds"),
             argument(
@@ -146,7 +147,13 @@ COMMANDS: tuple[Command, ...] = (
                 help="paths of modules to leave out; may be repeated",
             ),
             argument("--tolerance", type=float, metavar="X", help="the relative error to allow (default: by dtype)"),
+            argument(
+                "--strict",
+                action="store_true",
+                help="also find what is written differently but has no effect on these inputs, such as another epsilon",
+            ),
             argument("--all", action="store_true", help="show every finding and every call"),
+            argument("--json", action="store_true", help="print the verdict, the coverage and the findings as JSON"),
             argument(
                 "-o",
                 "--output",
