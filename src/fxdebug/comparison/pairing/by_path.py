@@ -202,6 +202,7 @@ def _score(pairs: Pairs, a: _BodyItem, b: _BodyItem) -> float:
     roots = {pairs.a.root(given.value).number for given in a.step.inputs}
     known = [value for value in partners if value is not None]
     shared = sum(value.number in roots for value in known)
-    if known and not shared and (b.step.transparent or not same_shapes):
-        return 0.0  # a view of something else, or another size of something else
+    computes = bool(b.step.outputs) and not b.step.transparent
+    if known and not shared and (not computes or not same_shapes):
+        return 0.0  # a view or an item of something else, or another size of something else
     return score + 1.0 * shared - 0.75 * (len(known) - shared)
