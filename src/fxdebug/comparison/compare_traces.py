@@ -17,7 +17,12 @@ from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.by_dataflow import pair_by_dataflow, pair_forwards
 from fxdebug.comparison.pairing.by_path import pair_bodies, pair_by_path
-from fxdebug.comparison.pairing.by_value import pair_fused_projections, pair_values, pair_weights
+from fxdebug.comparison.pairing.by_value import (
+    pair_fused_projections,
+    pair_rounded_values,
+    pair_values,
+    pair_weights,
+)
 from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
@@ -139,13 +144,14 @@ def pair_traces(
     for run in (one, other):
         rejoin_patched(run)
     one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
-    pairs = Pairs(one, other)
+    pairs, meter = Pairs(one, other), meter or Meter(a, b)
     pair_by_path(pairs)
     pair_weights(pairs)
-    pair_values(pairs, meter or Meter(a, b))
+    pair_values(pairs, meter)
     pair_forwards(pairs)
     pair_fused_projections(pairs)
     pair_bodies(pairs)
     pair_by_dataflow(pairs)
+    pair_rounded_values(pairs, meter)
     pair_renamed_calls(pairs)
     return pairs

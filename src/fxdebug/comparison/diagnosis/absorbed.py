@@ -9,7 +9,7 @@ from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.outputs import differing_numbers, facing_outputs
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
-from fxdebug.comparison.pairing.patched_values import replacements
+from fxdebug.comparison.pairing.patched_values import replacements, replacements_of
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.comparison.tolerance import eps_of, is_additive_mask
 from fxdebug.data.calls import Call
@@ -36,7 +36,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     if cause.kind in ("extra", "missing") and _return_the_same(judge):
         return True
     run, whose = judge.pairs.b, _deciding_call(judge, cause)
-    if not cause.proven and _outputs_agree(judge, whose) and not any(_is_replaced(call) for call in whose.walk()):
+    if not cause.proven and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
         return True
     at = run.steps[cause.position] if cause.position < len(run.steps) else None
     starts = [step for step in (at, cause.b) if step is not None]
@@ -69,9 +69,16 @@ def _return_the_same(judge: Judge) -> bool:
     return all(judge.meter(x, y).error <= judge.clean for x, y in sides)
 
 
-def _is_replaced(call: Call) -> bool:
-    """Did a hook replace its inputs or outputs? Then the outputs of its caller prove nothing."""
-    return call.parent is not None and (call.given is not None or call.returned is not None)
+def _proves(judge: Judge, call: Call) -> bool:
+    """May the outputs of the caller of a call prove something: was nothing in it replaced by something else?
+
+    A hook that replaced inputs or outputs of the call hides what its caller did wrong before.
+    """
+    if call.parent is None or (call.given is None and call.returned is None):
+        return True
+    if not judge.pairs.b.trace.settings.get("isolated"):
+        return False
+    return all(judge.replacement_error(old, new) <= judge.clean for old, new in replacements_of(call))
 
 
 def _deciding_call(judge: Judge, cause: Cause) -> Call:
@@ -98,8 +105,9 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
 def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> bool:
     """Does a difference reach the outputs of the model, along values that differ or have no partner?"""
     ends = {run.root(value).number for value in run.trace.root.outputs or ()}
-    # a difference ends at a value that was replaced: the replacement comes from elsewhere
-    ends |= {run.root(old).number for old, _ in replacements(run.trace)}
+    # a difference ends at a value that was replaced by another one: the replacement comes from elsewhere
+    others = [old for old, new in replacements(run.trace) if judge.replacement_error(old, new) > FADED * error]
+    ends |= {run.root(old).number for old in others}
     as_numbers = any(True for _ in differing_numbers(judge))
     pending, visited = list(starts), {step.index for step in starts}
     while pending:
