@@ -55,7 +55,7 @@ def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
     if (ends[0] is cause.a) == (ends[1] is cause.b):
         return False
     a, b = (end.outputs[0] for end in ends)
-    return comparable(a, b) and judge.meter(a, b).error <= judge.clean
+    return comparable(a, b) and judge.meter(a, b).error <= judge.clean_for(a, b)
 
 
 def _return_the_same(judge: Judge) -> bool:
@@ -67,7 +67,7 @@ def _return_the_same(judge: Judge) -> bool:
     sides = [(side.a, side.b) for side in facing_outputs(a, b, judge.pairs).sides]
     if not sides or len(sides) != max(len(a), len(b)) or not all(comparable(x, y) for x, y in sides):
         return False
-    return all(judge.meter(x, y).error <= judge.clean for x, y in sides)
+    return all(judge.agree(x, y) for x, y in sides)
 
 
 def _proves(judge: Judge, call: Call) -> bool:
@@ -100,7 +100,7 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
         return False
     sides = [(judge.pairs.value_in_a(value), value) for value in b]
     known = [(one, other) for one, other in sides if one is not None and comparable(one, other)]
-    return bool(known) and all(judge.meter(x, y).error <= judge.clean for x, y in known)
+    return bool(known) and all(judge.agree(x, y) for x, y in known)
 
 
 def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> bool:

@@ -6,14 +6,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fxdebug.comparison.diagnosis.carried_rounding import CarriedRounding
 from fxdebug.comparison.diagnosis.error_growth import growth_limit
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.pairing.by_dataflow import facing_inputs
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.rounding import half_step, may_be_copies, narrower_dtype, rounding_limits
+from fxdebug.comparison.rounding import agree_but_for_rounding, half_step, may_be_copies, narrower_dtype, rounding_limits
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import (
+    NARROW_ROUNDING_STEPS,
     eps_of,
     error_between,
     is_distinctive,
@@ -88,6 +90,7 @@ class Judge:
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.results: dict[int, StepResult] = {}
+        self._rounding = CarriedRounding(pairs)
         self._within_b = Meter(pairs.b.trace, pairs.b.trace)
 
     def evaluate_all(self) -> Iterator[StepResult]:
@@ -118,6 +121,29 @@ class Judge:
         measures, maker, a, b = max(measured, key=lambda measurement: measurement[0].error)
         return self._step_result(step, maker, measures, a, b)
 
+    def casting_tolerance(self, a: Value, b: Value) -> float:
+        """Return the error that casts to a dtype narrower than weights and inputs explain; 0.0 without such casts."""
+        tolerance = 0.0 if self._user_tolerance is not None else self._rounding.tolerance(a, b)
+        return tolerance if tolerance > self.clean else 0.0
+
+    def clean_for(self, a: Value, b: Value) -> float:
+        """Return the error that two values may have and count as equal."""
+        return max(self.clean, self.casting_tolerance(a, b))
+
+    def agree(self, a: Value, b: Value) -> bool:
+        """Are two values equal within rounding?
+
+        In a narrow dtype the tolerance is wide, and statistics may show a large error as small: there they must agree
+        as closely as those of a sum do.
+        """
+        measures, limit = self.meter(a, b), self.clean_for(a, b)
+        if measures.error > limit or measures.basis == "tensors" or self._user_tolerance is not None:
+            return measures.error <= limit
+        wide = limit > tolerance_of("float32") and self.narrow is None and a.dtype in EPS
+        if not wide or a.stats is None or b.stats is None or is_masked(a.stats):
+            return True
+        return agree_but_for_rounding(a.stats, b.stats, limit / NARROW_ROUNDING_STEPS)
+
     def replacement_error(self, old: Value, new: Value) -> float:
         """Return how far a value of b is from the one that a hook put in its place; 0.0 where none can tell."""
         measures = self._within_b(old, new)
@@ -146,7 +172,7 @@ class Judge:
             measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
         if not exact and self._user_tolerance is None:
-            tolerance = max(tolerance, self.clean)  # float32 in a bfloat16 model carries bfloat16's rounding
+            tolerance = max(tolerance, self.clean_for(a, b))  # float32 carries the rounding of bfloat16 before it
         if sides and exact and self._user_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._exact_input_tolerance(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
@@ -162,7 +188,8 @@ class Judge:
             rounding, inherited = self._cancellation(sides, a)
             tolerance, limit = max(tolerance, rounding), max(limit, inherited)
         adds = measures.error > max(tolerance, limit)
-        if not weights and error_in > max(self.clean, tolerance):
+        casts = 0.0 if worst is None else self.casting_tolerance(worst[0].value, worst[1].value)
+        if not weights and error_in > max(self.clean, tolerance, casts):
             adds = False
         return StepResult(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
 

@@ -14,7 +14,7 @@ from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.pairing.returned_values import facing_outputs, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
-from fxdebug.comparison.tolerance import eps_of
+from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, eps_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
@@ -67,7 +67,7 @@ class OutputDiagnosis:
             return None
         measures = self._judge.meter(one, other)
         tolerance = self._judge.meter.tolerance(one, other)
-        if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean):
+        if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean_for(one, other)):
             return None
         if self._pairs.are_paired(one, other):
             before = self._judge.results.get(self._maker(other).index)
@@ -120,16 +120,24 @@ class OutputDiagnosis:
         a, b = self._a, self._b
         narrow, limit = self._judge.narrow, unexplained_limit(self._judge)
         sides = facing_outputs(a, b, self._pairs).sides if a is not None and b is not None else []
-        far = [self._judge.meter(x, y) for _, _, x, y in sides if comparable(x, y) and x.dtype in EPS]
-        if not any(measures.error > limit for measures in far if measures.what != "unknown"):
+        far = [(x, y) for _, _, x, y in sides if comparable(x, y) and x.dtype in EPS]
+        if not any(_is_far(self._judge, x, y, limit) for x, y in far):
             return
         limit = limit if narrow is None else limit / 2  # the outputs show that it is more than rounding
-        differing = [result for result in self._judge.results.values() if result.error > limit]
+        results = self._judge.results.values()
+        differing = [result for result in results if _is_far(self._judge, result.a, result.b, limit)]
         measured = [result for result in differing if result.error_in < math.inf] if narrow is not None else []
         for first in (measured or differing)[:1]:
             because = "what it was given differs already, and nothing that could be paired says since when"
             cause = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
             yield replace(cause, confidence=0.3)
+
+
+def _is_far(judge: Judge, a: Value, b: Value, limit: float) -> bool:
+    """Are two values further apart than ``limit`` and than casts to a narrower dtype explain?"""
+    measures = judge.meter(a, b)
+    casts = UNEXPLAINED * judge.casting_tolerance(a, b) / NARROW_ROUNDING_STEPS
+    return measures.what != "unknown" and measures.error > max(limit, casts)
 
 
 def unexplained_limit(judge: Judge) -> float:
