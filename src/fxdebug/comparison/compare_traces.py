@@ -12,7 +12,7 @@ from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
-from fxdebug.comparison.diagnosis.hidden_by_dtype import hidden_by_rounding
+from fxdebug.comparison.diagnosis.hidden_by_dtype import constant_causes, hidden_by_rounding
 from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
 from fxdebug.comparison.measure_pair import Meter
@@ -84,6 +84,9 @@ def compare(
         else:
             kept.append(cause)
     findings += [rows.finding(cause) for cause in _most_certain(kept)]
+    if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
+        hidden = sorted(absorbed.values(), key=_position) or list(constant_causes(judge, globs))
+        findings = [rows.finding(cause) for cause in _most_certain(hidden)[:1]]
     if not findings:
         last = (*outputs.unexplained_causes(), *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
@@ -108,6 +111,10 @@ def compare(
         coverage,
         tuple(missing_in(judge, coverage, returned, compared)),
     )
+
+
+def _position(cause: Cause) -> int:
+    return cause.position
 
 
 def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...]) -> dict[str, object]:

@@ -175,7 +175,9 @@ class Diagnoser:
         """
         for one, other in result.inputs:
             measures = self._judge.meter(one.value, other.value)
-            if other.is_weight or (measures.basis == "tensors" and measures.error <= self._judge.clean_for(one.value, other.value)):
+            if other.is_weight or (
+                measures.basis == "tensors" and measures.error <= self._judge.clean_for(one.value, other.value)
+            ):
                 continue
             ways = self._copies_before(self._pairs.a, one.value), self._copies_before(self._pairs.b, other.value)
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)

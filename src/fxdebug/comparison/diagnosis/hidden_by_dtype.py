@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from fxdebug.comparison.diagnosis.cause import differing_settings, listed
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import written_fractions
+from fxdebug.comparison.pairing.name_mapping import is_ignored
 from fxdebug.comparison.steps import Step
 from fxdebug.operators.names import FACTORIES
 
@@ -49,6 +50,14 @@ def _difference(judge: Judge, result: StepResult) -> str:
     if not words and (not (only_a or only_b) or sorted(numbers[0]) == sorted(numbers[1])):
         return ""
     return f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
+
+
+def constant_causes(judge: Judge, globs: Sequence[str]) -> Iterator[Cause]:
+    """Yield the steps beyond tolerance that certainly differ in a constant, however much error they were given."""
+    for result in judge.results.values():
+        beyond = result.error > result.tolerance and result.differing_weights is None
+        if beyond and not is_ignored(result.step.call.path, globs) and (text := _difference(judge, result)):
+            yield make_cause(judge, "constant", result.step.call, result.step.op, text, result)
 
 
 def _where(step: Step) -> str:

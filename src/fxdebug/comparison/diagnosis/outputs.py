@@ -14,7 +14,7 @@ from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.pairing.returned_values import facing_outputs, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
-from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, eps_of
+from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, eps_of, tolerance_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
@@ -103,6 +103,18 @@ class OutputDiagnosis:
         cause = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, result, absorbable=False)
         return replace(cause, measures=measures, a=None, b=None)
 
+    def differ_in_narrow_dtype(self) -> bool:
+        """Do the outputs differ beyond tolerance, where all runs compute in one narrow dtype?
+
+        There the statistics of inner values may hide a difference that the outputs show.
+        """
+        a, b, judge = self._a, self._b, self._judge
+        if a is None or b is None or judge.narrow is not None:
+            return False
+        sides = [(x, y) for _, _, x, y in facing_outputs(a, b, self._pairs).sides if x.dtype in EPS]
+        known = [(x, y) for x, y in sides if comparable(x, y) and judge.narrow_eps(x, y)]
+        return not all(judge.agree(x, y) for x, y in known)
+
     def number_causes(self) -> Iterator[Cause]:
         """Yield the first number or text, returned beside tensors, that differs."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
@@ -142,6 +154,8 @@ def _is_far(judge: Judge, a: Value, b: Value, limit: float) -> bool:
 
 def unexplained_limit(judge: Judge) -> float:
     """Return the error of an output that rounding does not add up to in a healthy model."""
+    if judge.narrow is None and judge.clean > tolerance_of("float32"):
+        return UNEXPLAINED * judge.clean / NARROW_ROUNDING_STEPS
     return UNEXPLAINED * (judge.clean if judge.narrow is None else min(judge.clean, eps_of(judge.narrow)))
 
 
