@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fxdebug.comparison.diagnosis.carried_rounding import CarriedRounding
+from fxdebug.comparison.carried_rounding import CarriedRounding
 from fxdebug.comparison.diagnosis.error_growth import growth_limit
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
@@ -96,7 +96,7 @@ class Judge:
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.results: dict[int, StepResult] = {}
-        self._rounding = CarriedRounding(pairs)
+        self._rounding = CarriedRounding(pairs.a, pairs.b)
         self._within_b = Meter(pairs.b.trace, pairs.b.trace)
 
     def evaluate_all(self) -> Iterator[StepResult]:

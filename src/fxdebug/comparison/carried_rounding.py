@@ -5,7 +5,6 @@ Under autocast, and wherever a model casts, dtypes narrower than those of weight
 
 from __future__ import annotations
 
-from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import StepList
 from fxdebug.comparison.tolerance import eps_of, tolerance_of
 from fxdebug.data.values import Value
@@ -14,9 +13,9 @@ from fxdebug.data.values import Value
 class CarriedRounding:
     """The coarsest dtype on the way to each value of two runs."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self._a, self._b = pairs.a, pairs.b
-        self._coarsest = coarsest_upstream(pairs.a), coarsest_upstream(pairs.b)
+    def __init__(self, a: StepList, b: StepList) -> None:
+        self._a, self._b = a, b
+        self._coarsest = coarsest_upstream(a), coarsest_upstream(b)
 
     def tolerance(self, a: Value, b: Value) -> float:
         """Return the error that the rounding explains that both values carry: where only one does, it is an error."""
