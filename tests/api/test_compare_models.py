@@ -422,3 +422,100 @@ def test_layers_that_torch_runs_fused_stay_fused_and_are_judged():
         other.encoder.layers[1].linear1.weight *= 1.5
         other.embed.bias += 1
     assert [finding.path for finding in compare_models(one, other, x).findings] == ["embed", "encoder.layers.1"]
+
+
+# Implementations that do the same in another way -------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "nested", "jagged", "quantized", "meta", "expanded", "float8"])
+def test_buffers_of_any_layout_are_left_as_they_are(layout):
+    eye, rows = torch.eye(4), [torch.ones(2), torch.ones(3)]
+    buffer = {
+        "coo": eye.to_sparse, "csr": eye.to_sparse_csr, "nested": lambda: torch.nested.nested_tensor(rows),
+        "jagged": lambda: torch.nested.nested_tensor(rows, layout=torch.jagged),
+        "quantized": lambda: torch.quantize_per_tensor(eye, 0.1, 0, torch.qint8),
+        "meta": lambda: eye.to("meta"), "expanded": lambda: torch.ones(1).expand(4),
+        "float8": lambda: eye.to(torch.float8_e4m3fn),
+    }[layout]()  # fmt: skip
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    model.register_buffer("table", buffer, persistent=False)
+    assert compare_models(model, model, torch.ones(2, 4)).equal
+    assert model.table is buffer
+
+
+def test_a_buffer_that_a_run_wrote_into_is_restored_whatever_its_layout():
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.eye(3).to_sparse())
+
+        def forward(self, x):
+            self.seen.mul_(2)
+            return x + 1
+
+    model = Counts()
+    compare_models(model, copy.deepcopy(model), torch.ones(2))
+    assert torch.equal(model.seen.to_dense(), torch.eye(3))
+
+
+class Items(nn.Module):
+    """Returns items of a tuple that an inner call returned; ``fused`` has them in one call."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fused, self.norm, self.out = fused, nn.LayerNorm(D), nn.Linear(D, D)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fused:
+            return (self.out(self.norm(x.relu())), x)[0]
+        pair = (x.relu(), len(x))
+        return self.out(self.norm(pair[0]))
+
+
+class Wrapped(nn.Module):
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.inner, self.last = Items(fused), nn.Identity() if fused else nn.Linear(D, D).requires_grad_(False)
+        if not fused:
+            with torch.no_grad():
+                self.last.weight.copy_(torch.eye(D))
+                self.last.bias.zero_()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.inner(x))
+
+
+def test_an_identity_in_place_of_a_module_that_changes_nothing_is_no_fault():
+    x = torch.randn(2, D)
+    assert compare_models(Wrapped(False), Wrapped(True), x).findings == ()
+    assert compare_models(Wrapped(True), Wrapped(False), x).findings == ()
+
+
+class Scan(nn.Module):
+    """A cumulative sum of a projection, step by step or in one operation."""
+
+    def __init__(self, at_once: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.at_once, self.into, self.out = at_once, nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.into(x)
+        if self.at_once:
+            return self.out(x.cumsum(1))
+        state, states = torch.zeros_like(x[:, 0]), []
+        for step in range(x.shape[1]):
+            state = state * 1.0 + x[:, step]
+            states.append(state)
+        return self.out(torch.stack(states, 1))
+
+
+def test_another_algorithm_within_a_call_is_no_fault_and_a_wrong_one_is():
+    x = torch.randn(2, 6, D)
+    one, other = nn.Sequential(Scan(False), Scan(False)), nn.Sequential(Scan(True), Scan(True))
+    assert compare_models(one, other, x).findings == ()
+    assert compare_models(other, one, x).findings == ()
+    wrong = types.MethodType(lambda self, x: self.out(self.into(x).flip(1).cumsum(1)), other[1])
+    object.__setattr__(other[1], "forward", wrong)
+    assert {row.path.split(".")[0] for row in compare_models(one, other, x).findings} == {"1"}

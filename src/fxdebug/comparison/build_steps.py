@@ -30,6 +30,8 @@ from fxdebug.operators.names import (
 )
 from fxdebug.query.network import Network, Node, network_of
 
+SQUARED = normalized_constant("2")  # the exponent
+
 
 def steps_of(trace: TraceData, *, graphs: bool = True) -> StepList:
     """Return the steps of a trace, in execution order; without ``graphs`` from its calls alone."""
@@ -74,11 +76,21 @@ def _operations(run: StepList, net: Network) -> list[tuple[float, Step]]:
                     step.name = "relu"
                 if name != canonical(node.op) and _keeps_positions(inputs, made):
                     step.constants = ()  # with a kernel of size 1, stride and padding changed nothing
+                _write_square_as_power(step)
                 if name == "scaled_dot_product_attention" and inputs:
                     usual = normalized_constant(str(inputs[0].value.shape[-1] ** -0.5))  # the default scale
                     step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
             positioned.append((node.position, step))
     return positioned
+
+
+def _write_square_as_power(step: Step) -> None:
+    """Write ``x * x`` and ``square(x)`` as ``x ** 2``."""
+    same = len(step.inputs) == 2 and step.inputs[0].value.number == step.inputs[1].value.number
+    if step.name == "mul" and same and not step.constants and not any(given.memory for given in step.inputs):
+        step.name, step.inputs, step.constants = "pow", step.inputs[:1], (SQUARED,)
+    elif step.name == "pow" and len(step.inputs) == 1 and not step.constants:
+        step.constants = (SQUARED,)
 
 
 def _is_pointwise_convolution(op: str, inputs: tuple[StepInput, ...]) -> bool:

@@ -14,11 +14,21 @@ from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
-from fxdebug.comparison.diagnosis.written_differently import causes_of, notes_on, written_differently
+from fxdebug.comparison.diagnosis.written_differently import (
+    causes_of,
+    constant_causes,
+    notes_on,
+    written_differently,
+)
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.by_dataflow import pair_by_dataflow, pair_forwards
 from fxdebug.comparison.pairing.by_path import name_unknown_classes, pair_bodies, pair_by_path
-from fxdebug.comparison.pairing.by_value import pair_fused_projections, pair_values, pair_weights
+from fxdebug.comparison.pairing.by_value import (
+    pair_fused_projections,
+    pair_rounded_values,
+    pair_values,
+    pair_weights,
+)
 from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
 from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -83,6 +93,10 @@ def compare(
     causes_found = [rows.finding(cause) for cause in _most_certain(kept)]
     # of other inputs, other shapes and other sources are computed: these are no findings of their own
     findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
+    if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
+        constants = (cause for cause in constant_causes(judge) if not is_ignored(cause.call.path, globs))
+        hidden = sorted(absorbed.values(), key=_position) or list(constants)
+        findings = [rows.finding(cause) for cause in _most_certain(hidden)[:1]]
     if not findings:
         last = (*outputs.unexplained_causes(), *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
@@ -114,6 +128,10 @@ def compare(
         coverage,
         tuple(missing_in(judge, coverage, returned, compared)),
     )
+
+
+def _position(cause: Cause) -> int:
+    return cause.position
 
 
 def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...]) -> dict[str, object]:
@@ -160,14 +178,15 @@ def pair_traces(
     for run in (one, other):
         rejoin_patched(run)
     one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
-    pairs = Pairs(one, other)
+    pairs, meter = Pairs(one, other), meter or Meter(a, b)
     pair_by_path(pairs)
     pair_weights(pairs)
-    pair_values(pairs, meter or Meter(a, b))
+    pair_values(pairs, meter)
     pair_forwards(pairs)
     pair_fused_projections(pairs)
     pair_bodies(pairs)
     pair_by_dataflow(pairs)
+    pair_rounded_values(pairs, meter)
     pair_renamed_calls(pairs)
     drop_contradicted_calls(pairs)
     name_unknown_classes(pairs)

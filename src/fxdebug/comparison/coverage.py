@@ -108,8 +108,9 @@ def _missing_returned(pairs: Pairs, coverage: Coverage, outputs: Sequence[Row]) 
     unmeasured = [(slot, value) for slot, value in left_b if id(value) in facts]
     if unmeasured:
         yield f"no numbers are known of what is returned: {_listed(unmeasured)}"
-    left_a = [(slot, value) for slot, value in left_a if any(value is v for _, v in facing.only_a)]
-    left_b = [(slot, value) for slot, value in left_b if any(value is v for _, v in facing.only_b)]
+    # what the other run has, too, and only does not return, has a counterpart
+    left_a = [(s, v) for s, v in left_a if any(v is x for _, x in facing.only_a) and not pairs.is_firm_in_a(v)]
+    left_b = [(s, v) for s, v in left_b if any(v is x for _, x in facing.only_b) and not pairs.is_firm(v)]
     if not facing.sides:
         left_a, left_b = facing.only_a, facing.only_b
     if (left_a and left_b) or (not facing.sides and (left_a or left_b)):

@@ -67,6 +67,27 @@ def may_be_copies(a: Stats, b: Stats, kinds: tuple[str, str]) -> bool:
     return abs(rms_of(b) ** 2 - size**2) <= max(COPY_TOLERANCE, squares) * size**2
 
 
+def agree_but_for_rounding(a: Stats, b: Stats, eps: float) -> bool:
+    """Do statistics of a result say that two runs computed it alike, but each rounded to steps of ``eps`` on its way?
+
+    The extremes may be off by a step. Mean and deviation may be off by far less, as rounding evens out.
+
+    >>> one = Stats(900, 0.01, 1.0, -3.0, 3.0, 3.0)
+    >>> agree_but_for_rounding(one, Stats(900, 0.0105, 1.0005, -3.0, 3.02, 3.02), 2**-7)
+    True
+    >>> agree_but_for_rounding(one, Stats(900, 0.01, 1.006, -3.0, 3.0, 3.0), 2**-7)
+    False
+    """
+    size, top = rms_of(a), float(a.absmax or 0.0)
+    if a.mean is None or b.mean is None or not size:
+        return a.mean is b.mean
+    extremes = [(getattr(a, name), getattr(b, name)) for name in ("min", "max", "absmax")]
+    if any(abs(x - y) > eps * top for x, y in extremes if x is not None and y is not None):
+        return False
+    evened = min(1.0, SIGMAS / math.sqrt(max(a.finite, 1))) * eps * size
+    return abs(a.mean - b.mean) <= evened and abs(population_std(a) - population_std(b)) <= evened
+
+
 def sum_rounding(stats: Stats, kinds: tuple[str, str]) -> tuple[float, float]:
     """Return how far the mean may be off, relative to the numbers' RMS, and the sum of squares, relative to itself.
 

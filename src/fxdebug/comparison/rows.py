@@ -179,7 +179,7 @@ class Rows:
         named = pair.matched_by in ("path", "mapping")
         error_in, _, _, _ = self._largest_error(partner.inputs, call.inputs, named)
         error, measures, a, b = self._largest_error(partner.outputs or (), call.outputs or (), named)
-        tolerance = self._judge.clean if a is None or b is None else self._judge.meter.tolerance(a, b)
+        tolerance = self._judge.clean if a is None or b is None else self._tolerance(a, b)
         verdict: Verdict = "unknown" if measures.what == "unknown" else "equal"
         if is_ignored(call.path, self._globs):
             verdict = "ignored"
@@ -251,7 +251,7 @@ class Rows:
 
     def _returned_row(self, side: FacingValue) -> Row:
         measures = self._judge.meter(side.a, side.b)
-        tolerance = self._judge.meter.tolerance(side.a, side.b)
+        tolerance = self._tolerance(side.a, side.b)
         root = self._b.trace.root
         verdict: Verdict = "unknown" if measures.what == "unknown" else "equal"
         return Row(
@@ -288,8 +288,11 @@ class Rows:
         """Return the error that rounding may add up to; near a tie it may change an integer."""
         value = None if row.b is None else row.b.value
         if value is None or value.dtype in EPS or row.measures.what == "shape":
-            return limit
+            return max(limit, row.tolerance)
         return self._judge.integer_share if self._judge.narrow is None else math.inf
+
+    def _tolerance(self, a: Value, b: Value) -> float:
+        return max(self._judge.meter.tolerance(a, b), self._judge.casting_tolerance(a, b))
 
     def notes(self) -> list[str]:
         """Return notes on what could not be compared."""

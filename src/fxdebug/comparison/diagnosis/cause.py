@@ -91,7 +91,7 @@ def values_differ(judge: Judge, a: Value, b: Value) -> bool:
     if not comparable(a, b):
         return False
     measures = judge.meter(a, b)
-    limit = judge.clean if a.dtype in EPS else 0.0
+    limit = judge.clean_for(a, b) if a.dtype in EPS else 0.0
     return measures.what != "unknown" and measures.error > limit
 
 

@@ -64,7 +64,8 @@ class Diagnoser:
         return self.regions.explain(result, one.value, other.value)
 
     def _limit(self, one: StepInput, other: StepInput) -> float:
-        return self._judge.meter.tolerance(one.value, other.value)
+        judge = self._judge
+        return max(judge.meter.tolerance(one.value, other.value), judge.casting_tolerance(one.value, other.value))
 
     # Another dtype -------------------------------------------------------------------------------
 
@@ -174,7 +175,9 @@ class Diagnoser:
         """
         for one, other in result.inputs:
             measures = self._judge.meter(one.value, other.value)
-            if other.is_weight or (measures.basis == "tensors" and measures.error <= self._judge.clean):
+            if other.is_weight or (
+                measures.basis == "tensors" and measures.error <= self._judge.clean_for(one.value, other.value)
+            ):
                 continue
             ways = self._copies_before(self._pairs.a, one.value), self._copies_before(self._pairs.b, other.value)
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)

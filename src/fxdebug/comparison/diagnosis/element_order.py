@@ -111,7 +111,8 @@ def _steps_before(judge: Judge, result: StepResult) -> Iterator[tuple[Step, Step
         for given in step.inputs:
             partner = pairs.value_in_a(given.value)
             measures = None if partner is None else judge.meter(partner, given.value)
-            known = measures is not None and measures.basis == "tensors" and measures.error <= judge.clean
+            limit = judge.clean if partner is None else judge.clean_for(partner, given.value)
+            known = measures is not None and measures.basis == "tensors" and measures.error <= limit
             maker = run.makers.get(given.value.number)
             if not known and maker is not None and maker.index not in visited:
                 visited.add(maker.index)

@@ -6,14 +6,22 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fxdebug.comparison.carried_rounding import CarriedRounding
 from fxdebug.comparison.diagnosis.error_growth import growth_limit
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.pairing.by_dataflow import facing_inputs
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.rounding import half_step, may_be_copies, narrower_dtype, rounding_limits
+from fxdebug.comparison.rounding import (
+    agree_but_for_rounding,
+    half_step,
+    may_be_copies,
+    narrower_dtype,
+    rounding_limits,
+)
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import (
+    NARROW_ROUNDING_STEPS,
     eps_of,
     error_between,
     is_distinctive,
@@ -88,6 +96,8 @@ class Judge:
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.results: dict[int, StepResult] = {}
+        self._rounding = CarriedRounding(pairs.a, pairs.b)
+        self._within_b = Meter(pairs.b.trace, pairs.b.trace)
 
     def evaluate_all(self) -> Iterator[StepResult]:
         """Yield the result of every step of b that has a counterpart, in execution order, and keep it."""
@@ -117,14 +127,54 @@ class Judge:
         measures, maker, a, b = max(measured, key=lambda measurement: measurement[0].error)
         return self._step_result(step, maker, measures, a, b)
 
+    def casting_tolerance(self, a: Value, b: Value) -> float:
+        """Return the error that casts to a dtype narrower than weights and inputs explain; 0.0 without such casts."""
+        tolerance = 0.0 if self._user_tolerance is not None else self._rounding.tolerance(a, b)
+        return tolerance if tolerance > self.clean else 0.0
+
+    def clean_for(self, a: Value, b: Value) -> float:
+        """Return the error that two values may have and count as equal."""
+        return max(self.clean, self.casting_tolerance(a, b))
+
+    def narrow_eps(self, a: Value, b: Value) -> float:
+        """Return the rounding step between two values, where a dtype narrower than float32 is behind it; else 0.0."""
+        if self.narrow is not None:
+            return eps_of(self.narrow)
+        limit = 0.0 if self._user_tolerance is not None else self.clean_for(a, b)
+        return limit / NARROW_ROUNDING_STEPS if limit > tolerance_of("float32") else 0.0
+
+    def agree(self, a: Value, b: Value) -> bool:
+        """Are two values equal within rounding?
+
+        In a narrow dtype the tolerance is wide, and statistics may show a large error as small: there they must agree
+        as closely as those of a sum do.
+        """
+        measures, limit = self.meter(a, b), self.clean_for(a, b)
+        if measures.error > limit or measures.basis == "tensors" or self._user_tolerance is not None:
+            return measures.error <= limit
+        eps = self.narrow_eps(a, b) if self.narrow is None and a.dtype in EPS else 0.0
+        if not eps or a.stats is None or b.stats is None or is_masked(a.stats):
+            return True
+        return agree_but_for_rounding(a.stats, b.stats, eps)
+
+    def replacement_error(self, old: Value, new: Value) -> float:
+        """Return how far a value of b is from the one that a hook put in its place; 0.0 where none can tell."""
+        measures = self._within_b(old, new)
+        return 0.0 if measures.what == "unknown" else measures.error
+
     def adds_error(self, index: int | None) -> bool:
         """Is a step of b already known to add error, compared with its own counterpart?"""
         result = None if index is None else self.results.get(index)
         return result is not None and result.adds and self.pairs.step_in_a(result.step) is result.partner
 
     def _step_result(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> StepResult:
-        sides = facing_inputs(self.pairs, partner, step) if family(partner.name) == family(step.name) else []
+        alike = family(partner.name) == family(step.name)
+        sides = facing_inputs(self.pairs, partner, step) if alike else []
         error_in, worst, weights, exact = 0.0, None, None, True
+        if not alike:  # one step of a region each: what the step of b was given says what it inherits
+            known = [(self.pairs.value_in_a(given.value), given.value) for given in step.data]
+            errors = [self.value_error(one, other) for one, other in known if one is not None]
+            error_in, exact = max(errors, default=0.0), len(errors) == len(known) and not any(errors)
         for one, other in sides:
             error = self.input_error(one, other)
             if one.is_weight and other.is_weight:
@@ -140,7 +190,7 @@ class Judge:
             measures = replace(measures, error=max(measures.error, error_in))
         tolerance = self.meter.tolerance(a, b)
         if not exact and self._user_tolerance is None:
-            tolerance = max(tolerance, self.clean)  # float32 in a bfloat16 model carries bfloat16's rounding
+            tolerance = max(tolerance, self.clean_for(a, b))  # float32 carries the rounding of bfloat16 before it
         if sides and exact and self._user_tolerance is None and a.dtype == b.dtype and partner.name == step.name:
             tolerance = self._exact_input_tolerance(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
@@ -149,14 +199,15 @@ class Judge:
         carried = error_in
         if measures.basis == "tensors":  # an input's error by statistics alone may be far too small
             carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.is_weight)])
-        limit = self._inherited_limit(step, partner, sides, a, carried, measures.basis)
+        limit = self._inherited_limit(step, partner, sides, a, b, carried, measures.basis)
         if self._only_copies_weights(step, partner):
             tolerance = min(tolerance, 2 * half_step(a.dtype, b.dtype))
         if step.name in SUMS:
             rounding, inherited = self._cancellation(sides, a)
             tolerance, limit = max(tolerance, rounding), max(limit, inherited)
         adds = measures.error > max(tolerance, limit)
-        if not weights and error_in > max(self.clean, tolerance):
+        casts = 0.0 if worst is None else self.casting_tolerance(worst[0].value, worst[1].value)
+        if not weights and error_in > max(self.clean, tolerance, casts):
             adds = False
         return StepResult(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
 
@@ -192,18 +243,26 @@ class Judge:
         return alike and bool(floats) and all(given.is_weight for given in floats)
 
     def _inherited_limit(
-        self, step: Step, partner: Step, sides: list[tuple[StepInput, StepInput]], a: Value, carried: float, basis: str
+        self,
+        step: Step,
+        partner: Step,
+        sides: list[tuple[StepInput, StepInput]],
+        a: Value,
+        b: Value,
+        carried: float,
+        basis: str,
     ) -> float:
         """Return the error that the errors of a step's inputs explain."""
         usual = GROWTH * carried * self._norm_growth(step, sides)
-        if self.narrow is None or family(partner.name) != family(step.name):
+        eps = self.narrow_eps(a, b)
+        if not eps or family(partner.name) != family(step.name):
             return usual
         most = growth_limit(step, sides, a)  # in a narrow dtype errors are large: a closer limit is needed
         if most is None:
             return usual
         before = [self._largest_error_upstream(other.value) for _, other in sides if not other.is_weight]
         unsure = 1.0 if basis == "tensors" else 2.0  # the error may be that of the largest element alone
-        return min(usual, unsure * most * max([carried, eps_of(self.narrow) / 4, *before]))
+        return min(usual, unsure * most * max([carried, eps / 4, *before]))
 
     def _largest_error_upstream(self, value: Value) -> float:
         """Return the largest error on the way to a value: judged by statistics, its own may look small by chance."""
@@ -243,9 +302,13 @@ class Judge:
 
     def input_error(self, one: StepInput, other: StepInput) -> float:
         """Return the error of an input; 0.0 where the two cannot be compared."""
-        if not comparable(one.value, other.value):
+        return self.value_error(one.value, other.value)
+
+    def value_error(self, a: Value, b: Value) -> float:
+        """Return how far apart two values are; 0.0 where they cannot be compared."""
+        if not comparable(a, b):
             return 0.0
-        measures = self.meter(one.value, other.value)
+        measures = self.meter(a, b)
         return 0.0 if measures.what == "unknown" else measures.error
 
     def _exact_input_tolerance(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:

@@ -14,7 +14,7 @@ from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.pairing.returned_values import facing_outputs, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
-from fxdebug.comparison.tolerance import eps_of
+from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, eps_of, tolerance_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
@@ -67,7 +67,7 @@ class OutputDiagnosis:
             return None
         measures = self._judge.meter(one, other)
         tolerance = self._judge.meter.tolerance(one, other)
-        if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean):
+        if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean_for(one, other)):
             return None
         if self._pairs.are_paired(one, other):
             before = self._judge.results.get(self._maker(other).index)
@@ -103,6 +103,18 @@ class OutputDiagnosis:
         cause = make_cause(self._judge, kind, self._pairs.b.trace.root, None, because, result, absorbable=False)
         return replace(cause, measures=measures, a=None, b=None)
 
+    def differ_in_narrow_dtype(self) -> bool:
+        """Do the outputs differ beyond tolerance, where all runs compute in one narrow dtype?
+
+        There the statistics of inner values may hide a difference that the outputs show.
+        """
+        a, b, judge = self._a, self._b, self._judge
+        if a is None or b is None or judge.narrow is not None:
+            return False
+        sides = [(x, y) for _, _, x, y in facing_outputs(a, b, self._pairs).sides if x.dtype in EPS]
+        known = [(x, y) for x, y in sides if comparable(x, y) and judge.narrow_eps(x, y)]
+        return not all(judge.agree(x, y) for x, y in known)
+
     def number_causes(self) -> Iterator[Cause]:
         """Yield the first number or text, returned beside tensors, that differs."""
         if self._a is None or self._b is None or not self._pairs.b.steps:
@@ -120,11 +132,12 @@ class OutputDiagnosis:
         a, b = self._a, self._b
         narrow, limit = self._judge.narrow, unexplained_limit(self._judge)
         sides = facing_outputs(a, b, self._pairs).sides if a is not None and b is not None else []
-        far = [self._judge.meter(x, y) for _, _, x, y in sides if comparable(x, y) and x.dtype in EPS]
-        if not any(measures.error > limit for measures in far if measures.what != "unknown"):
+        far = [(x, y) for _, _, x, y in sides if comparable(x, y) and x.dtype in EPS]
+        if not any(_is_far(self._judge, x, y, limit) for x, y in far):
             return
         limit = limit if narrow is None else limit / 2  # the outputs show that it is more than rounding
-        differing = [result for result in self._judge.results.values() if result.error > limit]
+        results = self._judge.results.values()
+        differing = [result for result in results if _is_far(self._judge, result.a, result.b, limit)]
         measured = [result for result in differing if result.error_in < math.inf] if narrow is not None else []
         for first in (measured or differing)[:1]:
             because = "what it was given differs already, and nothing that could be paired says since when"
@@ -132,8 +145,17 @@ class OutputDiagnosis:
             yield replace(cause, confidence=0.3)
 
 
+def _is_far(judge: Judge, a: Value, b: Value, limit: float) -> bool:
+    """Are two values further apart than ``limit`` and than casts to a narrower dtype explain?"""
+    measures = judge.meter(a, b)
+    casts = UNEXPLAINED * judge.casting_tolerance(a, b) / NARROW_ROUNDING_STEPS
+    return measures.what != "unknown" and measures.error > max(limit, casts)
+
+
 def unexplained_limit(judge: Judge) -> float:
     """Return the error of an output that rounding does not add up to in a healthy model."""
+    if judge.narrow is None and judge.clean > tolerance_of("float32"):
+        return UNEXPLAINED * judge.clean / NARROW_ROUNDING_STEPS
     return UNEXPLAINED * (judge.clean if judge.narrow is None else min(judge.clean, eps_of(judge.narrow)))
 
 

@@ -99,6 +99,15 @@ def causes_of(judge: Judge, written: Collection[Written]) -> Iterator[Cause]:
         yield cause if each.result is not None else replace(cause, a=None, b=None)
 
 
+def constant_causes(judge: Judge) -> Iterator[Cause]:
+    """Yield the steps beyond tolerance that certainly differ in a constant, however much error they were given."""
+    for result in judge.results.values():
+        if result.error > result.tolerance and result.differing_weights is None:
+            difference = _difference(judge, result)
+            if difference is not None and difference[0] == "constant":
+                yield make_cause(judge, "constant", result.step.call, result.step.op, difference[1], result)
+
+
 def _nearest_result(judge: Judge, step: Step) -> StepResult | None:
     """Return the result beside which to show a step that only one run has."""
     results = list(judge.results.values())
