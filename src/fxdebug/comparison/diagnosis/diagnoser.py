@@ -11,6 +11,7 @@ from fxdebug.comparison.diagnosis.element_order import (
     order_cause,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
+from fxdebug.comparison.diagnosis.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.result import Kind
@@ -39,9 +40,14 @@ class Diagnoser:
         self._pairs = judge.pairs
         self._reported: set[object] = set()
         self.regions = RegionDiagnosis(judge, self._reported)
+        self._misplaced = MisplacedWeights(judge)
 
     def diagnose(self, result: StepResult) -> Cause | None:
         """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
+        cause = self._diagnose(result)
+        return None if cause is None else self._misplaced.explain(result, cause)
+
+    def _diagnose(self, result: StepResult) -> Cause | None:
         cast = self._other_dtype(result) if self._judge.same_dtypes else None
         if cast is not None:
             return cast
