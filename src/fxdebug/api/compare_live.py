@@ -16,6 +16,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.comparison.compare_traces import pair_traces
+from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
@@ -36,8 +37,9 @@ def compare_models(
     """Compare two live models call by call: every call that adds error is found, not only the first.
 
     Each call of b that has a counterpart in a runs on the counterpart's inputs, in b's dtype. The call's own result is
-    compared; the counterpart's result is returned in its place, so that no error is passed on. Model a runs once and b
-    twice: first unchanged, to find the pairs of calls, and then on a's inputs.
+    compared; the counterpart's result is returned in its place, so that no error is passed on. Tensors that hold the
+    same numbers in another order are left as they are. Model a runs once and b twice: first unchanged, to find the
+    pairs of calls, and then on a's inputs.
 
     ``inputs`` and ``kwargs`` are as for :func:`fx_debug`; ``inputs_b`` are the inputs of b where they differ. The
     other arguments are those of :func:`compare`. ``comparison.outputs`` are those of the plain runs. All runs begin
@@ -65,7 +67,8 @@ def compare_models(
             return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
         restore()
         plan = replay_plan(pair_traces(a, b, mapping))
-        replay = InputReplay(model_b, a, plan.inputs, plan.outputs)
+        # an implementation may have the same numbers in another order, such as heads with their halves interleaved
+        replay = InputReplay(model_b, a, plan.inputs, plan.outputs, keeps=is_reordered)
         with replay:
             alone, failed = _run(model_b, *copied_inputs((own_inputs, kwargs)), values="tensors")
     if failed is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fxdebug.comparison.measures import TENSORS, Measures, Unlike
-from fxdebug.comparison.tolerance import MASK_THRESHOLD, error_between, is_additive_mask, is_masked
+from fxdebug.comparison.tolerance import MASK_THRESHOLD, error_between, is_additive_mask, is_masked, tolerance_of
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 
@@ -106,6 +106,32 @@ def sorted_nonzero(tensors: Iterable[Tensor]) -> Tensor:
     with torch.no_grad():
         elements = torch.cat([_as_float64(x.to_dense() if x.is_sparse else x).reshape(-1) for x in tensors])
         return elements[elements != 0].sort().values
+
+
+CLOSER_SORTED = 8  # the same numbers in two orders are this many times closer once both are sorted
+
+
+def is_reordered(one: Tensor, other: Tensor) -> bool:
+    """Do two tensors hold the same numbers but for rounding, in different places?
+
+    >>> import torch
+    >>> x = torch.arange(6.0)
+    >>> is_reordered(x, x.flip(0)), is_reordered(x, x), is_reordered(x, x + 1)
+    (True, False, False)
+    """
+    import torch
+
+    if one.dtype != other.dtype or one.numel() != other.numel() or not one.is_floating_point():
+        return False
+    if one.layout != torch.strided or other.layout != torch.strided or not one.numel():
+        return False
+    with torch.no_grad():
+        left, right = (_as_float64(x.detach().reshape(-1)) for x in (one, other))
+        distance = float((left - right).norm())
+        if not 0.0 < distance < math.inf:
+            return False
+        limit = min(tolerance_of(str(one.dtype)[6:]) * float(left.norm()), distance / CLOSER_SORTED)
+        return float((left.sort().values - right.sort().values).norm()) <= limit
 
 
 def _as_float64(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxdebug.comparison.elementwise import measure_elements, sorted_nonzero
+from fxdebug.comparison.elementwise import CLOSER_SORTED, measure_elements, sorted_nonzero
 from fxdebug.comparison.measures import SAMPLE, STATISTICS, TENSORS, Measures
 from fxdebug.comparison.tolerance import (
     error_between,
@@ -26,8 +26,6 @@ from fxdebug.errors import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-CLOSER_SORTED = 8  # the same numbers in two orders are this many times closer once both are sorted
 
 
 class Meter:

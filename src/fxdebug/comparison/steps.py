@@ -97,6 +97,11 @@ class StepList:
         """Return the value that this one is a view or a copy of; itself where it is neither."""
         return self.values[self.view_of.get(value.number, value.number)]
 
+    def is_input(self, value: Value) -> bool:
+        """Was the model given it, or is it a view of what the model was given?"""
+        root = self.root(value).number
+        return any(self.root(given).number == root for given in self.trace.root.inputs)
+
     def maker(self, value: Value) -> Step | None:
         """Return the step that computed a value, behind all views and copies; ``None`` for inputs and weights."""
         return self.makers.get(self.root(value).number)

@@ -73,3 +73,12 @@ def largest_of(dtype: str) -> float:
     (65504.0, inf)
     """
     return FLOATS[dtype].max if dtype in FLOATS else math.inf
+
+
+def number_kind(dtype: str) -> str:
+    """Return ``float``, ``complex``, ``bool`` or ``int``: within a kind, numbers may be cast to one another.
+
+    >>> number_kind("bfloat16"), number_kind("uint8"), number_kind("bool")
+    ('float', 'int', 'bool')
+    """
+    return "float" if "float" in dtype else "complex" if "complex" in dtype else "bool" if dtype == "bool" else "int"

@@ -25,12 +25,15 @@ class InputReplay:
     """A block in which the calls of ``model`` get the inputs, and pass on the outputs, of another run.
 
     ``trace`` is that run, with its tensors kept; ``inputs`` and ``outputs`` say which of its values go where. Each
-    tensor is converted to the dtype and device of the tensor that it replaces. A tensor of another shape, or of a
-    subclass, is not replaced. ``replayed`` counts the calls for which something is planned.
+    tensor is converted to the dtype and device of the tensor that it replaces. A tensor of another shape, of a
+    subclass, or for which ``keeps(new, own)`` is true is not replaced. ``replayed`` counts the calls for which
+    something is planned.
     """
 
-    def __init__(self, model: nn.Module, trace: TraceData, inputs: Plan, outputs: Plan) -> None:
-        self._trace, self._inputs, self._outputs = trace, inputs, outputs
+    def __init__(
+        self, model: nn.Module, trace: TraceData, inputs: Plan, outputs: Plan, keeps: Callable[[Tensor, Tensor], bool]
+    ) -> None:
+        self._trace, self._inputs, self._outputs, self._keeps = trace, inputs, outputs, keeps
         self._hooked = _hookable(model)
         keys = [key for key in inputs if key[0] in self._hooked]
         self.replayed = sum(bool(inputs[key] or outputs.get(key)) for key in keys)
@@ -106,7 +109,7 @@ class InputReplay:
             return like
         with untracked():  # hidden from tape and autograd; copied to memory of torch's own, which has versions
             tensor: Tensor = self._trace.tensor(value).to(device=like.device, dtype=like.dtype, copy=True)
-        return tensor
+            return like if self._keeps(tensor, like) else tensor
 
 
 def _hookable(model: nn.Module) -> dict[str, nn.Module]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.torch_state.untracked import untracked
@@ -41,13 +41,27 @@ def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
         with untracked(), torch.no_grad():
             for registry, name, buffer, content in buffers:
                 registry[name] = buffer
-                if not torch.equal(buffer, content):
-                    buffer.copy_(content)
+                if not _holds_same(buffer, content):
+                    try:
+                        buffer.copy_(content)
+                    except Exception:  # such as an expanded one, which nothing can be written into
+                        registry[name] = content.clone()
 
     try:
         yield restore
     finally:
         restore()
+
+
+def _holds_same(buffer: Tensor, content: Tensor) -> bool:
+    """Has a buffer the content that it had? ``False`` where torch cannot tell: sparse and nested ones, and others.
+
+    What was not written to must not be written: autograd would refuse a tensor that it has saved.
+    """
+    try:
+        return torch.equal(buffer, content)
+    except Exception:  # no kernel for this layout, or a class of its own
+        return False
 
 
 _OF_TORCH = frozenset(vars(nn.Module()))

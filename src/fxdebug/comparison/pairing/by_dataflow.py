@@ -12,7 +12,7 @@ from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepInput, StepList, interchangeable
-from fxdebug.comparison.tolerance import error_between
+from fxdebug.comparison.tolerance import error_between, tolerance_of
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import BIAS_FIRST, COMMUTATIVE, family
 
@@ -131,6 +131,7 @@ def pair_backwards(pairs: Pairs) -> None:
                 pairs.both_unpaired(one.value, other.value)
                 and one.value.numel == other.value.numel
                 and not _made_by_other_kinds(pairs, one, other)
+                and not _is_input_of_one(pairs, one, other)
             ):
                 pairs.add_value_and_makers(one.value, other.value, "dataflow", min(pair.confidence, 0.8))
 
@@ -144,6 +145,14 @@ def _made_by_other_kinds(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
         and family(one.name) == family(other.name)
         and not interchangeable(one, other)
     )
+
+
+def _is_input_of_one(pairs: Pairs, a: StepInput, b: StepInput) -> bool:
+    """Was one of them given to its run, while the other run computed the other one, with other numbers?"""
+    if pairs.a.is_input(a.value) == pairs.b.is_input(b.value):
+        return False
+    error = error_between(a.value.stats, b.value.stats)
+    return error is None or error > tolerance_of(a.value.dtype, b.value.dtype)
 
 
 def facing_inputs(pairs: Pairs, a: Step, b: Step) -> list[tuple[StepInput, StepInput]]:

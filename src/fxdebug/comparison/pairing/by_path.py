@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, TypeAlias
 
 from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepList, interchangeable
+from fxdebug.comparison.tolerance import same_numbers
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
+from fxdebug.operators.dtypes import number_kind
 from fxdebug.operators.names import op_of_module
 from fxdebug.query import network
 
@@ -47,13 +49,54 @@ def _may_be_same_call(a: Call, b: Call) -> bool:
 
 
 def _pair_inputs(pairs: Pairs) -> None:
-    """Pair the tensors that the runs were given: by name, then in order."""
+    """Pair the tensors that the runs were given, by the surest sign first: two models may order them differently.
+
+    The signs are the name of the argument, equal numbers, the position, and the order among those of one shape.
+    """
     one, other = dict(pairs.a.trace.root.inputs.named()), dict(pairs.b.trace.root.inputs.named())
-    for slot in [slot for slot in other if slot in one]:
-        pairs.add_value(one.pop(slot), other.pop(slot), "path", 1.0)
-    for left, right in zip(one.values(), other.values()):
-        if left.shape == right.shape and left.dtype == right.dtype:
-            pairs.add_value(left, right, "order", 0.8)
+    for sign, matched_by, confidence in _SIGNS_OF_INPUT:
+        for slot, value in list(other.items()):
+            found = next((known for known in one if sign((known, one[known]), (slot, value))), None)
+            if found is not None:
+                pairs.add_value(one.pop(found), other.pop(slot), matched_by, confidence)
+
+
+_Slot: TypeAlias = tuple[str, Value]
+
+
+def _same_name(a: _Slot, b: _Slot) -> bool:
+    return a[0] == b[0] and not a[0].startswith("args[")
+
+
+def _same_content(a: _Slot, b: _Slot) -> bool:
+    known = bool(a[1].numel) and a[1].numel == b[1].numel
+    return known and (a[1].digest == b[1].digest is not None or same_numbers(a[1].stats, b[1].stats))
+
+
+def _same_position(a: _Slot, b: _Slot) -> bool:
+    return a[0] == b[0] and _alike(a, b)
+
+
+def _same_shape(a: _Slot, b: _Slot) -> bool:
+    return a[1].shape == b[1].shape and a[1].dtype == b[1].dtype
+
+
+def _alike(a: _Slot, b: _Slot) -> bool:
+    return a[1].shape == b[1].shape and number_kind(a[1].dtype) == number_kind(b[1].dtype)
+
+
+def _same_slot(a: _Slot, b: _Slot) -> bool:
+    return a[0] == b[0]
+
+
+_SIGNS_OF_INPUT: tuple[tuple[Callable[[_Slot, _Slot], bool], MatchedBy, float], ...] = (
+    (_same_name, "path", 1.0),
+    (_same_content, "values", 0.95),
+    (_same_position, "path", 1.0),
+    (_same_shape, "order", 0.8),
+    (_alike, "order", 0.8),
+    (_same_slot, "path", 1.0),
+)
 
 
 def _pair_named_weights(pairs: Pairs) -> None:
@@ -159,6 +202,7 @@ def _score(pairs: Pairs, a: _BodyItem, b: _BodyItem) -> float:
     roots = {pairs.a.root(given.value).number for given in a.step.inputs}
     known = [value for value in partners if value is not None]
     shared = sum(value.number in roots for value in known)
-    if known and not shared and (b.step.transparent or not same_shapes):
-        return 0.0  # a view of something else, or another size of something else
+    computes = bool(b.step.outputs) and not b.step.transparent
+    if known and not shared and (not computes or not same_shapes):
+        return 0.0  # a view or an item of something else, or another size of something else
     return score + 1.0 * shared - 0.75 * (len(known) - shared)

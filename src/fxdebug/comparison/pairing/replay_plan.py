@@ -10,6 +10,7 @@ from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Inputs, Outputs, Value
+from fxdebug.operators.dtypes import number_kind
 
 LEAST_CONFIDENCE = 0.5  # of a pair of calls with different names
 
@@ -92,11 +93,7 @@ def _differ(meter: Meter, a: Inputs | Outputs | None, b: Inputs | Outputs | None
 
 def _castable(a: Value, b: Value) -> bool:
     """May one be cast to the other? Not a mask of numbers to one of booleans, nor positions to activations."""
-    return _number_kind(a.dtype) == _number_kind(b.dtype)
-
-
-def _number_kind(dtype: str) -> str:
-    return "float" if "float" in dtype else "complex" if "complex" in dtype else "bool" if dtype == "bool" else "int"
+    return number_kind(a.dtype) == number_kind(b.dtype)
 
 
 def _written_storages(pairs: Pairs) -> dict[int, set[int | None]]:
