@@ -76,7 +76,8 @@ def compare(
             absorbed[cause.position] = cause
         else:
             kept.append(cause)
-    findings += [rows.finding(cause) for cause in _most_certain(kept)]
+    behind = [diagnoser.behind(cause) for cause in _most_certain(kept)]
+    findings += [rows.finding(cause) for cause in behind if cause is not None]
     if not findings:
         last = (*outputs.unexplained_causes(), *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]

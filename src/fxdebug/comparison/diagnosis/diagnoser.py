@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fxdebug.comparison.diagnosis.attention_arguments import other_heads, other_masking
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
     arranging_step,
     constants_changed,
     first_inexact,
     inputs_swapped,
+    moves_changed,
     order_cause,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
@@ -44,15 +46,14 @@ class Diagnoser:
 
     def diagnose(self, result: StepResult) -> Cause | None:
         """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
-        cause = self._diagnose(result)
-        return None if cause is None else self._misplaced.explain(result, cause)
-
-    def _diagnose(self, result: StepResult) -> Cause | None:
         cast = self._other_dtype(result) if self._judge.same_dtypes else None
         if cast is not None:
             return cast
         if not result.exceeds_tolerance:
             return None
+        masked = other_masking(self._judge, result)
+        if masked is not None:
+            return masked
         if family(result.partner.name) != family(result.step.name):
             return self.regions.explain(result, result.a, result.b, through=True)
         if result.adds:
@@ -68,6 +69,19 @@ class Diagnoser:
             if sibling is not None:
                 return sibling
         return self.regions.explain(result, one.value, other.value)
+
+    def behind(self, cause: Cause) -> Cause | None:
+        """Return what is behind a cause that reaches the outputs: elements or slices of weights in other places.
+
+        The step that shows it may come long after. Returns the cause itself where nothing is behind it, and ``None``
+        where that was named before.
+        """
+        result = self._judge.results.get(cause.position)
+        if result is not None and cause.kind in ("values", "wiring"):
+            moved = moves_changed(self._judge, cause, result)
+            if moved is not None:
+                return order_cause(self._judge, result, moved)
+        return self._misplaced.explain(cause, result)
 
     def _limit(self, one: StepInput, other: StepInput) -> float:
         return self._judge.meter.tolerance(one.value, other.value)
@@ -117,6 +131,8 @@ class Diagnoser:
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
         elif draws_random(step):
             kind, because = "random", "random numbers were drawn: seed both runs alike"
+        elif (heads := other_heads(self._judge, result)) is not None:
+            return heads
         elif (masked := self._other_mask(result)) is not None:
             return masked
         elif not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None:

@@ -26,7 +26,7 @@ from fxdebug.comparison.diagnosis.weight_slices import (
     same_owners,
 )
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.operators.names import SLICES, family, op_of_module
+from fxdebug.operators.names import NORMS, SLICES, family, op_of_module
 
 MOST_STEPS = 150  # that are looked at on either side
 LEAST_SHARED = 0.9  # share of the rows of a slice that must be those of a
@@ -66,19 +66,22 @@ class MisplacedWeights:
     def __post_init__(self) -> None:
         self._a, self._b = Weights(self.judge.pairs.a.trace), Weights(self.judge.pairs.b.trace)
 
-    def explain(self, result: StepResult, cause: Cause) -> Cause | None:
+    def explain(self, cause: Cause, result: StepResult | None = None) -> Cause | None:
         """Return the weight behind a cause, else the cause itself; ``None`` where the weight was named before."""
-        if cause.kind in ("weights", "dtype", "input", "raised", "nonfinite", "random"):
+        if cause.kind in ("dtype", "input", "raised", "nonfinite", "random"):
             return cause
         pairs = self.judge.pairs
-        of_b = list(self._products(pairs.b, self._b, (result.step, cause.b)))
-        of_a = list(self._products(pairs.a, self._a, (result.partner, cause.a)))
+        shown = (None, None) if result is None else (result.partner, result.step)
+        made_a = None if cause.value_a is None else pairs.a.makers.get(cause.value_a.number)
+        made_b = None if cause.value_b is None else pairs.b.makers.get(cause.value_b.number)
+        of_a = list(self._products(pairs.a, self._a, (shown[0], cause.a, made_a)))
+        of_b = list(self._products(pairs.b, self._b, (shown[1], cause.b, made_b)))
         pool = list({weight.name: weight for product in of_a for weight in product.weights}.values())
         for product in of_b if pool else ():
             found = self._misplaced(product, pool)
             if found is not None:
                 return self._weight_cause(cause, product, *found)
-        return self._other_roles(cause, of_a, of_b, pool) if pool else cause
+        return self._other_roles(cause, of_a, of_b, pool) if pool and cause.kind != "weights" else cause
 
     def _weight_cause(self, cause: Cause, product: Product, weight: Weight, because: str) -> Cause | None:
         if weight.name in self.reported:
@@ -106,7 +109,7 @@ class MisplacedWeights:
         while pending and len(visited) < MOST_STEPS:
             step = pending.pop(0)
             known = self._weights_of(weights, step)
-            if known and step not in first and self._is_healthy(run, step):
+            if known and run is self.judge.pairs.b and step not in first and self._is_healthy(run, step):
                 continue
             if known:
                 found[step.index] = Product(step, tuple(known))
@@ -127,7 +130,7 @@ class MisplacedWeights:
     def _weights_of(self, weights: Weights, step: Step) -> list[Weight]:
         if step.unrecorded:
             return [] if step.call.parent is None or step.call.children else weights.within(step.call)
-        if family(step.name) != "product":
+        if family(step.name) != "product" and step.name not in NORMS:
             return []
         found = [weights.find(given.value.name) for given in step.weights if given.value.name is not None]
         return [weight for weight in found if weight is not None]
@@ -231,7 +234,11 @@ class MisplacedWeights:
 def _is_cut(run: StepList, step: Step) -> bool:
     """Is a step's result taken apart by columns?"""
     cut = _first_cut(run, step)
-    known = [] if cut is None else [columns_of(step.outputs[0], piece) for piece in cut.results]
+    if cut is None:
+        return False
+    known = [columns_of(step.outputs[0], piece) for piece in cut.results if piece.storage == step.outputs[0].storage]
+    if not known:  # pieces of a copy: several of them are parts of it
+        return len(cut.results) > 1
     return any(columns is not None and len(columns) < step.outputs[0].shape[-1] for columns in known)
 
 
