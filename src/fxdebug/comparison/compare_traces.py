@@ -121,8 +121,10 @@ def _unreadable_notes(meter: Meter) -> Iterator[str]:
 def _most_certain(kept: list[Cause]) -> list[Cause]:
     """Drop the causes whose steps were paired by order alone, where there are others.
 
-    The first missing step with weights stays if it comes before all of these: their errors may come from it.
+    So are those of products with their elements in another order, which a port may keep throughout. The first missing
+    step with weights stays if it comes before all of these: their errors may come from it.
     """
+    kept = [cause for cause in kept if not cause.reordered] or kept
     certain = [cause for cause in kept if cause.matched_by != "order"]
     first = min((cause.position for cause in certain), default=0)
     missing = [cause for cause in kept if cause.kind == "missing" and cause.a is not None and cause.a.weights]

@@ -36,6 +36,7 @@ class Cause:
     confidence: float = 1.0
     absorbable: bool = True
     matched_by: MatchedBy = ""  # how the steps were paired
+    reordered: bool = False  # the elements are a's in other places, as a port may keep them
 
     @property
     def proven(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fxdebug.comparison.diagnosis.attention_arguments import other_heads, other_masking
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
@@ -148,9 +150,11 @@ class Diagnoser:
             return turned
         elif partner.name != step.name:
             because = f"{partner.name} in a, {step.name} in b"
-        return make_cause(
+        cause = make_cause(
             self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
         )
+        product = kind == "values" and bool(step.weights) and family(step.name) == "product"
+        return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
 
     def _reordered(self, result: StepResult) -> Cause | None:
         """Return the step that puts the elements into another order, by the surest signs first."""

@@ -204,7 +204,7 @@ class MisplacedWeights:
                 wrong = other, f"the {role} slice of {other.matrix.name} has the rows of {what} of a, not of {_rows(one.matrix, columns)}"
             first = next((i for i, row in enumerate(rows) if row and (row.weight, row.place) in expected), -1)
             places.append((other, first))
-        if wrong is None:
+        if wrong is None or not _use_the_same_rows(in_a, in_b, pool):
             return cause
         product, because = wrong
         assert product.matrix is not None
@@ -212,11 +212,19 @@ class MisplacedWeights:
         in_weight = [place for _, place in places]
         before, _ = self._in_layers(product.matrix, pool, product.rows_of(product.matrix))
         cut = _first_cut(self.judge.pairs.b, product.step)
-        if cut is not None and (before or (in_code != sorted(in_code) and in_weight == sorted(in_weight))):
+        other_code = before or self._is_cut_otherwise(product.matrix, [taken for _, taken in in_b])
+        if cut is not None and (other_code or (in_code != sorted(in_code) and in_weight == sorted(in_weight))):
             order = ", ".join(role for _, role in sorted(zip(in_code, ROLES)))
             because = f"its slices are taken as {order}: {because}"
             return replace(cause, kind="wiring", call=cut.call, op=cut.op, because=because, b=cut)
         return self._weight_cause(cause, product, product.matrix, because)
+
+    def _is_cut_otherwise(self, weight: Weight, taken: list[Columns]) -> bool:
+        """Does the code of another layer take other columns of its product than the code of this one?"""
+        run, alike = self.judge.pairs.b, set(self._b.alike(weight.name))
+        steps = [s for s in run.steps if any(given.value.name in alike for given in s.weights)]
+        known = [[columns for _, columns in roles_of(run, [step])] for step in steps]
+        return any(columns and columns != taken for columns in known)
 
     def _roles(self, run: StepList, products: list[Product]) -> list[tuple[Product, Columns]]:
         """Return the product and the columns of query, key and value; an empty list where they are not known."""
@@ -229,6 +237,20 @@ class MisplacedWeights:
                 return [(product, columns) for columns in thirds]
         known = [product.step for product in by_step.values() if not product.step.unrecorded]
         return [(by_step[step.index], columns) for step, columns in roles_of(run, known)]
+
+
+def _use_the_same_rows(
+    in_a: list[tuple[Product, Columns]], in_b: list[tuple[Product, Columns]], pool: list[Weight]
+) -> bool:
+    """Are query, key and value together made from the same rows on both sides?"""
+    wanted = {(one.matrix.name, column) for one, columns in in_a if one.matrix is not None for column in columns}
+    used: set[tuple[str, int]] = set()
+    for product, taken in in_b:
+        matrix = product.matrix
+        rows = None if matrix is None else arrangement(matrix, pool, product.rows_of(matrix))
+        known = [] if rows is None else [row for place in taken if (row := rows[place]) is not None]
+        used |= {(row.weight, row.place) for row in known}
+    return len(wanted & used) >= LEAST_SHARED * len(wanted)
 
 
 def _is_cut(run: StepList, step: Step) -> bool:

@@ -30,6 +30,9 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
         home = _call_with_inputs(pairs, step, home) or (inside if deeper else home)
     elif lost_call is not None and any(above is home for above in inside.with_ancestors()):
         home = home if _computes_itself(pairs.b, home) else inside
+    shown_in = divergence.result.step.call
+    if home.index > shown_in.index and divergence.in_b.last is None:
+        home = handed_in  # a call that comes later is no place for what is missing before it
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
     because = f"{what} of a ({_short_source(step)}) has no counterpart in b"
     op = lost_call.type if lost_call is not None else step.op if step.name in STEPS_OF else name
@@ -83,13 +86,20 @@ def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
     around_step = {call.index for call in step.call.with_ancestors()}
     for call in home.walk():
         partner = pairs.call_in_a(call)
-        if partner is not None and partner.index not in around_step and not call.children:
+        whole = partner is not None and (not call.children or _return_a_pair(pairs, partner, call))
+        if partner is not None and partner.index not in around_step and whole:
             continue  # a layer that both runs have
         given, made = _values_at_hand(pairs.b, call)
         rank = (len(wanted & made), call.depth)
         if wanted <= given | made and rank[0] and rank > best_rank:
             deepest, best_rank = call, rank
     return deepest
+
+
+def _return_a_pair(pairs: Pairs, a: Call, b: Call) -> bool:
+    """Do two calls return values that are paired with each other?"""
+    one, other = tuple(a.outputs or ()), tuple(b.outputs or ())
+    return len(one) == len(other) > 0 and all(pairs.are_paired(x, y) for x, y in zip(one, other))
 
 
 def _values_at_hand(run: StepList, call: Call) -> tuple[set[int], set[int]]:
