@@ -68,10 +68,14 @@ def port(name: str) -> Callable[[Callable[[], Port]], Callable[[], Port]]:
     return register
 
 
-def built(name: str) -> Port:
-    """Build a pair, the same one each time; raises ``ImportError`` where its library is missing."""
+def built(name: str, *, seed: int = 0, initial: bool = False) -> Port:
+    """Build a pair, the same one for each seed; raises ``ImportError`` where its library is missing.
+
+    ``initial`` leaves the weights as the reference initialises them: zeros, ones and tiny scales among them.
+    """
     names()
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
+    _options["initial"] = initial
     pair = PORTS[name]()
     pair.reference.eval()
     pair.port.eval()
@@ -92,11 +96,16 @@ def _called(model: nn.Module, inputs: Any) -> Any:
     return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
+_options = {"initial": False}
+
+
 # Weights -------------------------------------------------------------------------------------------
 
 
 def randomized(model: nn.Module) -> nn.Module:
     """Change every weight and running statistic: defaults such as 0 and 1 would hide a fault."""
+    if _options["initial"]:
+        return model
     with torch.no_grad():
         for weight in model.parameters():
             fan_in = weight[0].numel() if weight.dim() > 1 else 1

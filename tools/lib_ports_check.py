@@ -14,7 +14,10 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -27,6 +30,7 @@ from lib_ports import Port
 
 EQUAL = "equal"
 ROUNDING = 2e-6  # how far the results of a right port may lie apart
+BFLOAT16_ROUNDING = 0.1
 
 
 def _by_statistics(pair: Port) -> fxdebug.Comparison:
@@ -49,19 +53,63 @@ WAYS: dict[str, Callable[[Port], fxdebug.Comparison]] = {
 }
 
 
+def _swapped(name: str) -> Port:
+    pair = lib_ports.built(name)
+    return Port(pair.port, pair.reference, pair.inputs_b, pair.inputs, pair.result_b, pair.result)
+
+
+def _eager(name: str) -> Port:
+    pair = lib_ports.built(name)
+    if hasattr(pair.reference, "set_attn_implementation"):
+        pair.reference.set_attn_implementation("eager")
+    return pair
+
+
+def _in_bfloat16(name: str) -> Port:
+    pair = lib_ports.built(name)
+    for model in (pair.reference, pair.port):
+        model.to(torch.bfloat16)
+    return replace(pair, inputs=_cast(pair.inputs), inputs_b=_cast(pair.inputs_b))
+
+
+def _cast(inputs: Any) -> Any:
+    if isinstance(inputs, torch.Tensor):
+        return inputs.to(torch.bfloat16) if inputs.is_floating_point() else inputs
+    if isinstance(inputs, dict):
+        return {name: _cast(value) for name, value in inputs.items()}
+    return type(inputs)(map(_cast, inputs)) if isinstance(inputs, (list, tuple)) else inputs
+
+
+VARIANTS: dict[str, Callable[[str], Port]] = {
+    "as built": lib_ports.built,
+    "swapped": _swapped,  # the port is the reference
+    "eager": _eager,  # attention of transformers written out
+    "bfloat16": _in_bfloat16,
+    "initial": partial(lib_ports.built, initial=True),  # weights as they are before training
+    "other seed": partial(lib_ports.built, seed=7),
+}
+
+
 def told(comparison: fxdebug.Comparison) -> str:
     """Return ``equal``, or the first finding and how many there are."""
     first = comparison.first
     if first is None:
-        return EQUAL if comparison.equal else str(getattr(comparison, "verdict", "not equal"))
+        missing = getattr(comparison, "missing", ())
+        return EQUAL if comparison.equal else f"could not compare: {missing}"
     return f"{len(comparison.findings)}: {first.kind} {first.where} {first.error:.2g} ({first.because})"
 
 
-def checked(name: str, ways: list[str], *, screen: bool = False) -> dict[str, str]:
-    """Return for one pair, by way, ``equal`` or what was wrong; raises ``ImportError`` where a library is missing."""
-    pair = lib_ports.built(name)
-    difference = pair.difference()
-    if not difference <= ROUNDING:
+def checked(name: str, ways: list[str], variant: str = "as built", *, screen: bool = False) -> dict[str, str]:
+    """Return for one pair, by way, ``equal`` or what was wrong.
+
+    Raises ``ImportError`` where a library is missing, ``NotImplementedError`` where a model does not run so.
+    """
+    pair = VARIANTS[variant](name)
+    try:
+        difference = pair.difference()
+    except RuntimeError as error:  # a model that runs in float32 alone
+        raise NotImplementedError(str(error)) from error
+    if not difference <= (ROUNDING if variant != "bfloat16" else BFLOAT16_ROUNDING):
         return dict.fromkeys(ways, f"the port is not right: {difference:.2g}")
     results = {}
     for way in ways:
@@ -83,6 +131,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of the names of pairs; all without any")
     parser.add_argument("--only", choices=WAYS, action="append", help="a way; may be given more than once")
+    parser.add_argument("--variant", choices=VARIANTS, default="as built", help="of the pairs (default: %(default)s)")
     parser.add_argument("--screen", action="store_true", help="print the comparisons that are not equal")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -94,8 +143,8 @@ def main(arguments: list[str]) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                results = checked(name, ways, screen=options.screen)
-            except ImportError as error:
+                results = checked(name, ways, options.variant, screen=options.screen)
+            except (ImportError, NotImplementedError) as error:
                 print(f"{name:24}left out: {error}")
                 continue
         built += 1

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from fxdebug.comparison.build_steps import steps_of
+from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
@@ -16,8 +17,14 @@ from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.by_dataflow import pair_by_dataflow, pair_forwards
-from fxdebug.comparison.pairing.by_path import pair_bodies, pair_by_path
-from fxdebug.comparison.pairing.by_value import pair_fused_projections, pair_values, pair_weights
+from fxdebug.comparison.pairing.by_path import name_unknown_classes, pair_bodies, pair_by_path
+from fxdebug.comparison.pairing.by_value import (
+    pair_fused_projections,
+    pair_rounded_values,
+    pair_values,
+    pair_weights,
+)
+from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
 from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
@@ -82,17 +89,25 @@ def compare(
         last = (*outputs.unexplained_causes(), *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs)
+    returned = rows.outputs()
+    if not findings and not globs:  # what is ignored may make the outputs differ
+        findings = list(rows.unexplained_outputs(returned))
     findings.sort(key=lambda row: row.position)
+    every_row = tuple(rows.all(findings, absorbed))
+    coverage = coverage_of(judge, every_row, returned, globs)
+    compared = sum(row.measured and row.certain for row in every_row)
     return ComparisonData(
         a,
         b,
-        tuple(rows.all(findings, absorbed)),
+        every_row,
         tuple(findings),
         tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
         tuple([call for call in b.calls if call.index not in pairs.calls]),
         (*rows.notes(), *hidden_by_rounding(judge, {row.position for row in findings}), *_unreadable_notes(meter)),
-        tuple(rows.outputs()),
+        tuple(returned),
         _settings(judge, tolerance, globs),
+        coverage,
+        tuple(missing_in(judge, coverage, returned, compared)),
     )
 
 
@@ -142,13 +157,16 @@ def pair_traces(
     for run in (one, other):
         rejoin_patched(run)
     one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
-    pairs = Pairs(one, other)
+    pairs, meter = Pairs(one, other), meter or Meter(a, b)
     pair_by_path(pairs)
     pair_weights(pairs)
-    pair_values(pairs, meter or Meter(a, b))
+    pair_values(pairs, meter)
     pair_forwards(pairs)
     pair_fused_projections(pairs)
     pair_bodies(pairs)
     pair_by_dataflow(pairs)
+    pair_rounded_values(pairs, meter)
     pair_renamed_calls(pairs)
+    drop_contradicted_calls(pairs)
+    name_unknown_classes(pairs)
     return pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measures
 from fxdebug.data.calls import Call
@@ -18,6 +18,7 @@ Kind: TypeAlias = Literal[
     "random", "raised", "values",
 ]  # fmt: skip
 Verdict: TypeAlias = Literal["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"]
+Outcome: TypeAlias = Literal["equal", "different", "could not compare"]
 MatchedBy: TypeAlias = Literal["", "path", "mapping", "weights", "values", "dataflow", "order"]  # how a pair was found
 
 
@@ -37,6 +38,41 @@ KINDS: dict[Kind, str] = {
     "raised": "the run of b raised",
     "values": "the same inputs give other values",
 }
+
+
+LEAST_CERTAIN = 0.5  # a pair that is less sure than this helps to look for a cause and says nothing by itself
+
+
+class Counts(NamedTuple):
+    """Counts of the pairs that were compared, and of all there are in a and in b."""
+
+    compared: int
+    a: int
+    b: int
+
+
+NOTHING = Counts(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The part of two runs that was compared.
+
+    ``calls``, ``operations`` and ``returned`` (the tensors that the models return) are counts; operations are those
+    that compute, without views and copies. ``share`` is the share of the calls with results that are accounted for:
+    paired, or returning a value that the other run has, too. It is that of the run of which more is accounted for,
+    because a port may have functions where the original has modules. ``operations_a`` and ``operations_b`` have no
+    counterpart, and are in calls that have one. ``stand_in`` names the runs (``a``, ``b``) whose file has no
+    returned values, so that values of inner calls were compared in their place.
+    """
+
+    calls: Counts = NOTHING
+    operations: Counts = NOTHING
+    returned: Counts = NOTHING
+    share: float = 0.0
+    operations_a: tuple[Side, ...] = ()
+    operations_b: tuple[Side, ...] = ()
+    stand_in: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +129,11 @@ class Row:
         return f"{path}/{self.op}" if self.op else path
 
     @property
+    def certain(self) -> bool:
+        """Is it a finding, or certain enough to say something? Pairs by order alone are not, nor unsure ones."""
+        return self.kind is not None or (self.how != "order" and self.sure >= LEAST_CERTAIN)
+
+    @property
     def measured(self) -> bool:
         """Are there two sides, and numbers to compare?"""
         return (
@@ -108,9 +149,10 @@ class Row:
 class ComparisonData:
     """Two runs side by side.
 
-    ``first`` is the first call or operation in execution order that adds error, ``None`` when the runs are equal
-    within tolerance. ``findings`` are all of them, ``rows`` every pair, ``only_a`` and ``only_b`` the calls without
-    a partner; ``notes`` say what could not be compared. A comparison is true in a condition when the runs are *equal*.
+    ``verdict`` is ``equal``, ``different`` or ``could not compare``; ``missing`` says why not. ``first`` is the first
+    call or operation in execution order that adds error, ``None`` where none was found. ``findings`` are all of them,
+    ``rows`` every pair, ``only_a`` and ``only_b`` the calls without a partner; ``coverage`` says how much was
+    compared, ``notes`` what to know about it. A comparison is true in a condition when the runs are *equal*.
     """
 
     a: TraceData
@@ -122,6 +164,15 @@ class ComparisonData:
     notes: tuple[str, ...] = ()
     outputs: tuple[Row, ...] = ()  # the returned values of the models, side by side
     settings: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Coverage = field(default_factory=Coverage)
+    missing: tuple[str, ...] = ()  # what would have to be compared before the runs may be called equal
+
+    @property
+    def verdict(self) -> Outcome:
+        """``different`` where there are findings, ``could not compare`` where too much is missing, else ``equal``."""
+        if self.findings:
+            return "different"
+        return "could not compare" if self.missing else "equal"
 
     @property
     def first(self) -> Row | None:
@@ -130,8 +181,11 @@ class ComparisonData:
 
     @property
     def equal(self) -> bool:
-        """Are the runs equal within tolerance? In two dtypes (``narrow``), rounding hides more differences."""
-        return not self.findings
+        """Are the runs equal within tolerance? In two dtypes (``narrow``), rounding hides more differences.
+
+        It is false where the runs could not be compared, too: see ``verdict`` and ``missing``.
+        """
+        return self.verdict == "equal"
 
     @property
     def narrow(self) -> str | None:
@@ -145,18 +199,22 @@ class ComparisonData:
     @property
     def basis(self) -> Basis:
         """The weakest data that any pair was judged by: ``statistics``, ``sample`` or ``tensors``."""
-        bases = {row.basis for row in self.rows if row.measured}
+        bases = {row.basis for row in self.rows if row.measured and row.certain}
         return next((basis for basis in BASES if basis in bases), STATISTICS)
 
     @property
     def compared(self) -> int:
-        """The number of pairs with numbers to compare; where it is 0, ``equal`` says nothing."""
-        return sum(row.measured for row in self.rows)
+        """The number of pairs with numbers to compare, without those that are unsure."""
+        return sum(row.measured and row.certain for row in self.rows)
 
     @property
     def worst(self) -> Row | None:
-        """The pair with the largest error that is no finding; in equal runs, the largest rounding error."""
-        rows = [row for row in self.rows if row.measured and row.kind is None and row.verdict != "ignored"]
+        """The pair with the largest error that is no finding; in equal runs, the largest rounding error.
+
+        Pairs that are unsure are left out, and differences that nothing after them shows.
+        """
+        told = [row for row in self.rows if row.verdict not in ("ignored", "absorbed")]
+        rows = [row for row in told if row.measured and row.certain and row.kind is None]
         finite = [row for row in rows if math.isfinite(row.error)]  # between different shapes there is no distance
         return max(finite, key=lambda row: row.error, default=None)
 
@@ -180,6 +238,8 @@ class ComparisonData:
 
     def __repr__(self) -> str:
         equal = "equal within tolerance" if self.narrow is None else f"no difference beyond what {self.narrow} explains"
+        if self.missing:
+            equal = f"could not compare, {self.missing[0]}"
         first = f"first {self.first}" if self.first is not None else equal
         return f"<comparison of {self.a.model} and {self.b.model}: {first}>"
 

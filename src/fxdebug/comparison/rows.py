@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
-from fxdebug.comparison.diagnosis.outputs import facing_outputs
+from fxdebug.comparison.diagnosis.outputs import unexplained_limit
 from fxdebug.comparison.measures import EQUAL, Measures
 from fxdebug.comparison.pairing.name_mapping import is_ignored
+from fxdebug.comparison.pairing.returned_values import FacingValue, facing_returned, returning_call
 from fxdebug.comparison.result import MatchedBy, Row, Side, Verdict
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value, shape_text
+from fxdebug.operators.dtypes import EPS
 from fxdebug.query import network
 
 
@@ -85,8 +88,8 @@ class Rows:
 
     def finding(self, cause: Cause) -> Row:
         """Return a cause as a row."""
-        b = _step_side(cause.b, cause.value_b)
-        a = _step_side(cause.a, cause.value_a)
+        b = step_side(cause.b, cause.value_b)
+        a = step_side(cause.a, cause.value_a)
         return Row(
             path=cause.call.path,
             op=cause.op,
@@ -118,7 +121,9 @@ class Rows:
             finding_at.setdefault(row.position, row)
         rows = [self._operation(result, finding_at, absorbed) for result in self._judge.results.values()]
         adding = _with_ancestors(row.b.call for row in findings if row.b is not None)
-        rows += [self._call(call, adding) for call in self._b.trace.calls]
+        made = [value for step in map(self._b.steps.__getitem__, self._own_steps(absorbed)) for value in step.outputs]
+        faded = {self._b.root(value).number for value in made}
+        rows += [self._call(call, adding, faded) for call in self._b.trace.calls]
         rows += [self._only_a(call) for call in self._a.trace.calls if call.index not in self._pairs.calls_of_a]
         included = {id(row) for row in rows}
         rows += [row for row in findings if id(row) not in included]
@@ -141,8 +146,8 @@ class Rows:
             path=step.call.path,
             op=step.op,
             source=step.node.source,
-            a=_step_side(result.partner, result.a),
-            b=_step_side(step, result.b),
+            a=step_side(result.partner, result.a),
+            b=step_side(step, result.b),
             verdict=verdict,
             error=result.error,
             error_in=result.error_in,
@@ -153,7 +158,11 @@ class Rows:
             position=step.index,
         )
 
-    def _call(self, call: Call, adding: set[int]) -> Row:
+    def _own_steps(self, absorbed: Iterable[int]) -> list[int]:
+        return [index for index in absorbed if index < len(self._b.steps)]
+
+    def _call(self, call: Call, adding: set[int], faded: set[int]) -> Row:
+        """Return the row of a call of b. ``faded``: the numbers of values whose difference is absorbed."""
         position = self._last_in_b[call.index]
         partner = self._pairs.call_in_a(call)
         if partner is None:
@@ -174,6 +183,8 @@ class Rows:
         verdict: Verdict = "unknown" if measures.what == "unknown" else "equal"
         if is_ignored(call.path, self._globs):
             verdict = "ignored"
+        elif error > tolerance and b is not None and self._b.root(b).number in faded:
+            verdict = "absorbed"
         elif error > tolerance:
             verdict = "adds" if call.index in adding else "inherited"
         return Row(
@@ -235,31 +246,50 @@ class Rows:
         return measures.error, measures, x, y
 
     def outputs(self) -> list[Row]:
-        """Return the outputs of the two models, slot by slot."""
-        root_a, root_b = self._a.trace.root, self._b.trace.root
-        if root_a.outputs is None or root_b.outputs is None:
-            return []
-        sides = {value.number: one for one, value in facing_outputs(root_a.outputs, root_b.outputs)}
-        rows = []
-        for slot, value in root_b.outputs.named():
-            partner = sides.get(value.number) or self._pairs.value_in_a(value)
-            if partner is None or not comparable(partner, value):
-                continue
-            measures = self._judge.meter(partner, value)
-            tolerance = self._judge.meter.tolerance(partner, value)
-            rows.append(
-                Row(
-                    path=root_b.path,
-                    op=slot or None,
-                    a=self._side(self._a, root_a, partner),
-                    b=self._side(self._b, root_b, value),
-                    verdict="equal" if measures.error <= tolerance else "inherited",
-                    error=measures.error,
-                    tolerance=tolerance,
-                    measures=measures,
-                )
+        """Return what the two models return, side by side, in the order of b."""
+        return [self._returned_row(side) for side in facing_returned(self._pairs) if comparable(side.a, side.b)]
+
+    def _returned_row(self, side: FacingValue) -> Row:
+        measures = self._judge.meter(side.a, side.b)
+        tolerance = self._judge.meter.tolerance(side.a, side.b)
+        root = self._b.trace.root
+        verdict: Verdict = "unknown" if measures.what == "unknown" else "equal"
+        return Row(
+            path=root.path,
+            op=side.slot or None,
+            a=self._side(self._a, returning_call(self._a, side.a), side.a),
+            b=self._side(self._b, returning_call(self._b, side.b), side.b),
+            verdict=verdict if measures.error <= tolerance else "inherited",
+            error=measures.error,
+            tolerance=tolerance,
+            measures=measures,
+        )
+
+    def unexplained_outputs(self, outputs: Sequence[Row]) -> Iterator[Row]:
+        """Yield a finding for the returned value that differs most, where it differs by more than rounding does."""
+        limit = unexplained_limit(self._judge)
+        far = [row for row in outputs if row.measured and row.error > self._limit_of_output(row, limit)]
+        for row in sorted(far, key=lambda row: -row.error)[:1]:
+            what = f"{row.op} differs" if row.op else "what is returned differs"
+            if row.measures.what == "shape" and row.a is not None and row.b is not None:
+                shapes = [shape_text(side.value.shape) for side in (row.a, row.b) if side.value is not None]
+                what += f", {' in a and '.join(shapes)} in b"
+            yield replace(
+                row,
+                op=None,
+                kind="shape" if row.measures.what == "shape" else "values",
+                verdict="adds",
+                sure=0.3,
+                because=f"{what}, and nothing that could be paired says since when",
+                position=len(self._b.steps),
             )
-        return rows
+
+    def _limit_of_output(self, row: Row, limit: float) -> float:
+        """Return the error that rounding may add up to; near a tie it may change an integer."""
+        value = None if row.b is None else row.b.value
+        if value is None or value.dtype in EPS or row.measures.what == "shape":
+            return limit
+        return self._judge.integer_share if self._judge.narrow is None else math.inf
 
     def notes(self) -> list[str]:
         """Return notes on what could not be compared."""
@@ -279,7 +309,8 @@ def _source_line(cause: Cause) -> str | None:
     return (call.source if inner else cause.b.node.source) or cause.b.node.source or cause.call.source
 
 
-def _step_side(step: Step | None, value: Value | None) -> Side | None:
+def step_side(step: Step | None, value: Value | None) -> Side | None:
+    """Return a step as a side of a row."""
     if step is None:
         return None
     return Side(step.call.path, step.call, step.call.type, step.op, step.node.source, value, step.node.id)

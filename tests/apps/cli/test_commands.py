@@ -246,7 +246,9 @@ def test_compare_that_cannot_be_made_exits_with_2(runs, tmp_path, capsys):
         with torch.device("meta"):
             fx_debug(nn.Linear(4, 4), ones(), save=tmp_path / name)
     status, out, err = told(capsys, "compare", str(tmp_path / "one"), str(tmp_path / "other"))
-    assert (status, err) == (2, "") and out.startswith("nothing to compare: ")
+    assert (status, err) == (2, "") and out.startswith(
+        "could not compare: no call of one run has a counterpart with numbers"
+    )
 
 
 def test_compare_loads_torch_only_where_tensors_were_kept(runs):

@@ -99,7 +99,9 @@ def graph(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Compare run B with run A, the reference: which step adds error. Exit status 1: they differ."""
+    """Compare run B with run A, the reference: which step adds error. Exit status 1: they differ, 2: cannot compare."""
+    import json
+
     comparison = api.compare(
         api.load(options.a, rank=options.rank),
         api.load(options.b, rank=options.rank),
@@ -107,12 +109,14 @@ def compare(options: argparse.Namespace) -> int:
         ignore=options.ignore,
         tolerance=options.tolerance,
     )
-    print(comparison.text(fold=not options.all, width=options.width))
+    if options.json:
+        print(json.dumps(comparison.as_json(), indent=2, allow_nan=False))
+    else:
+        print(comparison.text(fold=not options.all, width=options.width))
     if options.output:
-        print(f"\nwrote {comparison.export(options.output)}")
-    if not comparison.findings and not comparison.compared:
-        return UNUSABLE
-    return OK if comparison.equal else FAILED
+        written = comparison.export(options.output)
+        print(f"\nwrote {written}", file=sys.stderr if options.json else None)
+    return {"equal": OK, "different": FAILED, "could not compare": UNUSABLE}[comparison.verdict]
 
 
 def _mapping(pairs: Sequence[str]) -> dict[str, str] | str:

@@ -135,6 +135,7 @@ COMMANDS: tuple[Command, ...] = (
             ),
             argument("--tolerance", type=float, metavar="X", help="the relative error to allow (default: by dtype)"),
             argument("--all", action="store_true", help="show every finding and every call"),
+            argument("--json", action="store_true", help="print the verdict, the coverage and the findings as JSON"),
             argument(
                 "-o",
                 "--output",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
-from fxdebug.comparison.diagnosis.outputs import differing_numbers, facing_outputs
+from fxdebug.comparison.diagnosis.outputs import differing_numbers
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
-from fxdebug.comparison.pairing.patched_values import replacements
+from fxdebug.comparison.pairing.patched_values import replacements, replacements_of
+from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.comparison.tolerance import eps_of, is_additive_mask
 from fxdebug.data.calls import Call
@@ -36,7 +37,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     if cause.kind in ("extra", "missing") and _return_the_same(judge):
         return True
     run, whose = judge.pairs.b, _deciding_call(judge, cause)
-    if not cause.proven and _outputs_agree(judge, whose) and not any(_is_replaced(call) for call in whose.walk()):
+    if not cause.proven and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
         return True
     at = run.steps[cause.position] if cause.position < len(run.steps) else None
     starts = [step for step in (at, cause.b) if step is not None]
@@ -60,18 +61,25 @@ def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
 def _return_the_same(judge: Judge) -> bool:
     """Are these two implementations with equal outputs in each slot? A step without a counterpart is then no error."""
     one, other = judge.pairs.a.trace, judge.pairs.b.trace
-    a, b = one.root.outputs, other.root.outputs
+    a, b = returned_by(one.root), returned_by(other.root)
     if a is None or b is None or one.model == other.model or other.settings.get("isolated"):
         return False
-    sides = facing_outputs(a, b)
+    sides = [(side.a, side.b) for side in facing_outputs(a, b, judge.pairs).sides]
     if not sides or len(sides) != max(len(a), len(b)) or not all(comparable(x, y) for x, y in sides):
         return False
     return all(judge.meter(x, y).error <= judge.clean for x, y in sides)
 
 
-def _is_replaced(call: Call) -> bool:
-    """Did a hook replace its inputs or outputs? Then the outputs of its caller prove nothing."""
-    return call.parent is not None and (call.given is not None or call.returned is not None)
+def _proves(judge: Judge, call: Call) -> bool:
+    """May the outputs of the caller of a call prove something: was nothing in it replaced by something else?
+
+    A hook that replaced inputs or outputs of the call hides what its caller did wrong before.
+    """
+    if call.parent is None or (call.given is None and call.returned is None):
+        return True
+    if not judge.pairs.b.trace.settings.get("isolated"):
+        return False
+    return all(judge.replacement_error(old, new) <= judge.clean for old, new in replacements_of(call))
 
 
 def _deciding_call(judge: Judge, cause: Cause) -> Call:
@@ -97,9 +105,12 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
 
 def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> bool:
     """Does a difference reach the outputs of the model, along values that differ or have no partner?"""
-    ends = {run.root(value).number for value in run.trace.root.outputs or ()}
-    # a difference ends at a value that was replaced: the replacement comes from elsewhere
-    ends |= {run.root(old).number for old, _ in replacements(run.trace)}
+    last = last_call(run)  # stands for what the model returned, in a file that does not have it
+    returned = returned_by(run.trace.root) or (None if last is None else last.outputs)
+    ends = {run.root(value).number for value in returned or ()}
+    # a difference ends at a value that was replaced by another one: the replacement comes from elsewhere
+    others = [old for old, new in replacements(run.trace) if judge.replacement_error(old, new) > FADED * error]
+    ends |= {run.root(old).number for old in others}
     as_numbers = any(True for _ in differing_numbers(judge))
     pending, visited = list(starts), {step.index for step in starts}
     while pending:

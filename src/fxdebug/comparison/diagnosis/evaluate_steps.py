@@ -88,6 +88,7 @@ class Judge:
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.results: dict[int, StepResult] = {}
+        self._within_b = Meter(pairs.b.trace, pairs.b.trace)
 
     def evaluate_all(self) -> Iterator[StepResult]:
         """Yield the result of every step of b that has a counterpart, in execution order, and keep it."""
@@ -116,6 +117,11 @@ class Judge:
             return None
         measures, maker, a, b = max(measured, key=lambda measurement: measurement[0].error)
         return self._step_result(step, maker, measures, a, b)
+
+    def replacement_error(self, old: Value, new: Value) -> float:
+        """Return how far a value of b is from the one that a hook put in its place; 0.0 where none can tell."""
+        measures = self._within_b(old, new)
+        return 0.0 if measures.what == "unknown" else measures.error
 
     def adds_error(self, index: int | None) -> bool:
         """Is a step of b already known to add error, compared with its own counterpart?"""

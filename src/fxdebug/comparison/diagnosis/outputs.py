@@ -11,11 +11,12 @@ from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.measures import STATISTICS, Measures
+from fxdebug.comparison.pairing.returned_values import facing_outputs, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
 from fxdebug.comparison.tolerance import eps_of
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Group, Outputs, Value, numbers, shape_text
+from fxdebug.data.values import Group, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
 
 UNEXPLAINED = 30  # times the clean error: in healthy models, rounding adds up to less
@@ -30,7 +31,7 @@ class OutputDiagnosis:
         self._pairs = judge.pairs
         self._regions = regions
         one, other = self._pairs.a.trace, self._pairs.b.trace
-        self._a, self._b = one.root.outputs, other.root.outputs
+        self._a, self._b = returned_by(one.root), returned_by(other.root)
         is_one_model = one.model == other.model and _modules(one) == _modules(other)
         self._is_one_model = is_one_model and _plain_inputs(one) == _plain_inputs(other)
 
@@ -39,8 +40,8 @@ class OutputDiagnosis:
         if self._a is None or self._b is None or not self._pairs.b.steps:
             return
         yield from self._not_returned()
-        for one, other in facing_outputs(self._a, self._b):
-            cause = self._cause(one, other)
+        for side in facing_outputs(self._a, self._b, self._pairs).sides:
+            cause = self._cause(side.a, side.b)
             if cause is not None:
                 yield replace(cause, absorbable=False)
 
@@ -117,10 +118,9 @@ class OutputDiagnosis:
     def unexplained_causes(self) -> Iterator[Cause]:
         """Yield the first step far from its partner, where the outputs differ and no pair of steps says why."""
         a, b = self._a, self._b
-        narrow = self._judge.narrow
-        limit = UNEXPLAINED * (self._judge.clean if narrow is None else min(self._judge.clean, eps_of(narrow)))
-        sides = facing_outputs(a, b) if a is not None and b is not None else []
-        far = [self._judge.meter(x, y) for x, y in sides if comparable(x, y) and x.dtype in EPS]
+        narrow, limit = self._judge.narrow, unexplained_limit(self._judge)
+        sides = facing_outputs(a, b, self._pairs).sides if a is not None and b is not None else []
+        far = [self._judge.meter(x, y) for _, _, x, y in sides if comparable(x, y) and x.dtype in EPS]
         if not any(measures.error > limit for measures in far if measures.what != "unknown"):
             return
         limit = limit if narrow is None else limit / 2  # the outputs show that it is more than rounding
@@ -132,9 +132,14 @@ class OutputDiagnosis:
             yield replace(cause, confidence=0.3)
 
 
+def unexplained_limit(judge: Judge) -> float:
+    """Return the error of an output that rounding does not add up to in a healthy model."""
+    return UNEXPLAINED * (judge.clean if judge.narrow is None else min(judge.clean, eps_of(judge.narrow)))
+
+
 def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
     """Yield numbers and texts that both models return in one slot and that differ by more than rounding."""
-    a, b = (run.trace.root.outputs for run in (judge.pairs.a, judge.pairs.b))
+    a, b = (returned_by(run.trace.root) for run in (judge.pairs.a, judge.pairs.b))
     if a is None or b is None:
         return
     others = numbers(b.item)
@@ -163,23 +168,3 @@ def _plain_inputs(trace: TraceData) -> dict[str, float | str]:
     given = trace.root.inputs
     named = Group("mapping", "dict", tuple(given.kwargs.values()), tuple(given.kwargs))
     return numbers(Group("sequence", "tuple", (*given.args, named)))
-
-
-def facing_outputs(a: Outputs, b: Outputs) -> list[tuple[Value, Value]]:
-    """Return the outputs of two models side by side: by slot, or in order where the slots have other names.
-
-    A model that returns a tuple may leave out later outputs (a cache): then the next one of equal size is taken.
-    """
-    named = dict(a.named())
-    if len(named) == 1 and len(b) == 1:
-        return [(next(iter(a)), next(iter(b)))]
-    sides = [(named[slot], value) for slot, value in b.named() if slot in named]
-    if sides or len(named) == len(b):
-        return sides or list(zip(named.values(), b))
-    remaining, facing = list(named.values()), []
-    for value in b:
-        partner = next((one for one in remaining if one.numel == value.numel and comparable(one, value)), None)
-        if partner is not None:
-            remaining = remaining[remaining.index(partner) + 1 :]
-            facing.append((partner, value))
-    return facing

@@ -132,6 +132,12 @@ class _BodyItem(NamedTuple):
         return () if self.call is None else tuple(self.call.outputs or ())
 
 
+def name_unknown_classes(pairs: Pairs) -> None:
+    """Name the steps of all paired calls of unknown class by the other's class."""
+    for index, pair in pairs.calls.items():
+        _name_by_other_class(pairs, pairs.a.trace.calls[pair.a], pairs.b.trace.calls[index])
+
+
 def _name_by_other_class(pairs: Pairs, a: Call, b: Call) -> None:
     """Name the steps of a call of unknown class by the other's class: transformers' debugger writes no classes."""
     for run, call, type in ((pairs.a, a, b.type), (pairs.b, b, a.type)):

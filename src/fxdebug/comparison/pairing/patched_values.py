@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 
@@ -15,13 +16,18 @@ from fxdebug.data.values import Value
 def replacements(trace: TraceData) -> Iterator[tuple[Value, Value]]:
     """Yield each input or output of a call that was replaced, with its replacement, in execution order."""
     for call in trace.calls:
-        for before, after in ((call.given, call.inputs), (call.outputs, call.returned)):
-            if before is None or after is None:
-                continue
-            old = dict(before.named())
-            for slot, value in after.named():
-                if slot in old and is_another_tensor(old[slot], value) and old[slot].numel == value.numel:
-                    yield old[slot], value
+        yield from replacements_of(call)
+
+
+def replacements_of(call: Call) -> Iterator[tuple[Value, Value]]:
+    """Yield each input and output of one call that was replaced, with its replacement."""
+    for before, after in ((call.given, call.inputs), (call.outputs, call.returned)):
+        if before is None or after is None:
+            continue
+        old = dict(before.named())
+        for slot, value in after.named():
+            if slot in old and is_another_tensor(old[slot], value) and old[slot].numel == value.numel:
+                yield old[slot], value
 
 
 def is_another_tensor(old: Value, new: Value) -> bool:

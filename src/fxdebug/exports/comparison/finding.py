@@ -23,21 +23,21 @@ _MOST_OF_FLOAT64 = 12
 def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterator[RenderableType]:
     """Yield the facts about a finding, one line each, and the table of both sides."""
     because = row.because or ("" if row.kind is None else KINDS[row.kind])
-    yield _fact(str(row.kind), printable(because), "bold red")
+    yield fact(str(row.kind), printable(because), "bold red")
     yield from _places(comparison, row, width)
     if row.kind == "raised":
         return
-    yield _fact("error", _error_text(row))
+    yield fact("error", _error_text(row))
     if row.kind != "input":
-        yield _fact("matched", _match_text(row))
+        yield fact("matched", _match_text(row))
     sides = _table(row, width)
     if sides is not None:
         yield ""
         yield sides
-    yield from _element_measures(row.measures)
+    yield from _element_measures(comparison, row.measures)
 
 
-def _fact(name: str, text: str | Text, style: str = "dim") -> Table:
+def fact(name: str, text: str | Text, style: str = "dim") -> Table:
     """Return a name and its text, which wraps below itself."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=0)
@@ -51,17 +51,17 @@ def _places(comparison: ComparisonData, row: Row, width: int) -> Iterator[Render
     """Yield the place of a finding: the module, the line with its text, and the module in a if it has another path."""
     side = row.b or row.a
     if side is not None and row.path == side.path:
-        yield _fact(
+        yield fact(
             "in", Text.assemble(printable(row.path) or "the model itself", (f"  {printable(side.type)}", "cyan"))
         )
     else:
-        yield _fact("in", printable(row.path) or "the model itself")
+        yield fact("in", printable(row.path) or "the model itself")
     if row.source:
-        yield _fact("line", _line_with_text(row.source, width))
+        yield fact("line", _line_with_text(row.source, width))
     if row.a is not None and row.b is not None and row.a.path != row.path:
         place = f"{row.a.path or row.a.type}/{row.a.op}" if row.a.op else row.a.path or row.a.type
         source = f"  {short(row.a.source)}" if row.a.source else ""
-        yield _fact("in a", Text.assemble(printable(place), (source, "dim")))
+        yield fact("in a", Text.assemble(printable(place), (source, "dim")))
 
 
 def short(source: str) -> str:
@@ -172,7 +172,14 @@ def distinguishable(numbers: list[float | int | complex | None], most: int = _MO
     return short
 
 
-def _element_measures(measures: Measures) -> Iterator[RenderableType]:
+def how_to_see_more(comparison: ComparisonData) -> str:
+    """Return as text how elements can be compared, where a run did not keep its tensors; else empty."""
+    lacking = [name for name in "ab" if getattr(comparison, name).settings.get("values") != "tensors"]
+    too = f" in {lacking[0]}, too," if len(lacking) == 1 else ""
+    return f'values="tensors"{too} shows every element' if lacking else ""
+
+
+def _element_measures(comparison: ComparisonData, measures: Measures) -> Iterator[RenderableType]:
     """Yield the measures by elements, or a note that there are none."""
     parts = [
         f"{name} {number(measure) if name != 'cosine' else f'{measure:.6g}'}{unit}"
@@ -194,4 +201,5 @@ def _element_measures(measures: Measures) -> Iterator[RenderableType]:
     elif measures.basis == "sample":
         yield Text("\n  statistics and a sample of elements: a lower bound", "dim")
     elif measures.basis == "statistics":
-        yield Text('\n  statistics only: a lower bound; values="tensors" shows every element', "dim")
+        more = how_to_see_more(comparison)
+        yield Text(f"\n  statistics only: a lower bound{f'; {more}' if more else ''}", "dim")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar
 
 from rich.text import Text
 
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.data.calls import Call
 from fxdebug.exports.text import number, printable
 
@@ -101,6 +102,20 @@ def call_patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
         with_inner = f", with {inside} call{'s' * (inside != 1)} inside" if inside else ""
         lines.append((path_range([call.path for call in group]) if group[0].path else kind, kind + with_inner))
     return lines
+
+
+def operation_patterns(sides: Iterable[Side], fold: bool = True) -> list[tuple[str, str]]:
+    """Return operations as (path, names of its operations), in order; paths that differ in numbers only as one."""
+    by_path: dict[str, Counter[str]] = {}
+    types: dict[str, str] = {}
+    for side in sides:
+        by_path.setdefault(side.path, Counter())[side.op or side.type] += 1
+        types[side.path] = side.type
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path, counts in by_path.items():
+        names = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())
+        groups.setdefault((_NUMBER.sub("#", path) if fold else path, names), []).append(path)
+    return [(path_range(paths) if paths[0] else types[""], names) for (_, names), paths in groups.items()]
 
 
 def shorten_middle(text: str, room: int) -> str:

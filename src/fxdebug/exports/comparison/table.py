@@ -30,11 +30,14 @@ COLUMNS = (*_OWN, *_MEASURES, *(f"{side}_{name}" for side in "ab" for name in _S
 
 
 def write_csv(comparison: ComparisonData, path: Path) -> Path:
-    """Write every row in execution order, one line each; columns are :data:`COLUMNS`, empty where nothing is known."""
+    """Write the rows in execution order, one line each; columns are :data:`COLUMNS`, empty where nothing is known.
+
+    Pairs that are unsure (:attr:`~fxdebug.comparison.result.Row.certain`) are left out: their numbers say nothing.
+    """
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        writer.writerows([_cell(item) for item in _flat(row)] for row in comparison.rows)
+        writer.writerows([_cell(item) for item in _flat(row)] for row in comparison.rows if row.certain)
     return path
 
 
@@ -63,22 +66,40 @@ def write_json(comparison: ComparisonData, path: Path) -> Path:
 
 
 def record(comparison: ComparisonData) -> dict[str, Any]:
-    """Return a comparison as nested dicts and lists."""
+    """Return a comparison as nested dicts and lists: what :func:`summary` has, with every row."""
     places = {id(row): place for place, row in enumerate(comparison.rows)}
     findings = [places[id(row)] for row in comparison.findings]
-    return {
+    return summary(comparison) | {
         "format": "fxdebug comparison",
-        "version": VERSION,
-        "fxdebug": __version__,
-        "a": _trace(comparison.a),
-        "b": _trace(comparison.b),
-        "equal": comparison.equal,
-        "compared": comparison.compared,
-        "basis": comparison.basis,
         "first": findings[0] if findings else None,
         "findings": findings,
         "chain": [places[id(row)] for row in comparison.chain()],
         "rows": [_row(row) for row in comparison.rows],
+    }
+
+
+def summary(comparison: ComparisonData) -> dict[str, Any]:
+    """Return the verdict, how much was compared, the findings and the notes: what ``fxdebug compare --json`` prints."""
+    coverage = comparison.coverage
+    return {
+        "format": "fxdebug comparison summary",
+        "version": VERSION,
+        "fxdebug": __version__,
+        "a": _trace(comparison.a),
+        "b": _trace(comparison.b),
+        "verdict": comparison.verdict,
+        "equal": comparison.equal,
+        "missing": list(comparison.missing),
+        "coverage": {
+            **{name: getattr(coverage, name)._asdict() for name in ("calls", "operations", "returned")},
+            "share": coverage.share,
+            "stand_in": coverage.stand_in,
+            "operations_a": [{"path": side.path, "op": side.op} for side in coverage.operations_a],
+            "operations_b": [{"path": side.path, "op": side.op} for side in coverage.operations_b],
+        },
+        "compared": comparison.compared,
+        "basis": comparison.basis,
+        "findings": [_row(row) for row in comparison.findings],
         "outputs": [_row(row) for row in comparison.outputs],
         "only_a": [_call(call) for call in comparison.only_a],
         "only_b": [_call(call) for call in comparison.only_b],

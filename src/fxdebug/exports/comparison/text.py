@@ -6,23 +6,30 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData, Counts, Row
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.comparison.finding import error_of, finding_details
-from fxdebug.exports.comparison.folding import call_patterns, error_chain, group_by_pattern, path_range, shorten_middle
+from fxdebug.exports.comparison.finding import error_of, fact, finding_details, how_to_see_more
+from fxdebug.exports.comparison.folding import (
+    call_patterns,
+    error_chain,
+    group_by_pattern,
+    operation_patterns,
+    path_range,
+    shorten_middle,
+)
 from fxdebug.exports.text import number, printable
 
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown by default
 _BASIS = {
     "tensors": "element by element",
     "sample": "by statistics and a sample of elements: a lower bound",
-    "statistics": "by statistics: a lower bound, values=\"tensors\" shows every element",
+    "statistics": "by statistics: a lower bound",
 }  # fmt: skip
 
 
@@ -89,6 +96,7 @@ def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Rende
     """Yield all parts of the screen, the most important first."""
     yield verdict(comparison)
     yield from _sides(comparison, width)
+    yield from _coverage(comparison)
     if comparison.first is not None:
         yield ""
         yield from finding_details(comparison, comparison.first, width)
@@ -104,25 +112,35 @@ def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Rende
 
 
 def verdict(comparison: ComparisonData) -> Text:
-    """Return the first line: equal, different, or nothing to compare."""
-    calls, operations = _counted(comparison, False), _counted(comparison, True)
+    """Return the first lines: different, could not compare and why, or equal and how nearly."""
     first = comparison.first
     if first is not None:
         at = f"first at {printable(_call_of(first))}" + (f", operation {printable(first.op)}" if first.op else "")
         return Text.assemble(("different: ", "bold red"), (at, "bold"))
-    if not calls + operations:
-        return Text("nothing to compare: no call of one run has a counterpart with numbers in the other", "bold yellow")
-    narrow = comparison.narrow
+    if comparison.missing:
+        return Text.assemble(("could not compare: ", "bold yellow"), (printable(comparison.missing[0]), "bold"))
+    narrow, stand_in = comparison.narrow, comparison.coverage.stand_in
     equal = "equal within tolerance" if narrow is None else f"no difference beyond what {narrow} explains"
-    text = Text.assemble((f"{equal}: ", "bold green"), _plural(calls, "call"))
-    if operations:
-        text.append(f", {_plural(operations, 'operation')}")
-    worst = comparison.worst
+    if stand_in:
+        equal += f", as far as the file{'s go' if len(stand_in) > 1 else f' of {stand_in} goes'}"
+    calls, operations = comparison.coverage.calls, comparison.coverage.operations
+    text = Text.assemble((f"{equal}: ", "bold green"), _plural(calls.compared, "call"))
+    if operations.compared:
+        text.append(f", {_plural(operations.compared, 'operation')}")
+    return text.append("\n").append_text(_largest_difference(comparison))
+
+
+def _largest_difference(comparison: ComparisonData) -> Text:
+    """Return a line on the largest difference of equal runs, and one on the outputs where they differ after all."""
+    worst, text = comparison.worst, Text()
     if worst is None or not worst.error:
-        bases = {row.basis for row in comparison.rows if row.measured}
+        bases = {row.basis for row in comparison.rows if row.measured and row.certain}
         weakest = next((basis for basis in ("statistics", "sample") if basis in bases), None)
-        return text.append(", no difference at all" if weakest is None else f"\nno difference {_BASIS[weakest]}")
-    text.append(f"\nlargest difference {number(worst.error)} at {printable(worst.where)}, {_BASIS[worst.basis]}")
+        return text.append(
+            "no difference at all" if weakest is None else f"no difference {_basis(comparison, weakest)}"
+        )
+    at = f"{number(worst.error)} at {printable(worst.where)}, {_basis(comparison, worst.basis)}"
+    text.append(f"largest difference {at}")
     differing = [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
     if differing:
         furthest = max(differing, key=lambda row: row.error)
@@ -130,11 +148,48 @@ def verdict(comparison: ComparisonData) -> Text:
             "what is ignored, or rounding that adds up"
             if comparison.settings.get("ignore")
             else "rounding that adds up"
-            if narrow is None
-            else f"rounding that adds up, or what {narrow} hides"
+            if comparison.narrow is None
+            else f"rounding that adds up, or what {comparison.narrow} hides"
         )
         text.append(f"\nwhat was returned differs by {error_of(furthest)}: {why}", "yellow")
     return text
+
+
+def _basis(comparison: ComparisonData, basis: str) -> str:
+    """Return as text what a measure was taken from, and how to see more where a run kept less than it could."""
+    more = how_to_see_more(comparison) if basis == "statistics" else ""
+    return f"{_BASIS[basis]}, {more}" if more else _BASIS[basis]
+
+
+def _coverage(comparison: ComparisonData) -> Iterator[RenderableType]:
+    """Yield how many calls, operations and returned values were compared, of how many; and what else is missing."""
+    coverage = comparison.coverage
+    parts = [_count(coverage.calls, "call")]
+    if coverage.operations.a or coverage.operations.b:
+        parts.append(_count(coverage.operations, "operation"))
+    parts.append(_returned_count(comparison))
+    yield fact("compared", "; ".join(parts))
+    for text in comparison.missing[0 if comparison.findings else 1 :]:
+        yield fact("missing", printable(text), "yellow")
+
+
+def _count(counts: Counts, what: str) -> str:
+    compared, a, b = counts
+    if a == b:
+        return f"{'all ' if compared == a else ''}{_plural(compared, what)}{'' if compared == a else f' of {a}'}"
+    return f"{_plural(compared, what)} of {a} in a and {b} in b"
+
+
+def _returned_count(comparison: ComparisonData) -> str:
+    """Return how many of the returned values were compared, as text."""
+    counts, stand_in = comparison.coverage.returned, comparison.coverage.stand_in
+    if stand_in:
+        found = f"{_plural(counts.compared, 'value')} of inner calls" if counts.compared else "nothing"
+        return f"{found} in place of what was returned, which the file of {' and of '.join(stand_in)} does not have"
+    if not counts.a + counts.b:
+        raised = comparison.a.error is not None or comparison.b.error is not None
+        return "nothing returned, as a run raised" if raised else "no tensors returned"
+    return _count(counts, "returned value")
 
 
 def _sides(comparison: ComparisonData, width: int) -> Iterator[Text]:
@@ -190,15 +245,28 @@ def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Tex
 
 
 def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:
-    for side, calls in (("a", comparison.only_a), ("b", comparison.only_b)):
-        if not calls:
-            continue
-        yield Text(f"\nonly in {side}: {_plural(len(calls), 'call')}", "bold")
-        lines = call_patterns(calls) if fold else [(call.id, call.type) for call in calls]
-        for name, kind in lines[: FURTHER if fold else None]:
-            yield _line([(printable(name), ""), (printable(kind), "cyan")], width)
-        if fold and len(lines) > FURTHER:
-            yield Text(f"  and {len(lines) - FURTHER} more in comparison.only_{side}", "dim")
+    """Yield the calls of either run that have no counterpart, then such operations in the other calls."""
+    coverage = comparison.coverage
+    for side, calls, sides in (
+        ("a", comparison.only_a, coverage.operations_a),
+        ("b", comparison.only_b, coverage.operations_b),
+    ):
+        if calls:
+            yield Text(f"\nonly in {side}: {_plural(len(calls), 'call')}", "bold")
+            lines = call_patterns(calls) if fold else [(call.id, call.type) for call in calls]
+            yield from _named_lines(lines, f"only_{side}", width, fold)
+        if sides:
+            inside = " in calls with a counterpart" if calls else ""
+            yield Text(f"\nonly in {side}: {_plural(len(sides), 'operation')}{inside}", "bold")
+            lines = operation_patterns(sides, fold)
+            yield from _named_lines(lines, f"coverage.operations_{side}", width, fold)
+
+
+def _named_lines(lines: Sequence[tuple[str, str]], where: str, width: int, fold: bool) -> Iterator[Text]:
+    for name, kind in lines[: FURTHER if fold else None]:
+        yield _line([(printable(name), ""), (printable(kind), "cyan")], width)
+    if fold and len(lines) > FURTHER:
+        yield Text(f"  and {len(lines) - FURTHER} more in comparison.{where}", "dim")
 
 
 # Words ---------------------------------------------------------------------------------------------
@@ -217,10 +285,6 @@ def _call_of(row: Row) -> str:
     """Return the path of a row; for the root its class."""
     side = row.b or row.a
     return row.path or (side.type if side is not None else "the model")
-
-
-def _counted(comparison: ComparisonData, operations: bool) -> int:
-    return sum(row.measured and (row.op is not None) is operations for row in comparison.rows)
 
 
 def _plural(count: int, what: str) -> str:

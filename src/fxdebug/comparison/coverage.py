@@ -1,0 +1,137 @@
+"""Say how much of two runs was compared, and what is missing before they may be called equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge
+from fxdebug.comparison.pairing.name_mapping import is_ignored
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
+from fxdebug.comparison.result import Counts, Coverage, Row, Side
+from fxdebug.comparison.rows import step_side
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value, shape_text
+
+# Runs are called equal only if at least this share of the calls of one of them is accounted for. In right ports it is
+# 0.9 and more, and 0.55 and more where one run is a debug tree without operations; between different models below 0.25
+# in trees. A port may be written with few modules, so the run counts of which more is accounted for.
+LEAST_SHARE = 0.5
+MOST_NAMED = 3  # values that a sentence names
+
+
+def coverage_of(judge: Judge, rows: Sequence[Row], outputs: Sequence[Row], globs: Sequence[str]) -> Coverage:
+    """Count the calls, operations and returned values that were compared."""
+    pairs, graphs = judge.pairs, judge.pairs.a.graphs and judge.pairs.b.graphs
+    calls = sum(row.op is None and row.kind is None and row.measured and row.certain for row in rows)
+    compared = [result for result in judge.results.values() if _is_certain(pairs, result.step)]
+    operations = [result for result in compared if _computes(result.step)] if graphs else []
+    known_a = {result.partner.index for result in judge.results.values()} | set(pairs.steps_of_a)
+    known_b = set(judge.results) | set(pairs.steps)
+    one, other = ([step for step in run.steps if graphs and _computes(step)] for run in (pairs.a, pairs.b))
+    returned = [returned_by(run.trace.root) for run in (pairs.a, pairs.b)]
+    return Coverage(
+        Counts(calls, len(pairs.a.trace.calls), len(pairs.b.trace.calls)),
+        Counts(len(operations), len(one), len(other)),
+        Counts(sum(row.measured for row in outputs), *(0 if side is None else len(side) for side in returned)),
+        max(_accounted_share(pairs, "a", globs), _accounted_share(pairs, "b", globs)),
+        tuple([_side(step) for step in one if step.index not in known_a and step.call.index in pairs.calls_of_a]),
+        tuple([_side(step) for step in other if step.index not in known_b and step.call.index in pairs.calls]),
+        "".join(name for name, run in (("a", pairs.a), ("b", pairs.b)) if lacks_returned(run)),
+    )
+
+
+def lacks_returned(run: StepList) -> bool:
+    """Is it not known what the model returned, although it did return? So it is in debug trees of transformers."""
+    return run.trace.error is None and returned_by(run.trace.root) is None
+
+
+def _computes(step: Step) -> bool:
+    return bool(step.outputs) and not step.transparent and not step.unrecorded
+
+
+def _is_certain(pairs: Pairs, step: Step) -> bool:
+    pair = pairs.steps.get(step.index)
+    return pair is None or pair.matched_by != "order"
+
+
+def _side(step: Step) -> Side:
+    side = step_side(step, next(iter(step.outputs), None))
+    assert side is not None
+    return side
+
+
+def _accounted_share(pairs: Pairs, name: str, globs: Sequence[str]) -> float:
+    """Return the share of a run's calls with results that are paired, or return a value that is certainly paired."""
+    run, paired = (pairs.a, pairs.calls_of_a) if name == "a" else (pairs.b, pairs.calls)
+    firm = pairs.is_firm_in_a if name == "a" else pairs.is_firm
+    calls = [call for call in run.trace.calls if _has_results(call) and not is_ignored(call.path, globs)]
+    accounted = [call for call in calls if call.index in paired or any(map(firm, call.outputs or ()))]
+    return len(accounted) / len(calls) if calls else 0.0
+
+
+def _has_results(call: Call) -> bool:
+    return call.outputs is not None and len(call.outputs) > 0
+
+
+# What is missing -----------------------------------------------------------------------------------
+
+
+def missing_in(judge: Judge, coverage: Coverage, outputs: Sequence[Row], compared: int) -> Iterator[str]:
+    """Yield what keeps two runs without findings from being called equal, the most important first."""
+    pairs = judge.pairs
+    if not compared:
+        yield "no call of one run has a counterpart with numbers in the other"
+        return
+    if pairs.a.trace.error is None and pairs.b.trace.error is None:
+        yield from _missing_returned(pairs, coverage, outputs)
+    if coverage.share < LEAST_SHARE:
+        yield f"at most {coverage.share:.0%} of the calls have a counterpart in the other run"
+
+
+def _missing_returned(pairs: Pairs, coverage: Coverage, outputs: Sequence[Row]) -> Iterator[str]:
+    """Yield what is returned and was not compared."""
+    found = {id(side.value) for row in outputs if row.measured for side in (row.a, row.b) if side is not None}
+    one, other = (returned_by(run.trace.root) for run in (pairs.a, pairs.b))
+    left_a, left_b = ([] if x is None else [(s, v) for s, v in x.named() if id(v) not in found] for x in (one, other))
+    if coverage.stand_in:
+        yield from _missing_in_tree(pairs, coverage, left_a, left_b, bool(found))
+        return
+    assert one is not None and other is not None
+    facing = facing_outputs(one, other, pairs)
+    facts = {id(side.b) for side in facing.sides}
+    unmeasured = [(slot, value) for slot, value in left_b if id(value) in facts]
+    if unmeasured:
+        yield f"no numbers are known of what is returned: {_listed(unmeasured)}"
+    # what the other run has, too, and only does not return, has a counterpart
+    left_a = [(s, v) for s, v in left_a if any(v is x for _, x in facing.only_a) and not pairs.is_firm_in_a(v)]
+    left_b = [(s, v) for s, v in left_b if any(v is x for _, x in facing.only_b) and not pairs.is_firm(v)]
+    if (left_a and left_b) or (not facing.sides and (left_a or left_b)):
+        sides = [f"{name} returns {_listed(left)}" for name, left in (("a", left_a), ("b", left_b)) if left]
+        yield f"{' and '.join(sides)}, without a counterpart in the other run"
+
+
+def _missing_in_tree(
+    pairs: Pairs, coverage: Coverage, left_a: list[tuple[str, Value]], left_b: list[tuple[str, Value]], found: bool
+) -> Iterator[str]:
+    """Yield what is missing where the file of a run does not have what the model returned."""
+    for name, left, run in (("a", left_b, pairs.a), ("b", left_a, pairs.b)):
+        if name not in coverage.stand_in:
+            continue
+        other = "b" if name == "a" else "a"
+        why = f"the file of {name} does not have what the model returned"
+        last = last_call(run)
+        firm = pairs.is_firm_in_a if name == "a" else pairs.is_firm
+        if left:
+            yield f"{why}, and what {other} returned is not among the values it has: {_listed(left)}"
+        elif last is None or not all(map(firm, last.outputs or ())):
+            of = "" if last is None else f", of {last.path or last.type},"
+            yield f"{why}, and the last value it has{of} is not in {other}"
+        elif not found:
+            yield f"{why}, and its last value is not the last one of {other}"
+
+
+def _listed(values: Sequence[tuple[str, Value]]) -> str:
+    names = [f"{slot or 'a tensor'} {shape_text(value.shape)}".rstrip() for slot, value in values]
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
