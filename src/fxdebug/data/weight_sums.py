@@ -1,7 +1,7 @@
 """The sums over the slices of a weight, packed as text: inert facts by which weights in two layouts are compared.
 
-A fused weight holds several in one, a port may permute, transpose or split it. Its statistics stay the same then, and so
-do the sums of its rows, which only change places.
+A fused weight holds several in one, a port may permute, transpose or split it. Its statistics stay the same then, and
+so do the sums of its rows, which only change places.
 """
 
 from __future__ import annotations

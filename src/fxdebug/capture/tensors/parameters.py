@@ -148,10 +148,10 @@ class Parameters:
             self._is_checked = [table.affords_all or (of_buffers and kind == "buffer") for kind, _ in table.kinds]
             self._checksums = self._read_checksums()
             self._is_measured = table.affords_all if measuring is None else measuring
-            unknown: list[None] = [None] * len(tensors)
-            self._before, self._sums = (
-                _statistics(tensors, self._checksums, table) if self._is_measured else ([*unknown], [*unknown])
-            )
+            self._before: list[Stats | None] = [None] * len(tensors)
+            self._sums: list[str | None] = [None] * len(tensors)
+            if self._is_measured:
+                self._before, self._sums = _statistics(tensors, self._checksums, table)
 
     def _read_checksums(self) -> list[Checksum | None]:
         weights = zip(self._tensors, self._readers, self._is_checked)

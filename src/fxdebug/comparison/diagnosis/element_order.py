@@ -65,6 +65,10 @@ def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrde
         if (one.name, _amount(one)) != (other.name, _amount(other)):
             texts = [f"{side.op}({', '.join(side.constants)})" for side in (one, other)]
             return ElementOrder("constant", other, f"{texts[0]} in a, {texts[1]} in b")
+    counts = [sum(step.name in MOVES for step in run.steps) for run in (pairs.a, pairs.b)]
+    if len(in_b) > len(in_a) and counts[1] > counts[0]:
+        step = in_b[len(in_a)]
+        return ElementOrder("extra", step, f"{step.op}({', '.join(step.constants)}) has no counterpart in a")
     return None
 
 

@@ -1,8 +1,8 @@
 """Name a weight whose slices are not where the code takes them: exchanged, interleaved, transposed, missing, doubled.
 
-The result of such a product looks right as a whole, so the fault shows later, where a slice is used. A port may well keep
-rows in another order than a does; so the measure is the same weight in layers before, whose results are right. Where there
-is none, it is what the slices become on either side: query, key and value.
+The result of such a product looks right as a whole, so the fault shows later, where a slice is used. A port may well
+keep rows in another order than a does; so the measure is the same weight in layers before, whose results are right.
+Where there is none, it is what the slices become on either side: query, key and value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Product:
         """The weight that a value is multiplied with; of several, the one that makes query, key and value."""
         matrices = [weight for weight in self.weights if not weight.is_vector]
         fused = [weight for weight in matrices if weight.name.endswith("in_proj_weight")]
-        return (fused or matrices or [None])[0]
+        return next(iter(fused or matrices), None)
 
     def rows_of(self, weight: Weight) -> int:
         """Return the dimension of a weight whose slices make the columns of the result."""
@@ -198,10 +198,13 @@ class MisplacedWeights:
                 return cause
             expected = {(one.matrix.name, column) for column in columns}
             given = [row for place in taken if (row := rows[place]) is not None]
-            if wrong is None and sum((row.weight, row.place) in expected for row in given) < LEAST_SHARED * len(taken):
+            shared = sum((row.weight, row.place) in expected for row in given)
+            if wrong is None and shared < LEAST_SHARED * len(taken):
                 names = listed(dict.fromkeys(row.weight for row in given)) or "no weight"
                 what = names if names != one.matrix.name else f"other rows of {names}"
-                wrong = other, f"the {role} slice of {other.matrix.name} has the rows of {what} of a, not of {_rows(one.matrix, columns)}"
+                belongs = _rows(one.matrix, columns)
+                told = f"the {role} slice of {other.matrix.name} has the rows of {what} of a, not of {belongs}"
+                wrong = other, told
             first = next((i for i, row in enumerate(rows) if row and (row.weight, row.place) in expected), -1)
             places.append((other, first))
         if wrong is None or not _use_the_same_rows(in_a, in_b, pool):
@@ -331,19 +334,21 @@ def is_regular(rows: Arrangement) -> bool:
 
 def _told(weight: Weight, mine: Arrangement, usual: Arrangement, what: str) -> str:
     """Say where the slices of a weight are not what they are in another layer."""
-    place = next(
-        i
-        for i, (x, y) in enumerate(zip(mine, usual))
-        if general(x) != general(y)
-    )
+    place = next(i for i, (x, y) in enumerate(zip(mine, usual)) if general(x) != general(y))
     run = next(run for run in runs_of(mine) if run.start <= place < run.stop)
-    wanted = usual[place]
-    belongs = "" if wanted is None else f", where {wanted.place} of {numberless(wanted.weight)} belongs"
-    where = f"{what} {run.start}:{run.stop} of {weight.name}"
-    if run.weight is None:
-        zeros = set(weight.zeros()) if what == "rows" else set()
-        return f"{where} are {'zero' if place in zeros else 'not in a'}{belongs}"
-    return f"{where} are {run.first}:{run.last + 1} of {run.weight} of a{belongs}"
+    wanted, given = usual[place], mine[place]
+    where = f"{what} {place}:{run.stop} of {weight.name}"
+    if given is None:
+        text = f"{where} are {'zero' if what == 'rows' and place in weight.zeros() else 'not in a'}"
+    else:
+        text = f"{where} are {given.place}:{run.last + 1} of {given.weight} of a"
+        if given.dimension != (what == "columns"):
+            text += ", transposed"
+    if wanted is None:
+        return text
+    other = numberless(wanted.weight)
+    same = given is not None and numberless(given.weight) == other
+    return f"{text}; in other layers they are {'in another order' if same else f'those of {other}'}"
 
 
 def _rows(weight: Weight, columns: Columns) -> str:

@@ -29,14 +29,22 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
         deeper = any(above is home for above in inside.with_ancestors())
         home = _call_with_inputs(pairs, step, home) or (inside if deeper else home)
     elif lost_call is not None and any(above is home for above in inside.with_ancestors()):
-        home = home if _computes_itself(pairs.b, home) else inside
+        around = None if lost_call.parent is None else pairs.calls_of_a.get(lost_call.parent.index)
+        home = home if around == home.index and _computes_itself(pairs.b, home) else inside
     shown_in = divergence.result.step.call
     if home.index > shown_in.index and divergence.in_b.last is None:
         home = handed_in  # a call that comes later is no place for what is missing before it
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
     because = f"{what} of a ({_short_source(step)}) has no counterpart in b"
-    op = lost_call.type if lost_call is not None else step.op if step.name in STEPS_OF else name
+    fused = step.name in STEPS_OF and not _is_a_part(divergence, gone, step)
+    op = lost_call.type if lost_call is not None else step.op if fused else name
     return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
+
+
+def _is_a_part(divergence: Divergence, gone: NamedSteps, step: Step) -> bool:
+    """Does b do all else that a fused operation of a does, in single operations: does it lack this one part?"""
+    parts = [name for name, other in gone if other is step]
+    return step.op not in parts and len(gone) == 1 and all(s.name != step.name for s in divergence.in_b.computing)
 
 
 def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:

@@ -1,7 +1,7 @@
 """Compare weights slice by slice in whatever layout, by the sums of their rows and columns.
 
-A row that is moved keeps its sum. So the rows of a weight of b are looked for among the rows of the weights that a uses in
-that place: a fused weight may hold them in another order than its code takes them, hold one twice, or lack some.
+A row that is moved keeps its sum. So the rows of a weight of b are looked for among the rows of the weights that a uses
+in that place: a fused weight may hold them in another order than its code takes them, hold one twice, or lack some.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def numberless(name: str) -> str:
 def arrangement(weight: Weight, others: Iterable[Weight], dimension: int = 0) -> Arrangement | None:
     """Return where in the weights of a each slice of a weight of b is; ``None`` where fewer than half are anywhere.
 
-    ``dimension`` 0 compares rows, 1 columns. Slices are compared with those of the same dimension first, then with those of
-    the other one: a weight may be transposed.
+    ``dimension`` 0 compares rows, 1 columns, with those of the same dimension or of the other one: a weight may be
+    transposed.
     """
     mine = weight.sums.get(dimension)
     if not mine:
