@@ -15,9 +15,9 @@ from fxdebug.comparison.diagnosis.element_order import (
     order_cause,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
-from fxdebug.comparison.diagnosis.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
+from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import error_between, visible_share

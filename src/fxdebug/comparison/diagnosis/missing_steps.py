@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from fxdebug.comparison.diagnosis.cause import Cause, listed
+from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.region import Divergence, common_call, computes_floats, handing_call, most_informative
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -27,7 +28,7 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     by_path = known is not None and known.matched_by in ("path", "mapping")
     if lost_call is None and (known is None or not by_path or known.a != step.call.index):
         deeper = any(above is home for above in inside.with_ancestors())
-        home = _call_with_inputs(pairs, step, home) or (inside if deeper else home)
+        home = _call_with_inputs(divergence.judge, step, home) or (inside if deeper else home)
     elif lost_call is not None and any(above is home for above in inside.with_ancestors()):
         around = None if lost_call.parent is None else pairs.calls_of_a.get(lost_call.parent.index)
         home = home if around == home.index and _computes_itself(pairs.b, home) else inside
@@ -84,8 +85,9 @@ def _home_in_a(pairs: Pairs, step: Step) -> tuple[Call, Call | None]:
     return call, extra_call
 
 
-def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
+def _call_with_inputs(judge: Judge, step: Step, home: Call) -> Call | None:
     """Return the deepest call of b within ``home`` whose code has every input of a step of a at hand."""
+    pairs = judge.pairs
     wanted = {pairs.values_of_a.get(pairs.a.root(given.value).number) for given in step.data}
     if not wanted or None in wanted:
         return None
@@ -94,7 +96,7 @@ def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
     around_step = {call.index for call in step.call.with_ancestors()}
     for call in home.walk():
         partner = pairs.call_in_a(call)
-        whole = partner is not None and (not call.children or _return_a_pair(pairs, partner, call))
+        whole = partner is not None and (not call.children or _return_the_same(judge, partner, call))
         if partner is not None and partner.index not in around_step and whole:
             continue  # a layer that both runs have
         given, made = _values_at_hand(pairs.b, call)
@@ -104,10 +106,10 @@ def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
     return deepest
 
 
-def _return_a_pair(pairs: Pairs, a: Call, b: Call) -> bool:
-    """Do two calls return values that are paired with each other?"""
-    one, other = tuple(a.outputs or ()), tuple(b.outputs or ())
-    return len(one) == len(other) > 0 and all(pairs.are_paired(x, y) for x, y in zip(one, other))
+def _return_the_same(judge: Judge, a: Call, b: Call) -> bool:
+    """Do two calls return values that are paired with each other and equal?"""
+    sides = list(zip(tuple(a.outputs or ()), tuple(b.outputs or ())))
+    return bool(sides) and all(judge.pairs.are_paired(x, y) and not values_differ(judge, x, y) for x, y in sides)
 
 
 def _values_at_hand(run: StepList, call: Call) -> tuple[set[int], set[int]]:

@@ -23,7 +23,7 @@ from fxdebug.comparison.diagnosis.region import (
     written_fractions,
 )
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
-from fxdebug.comparison.diagnosis.weight_layouts import (
+from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     counterpart_makers,
     hold_different_numbers,
     is_unpaired,

@@ -58,6 +58,11 @@ class Weight:
         """Has it one dimension, as a bias has?"""
         return len(self.parameter.shape) == 1
 
+    @property
+    def is_zero(self) -> bool:
+        """Are all its rows zero?"""
+        return len(self.zeros()) == self.parameter.shape[0]
+
     def zeros(self) -> list[int]:
         """Return the rows that are zero throughout: those with the sum zero."""
         return [place for place, number in enumerate(self.sums.get(0, ())) if number == 0.0]
@@ -69,6 +74,7 @@ class Weights:
     def __init__(self, trace: TraceData) -> None:
         self._by_name = {name: parameter for parameter in trace.parameters for name in parameter.names}
         self.names = {name: place for place, name in enumerate(self._by_name)}  # with their places in the model
+        self._modules = trace.modules
         self._known: dict[str, Weight | None] = {}
 
     def find(self, name: str) -> Weight | None:
@@ -87,12 +93,16 @@ class Weights:
 
     def alike(self, name: str) -> list[str]:
         """Return the names of the same weight, of the same shape, in other layers."""
-        pattern, shape = numberless(name), self._by_name[name].shape
+        pattern, shape, type = numberless(name), self._by_name[name].shape, self._type(name)
         return [
             other
             for other, parameter in self._by_name.items()
-            if other != name and parameter.shape == shape and numberless(other) == pattern
+            if other != name and parameter.shape == shape and numberless(other) == pattern and self._type(other) == type
         ]
+
+    def _type(self, name: str) -> str:
+        """Return the class of the module that has a weight."""
+        return self._modules.get(name.rpartition(".")[0], "")
 
 
 def numberless(name: str) -> str:
@@ -110,9 +120,10 @@ def arrangement(weight: Weight, others: Iterable[Weight], dimension: int = 0) ->
     ``dimension`` 0 compares rows, 1 columns, with those of the same dimension or of the other one: a weight may be
     transposed.
     """
-    mine = weight.sums.get(dimension)
-    if not mine:
-        return None
+    mine = weight.sums.get(dimension, ())
+    told_apart = {number for number in mine if number}
+    if 2 * len(told_apart) < sum(number != 0.0 for number in mine) or not told_apart:
+        return None  # ones, or zeros
     pools = [
         [
             (number, Row(other.owner, other.name, place, side))

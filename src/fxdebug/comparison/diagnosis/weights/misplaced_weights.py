@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.product_slices import ROLES, Columns, columns_of, roles_of
-from fxdebug.comparison.diagnosis.weight_slices import (
+from fxdebug.comparison.diagnosis.weights.product_slices import ROLES, Columns, columns_of, roles_of
+from fxdebug.comparison.diagnosis.weights.weight_slices import (
     Arrangement,
     Weight,
     Weights,
@@ -68,7 +68,8 @@ class MisplacedWeights:
 
     def explain(self, cause: Cause, result: StepResult | None = None) -> Cause | None:
         """Return the weight behind a cause, else the cause itself; ``None`` where the weight was named before."""
-        if cause.kind in ("dtype", "input", "raised", "nonfinite", "random"):
+        named_alike = cause.kind in ("constant", "weights") and cause.matched_by in ("path", "mapping")
+        if named_alike or cause.kind in ("dtype", "input", "raised", "nonfinite", "random"):
             return cause
         pairs = self.judge.pairs
         shown = (None, None) if result is None else (result.partner, result.step)
@@ -158,9 +159,11 @@ class MisplacedWeights:
                 what = "columns" if dimension else "rows"
                 if mine is not None and usual and not any(same_order(mine, other) for other in usual):
                     return weight, _told(weight, mine, usual[-1], what)
-                if mine is None and usual and len(weight.zeros()) == weight.parameter.shape[0]:
-                    names = listed(dict.fromkeys(numberless(row.weight) for row in usual[-1] if row is not None))
-                    return weight, f"{weight.name} is zero, {names} of a is not"
+                if mine is None and usual and weight.is_zero:
+                    names = dict.fromkeys(numberless(row.weight) for row in usual[-1] if row is not None)
+                    facing = [other for other in pool if numberless(other.name) in names]
+                    if facing and not any(other.is_zero for other in facing):
+                        return weight, f"{weight.name} is zero, {listed(other.name for other in facing)} of a is not"
         if any(self._in_layers(weight, pool)[0] for weight in product.weights):
             return None
         for weight in product.weights:

@@ -157,7 +157,7 @@ FAULTS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "in_proj bias": (
         "torch",
         lambda m: m.mix.in_proj_bias.zero_(),
-        "layers.1.mix.in_proj_bias is zero, layers.#.q.bias, layers.#.k.bias, layers.#.v.bias of a is not",
+        "layers.1.mix.in_proj_bias is zero, layers.1.q.bias, layers.1.k.bias, layers.1.v.bias of a is not",
     ),
     "out_proj": (
         "torch",
@@ -168,8 +168,7 @@ FAULTS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("values", ["stats", "tensors"])
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(("name", "values"), [*((name, "stats") for name in FAULTS), ("in_proj", "tensors")])
 def test_the_slice_and_its_weight_are_named(name, values):
     make, edit, told = FAULTS[name]
     a, b = pair(MAKES[make])
