@@ -30,16 +30,21 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
         deeper = any(above is home for above in inside.with_ancestors())
         home = _call_with_inputs(divergence.judge, step, home) or (inside if deeper else home)
     elif lost_call is not None and any(above is home for above in inside.with_ancestors()):
-        around = None if lost_call.parent is None else pairs.calls_of_a.get(lost_call.parent.index)
-        home = home if around == home.index and _computes_itself(pairs.b, home) else inside
-    shown_in = divergence.result.step.call
-    if home.index > shown_in.index and divergence.in_b.last is None:
-        home = handed_in  # a call that comes later is no place for what is missing before it
+        deep = divergence.in_b.last is None and bool(inside.children)  # whose code hands the value on
+        home = home if not deep and _computes_itself(pairs.b, home) else inside
+    if lost_call is not None and divergence.in_b.last is None and _is_later(pairs.b, home, divergence.result.step):
+        home = handed_in
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
     because = f"{what} of a ({_short_source(step)}) has no counterpart in b"
     fused = step.name in STEPS_OF and not _is_a_part(divergence, gone, step)
     op = lost_call.type if lost_call is not None else step.op if fused else name
     return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
+
+
+def _is_later(run: StepList, call: Call, step: Step) -> bool:
+    """Does all of a call run after a step? What is missing before the step is not missing there."""
+    indices = [own.index for inner in call.walk() for own in run.by_call.get(inner.index, ())]
+    return min(indices, default=0) > step.index
 
 
 def _is_a_part(divergence: Divergence, gone: NamedSteps, step: Step) -> bool:
@@ -96,7 +101,8 @@ def _call_with_inputs(judge: Judge, step: Step, home: Call) -> Call | None:
     around_step = {call.index for call in step.call.with_ancestors()}
     for call in home.walk():
         partner = pairs.call_in_a(call)
-        whole = partner is not None and (not call.children or _return_the_same(judge, partner, call))
+        same = partner is not None and call.children and _return_the_same(judge, partner, call)
+        whole = not call.children or (same and not _do_others(pairs.b, call, step))
         if partner is not None and partner.index not in around_step and whole:
             continue  # a layer that both runs have
         given, made = _values_at_hand(pairs.b, call)
@@ -104,6 +110,12 @@ def _call_with_inputs(judge: Judge, step: Step, home: Call) -> Call | None:
         if wanted <= given | made and rank[0] and rank > best_rank:
             deepest, best_rank = call, rank
     return deepest
+
+
+def _do_others(run: StepList, call: Call, step: Step) -> bool:
+    """Has another call of the same class an operation that is missing?"""
+    others = [other.index for other in run.trace.calls if other.type == call.type and other is not call]
+    return any(own.name == step.name for index in others for own in run.by_call.get(index, ()))
 
 
 def _return_the_same(judge: Judge, a: Call, b: Call) -> bool:
