@@ -21,7 +21,7 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     """Return the cause where a has steps on the way that b does not have."""
     pairs = divergence.judge.pairs
     name, step = next((named for named in gone if computes_floats(named[1])), gone[0])
-    handed_in = handing_call(pairs, divergence.result.step, divergence.a, divergence.b)[0]
+    handed_in, handed_to = handing_call(pairs, divergence.result.step, divergence.a, divergence.b)
     inside = common_call([s.call for s in divergence.in_b.computing if computes_floats(s)]) or handed_in
     home, lost_call = _home_in_b(pairs, step, inside)
     known = pairs.calls.get(home.index)
@@ -30,7 +30,7 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
         deeper = any(above is home for above in inside.with_ancestors())
         home = _call_with_inputs(divergence.judge, step, home) or (inside if deeper else home)
     elif lost_call is not None and any(above is home for above in inside.with_ancestors()):
-        deep = divergence.in_b.last is None and bool(inside.children)  # whose code hands the value on
+        deep = divergence.in_b.last is None and handed_to is not None  # this code hands the value on
         home = home if not deep and _computes_itself(pairs.b, home) else inside
     if lost_call is not None and divergence.in_b.last is None and _is_later(pairs.b, home, divergence.result.step):
         home = handed_in
