@@ -347,7 +347,7 @@ def _() -> Pair:
 @fault(
     "encoder/norm-after",
     "encoder.layers.1",
-    "LayerNorm MultiheadAttention layer_norm multi_head_attention_forward add -",
+    "LayerNorm MultiheadAttention layer_norm multi_head_attention_forward add - TransformerEncoderLayer",
 )
 def _() -> Pair:
     a, b, inputs = twins("encoder")

@@ -15,11 +15,8 @@ MISSES: dict[str, str] = {
     "port-llama/rotary-base": "the right call; names where the rotation ends, not the power it begins with",
     "port-mixtral/wrong-expert": "the right call; names the weights of the experts, not how they are taken",
     "port-mixtral/gelu-for-silu": "the reference has all experts in one call: names the body, not the one expert",
-    "port-neox/heads-of-keys-swapped": "the reference has all in one fused product: names the attention that shows it",
     "port-encoder/norm-after": "the reference has the layer in one operation: names the last norm in the port's",
-    "port-encoder/value-weights-of-the-keys": "as above: names the layer, not the one projection in it",
     "swin/relative-positions-transposed": "an index in another order has the same statistics: names what shows it",
     "unet/transposed-kernel": "so has a kernel that is turned: names what shows it; the data tells",
-    "port-bert/weights-in-another-order": "the right call; names the product of queries and keys, not the projection",
 }
 ALARMS: dict[str, str] = {}

@@ -78,8 +78,8 @@ def _operations(run: StepList, net: Network) -> list[tuple[float, Step]]:
                     step.constants = ()  # with a kernel of size 1, stride and padding changed nothing
                 _write_square_as_power(step)
                 if name == "scaled_dot_product_attention" and inputs:
-                    usual = normalized_constant(str(inputs[0].value.shape[-1] ** -0.5))  # the default scale
-                    step.constants = tuple([text for text in step.constants if text != f"scale={usual}"])
+                    usual = inputs[0].value.shape[-1] ** -0.5
+                    step.constants = tuple([text for text in step.constants if not _is_scale(text, usual)])
             positioned.append((node.position, step))
     return positioned
 
@@ -91,6 +91,15 @@ def _write_square_as_power(step: Step) -> None:
         step.name, step.inputs, step.constants = "pow", step.inputs[:1], (SQUARED,)
     elif step.name == "pow" and len(step.inputs) == 1 and not step.constants:
         step.constants = (SQUARED,)
+
+
+def _is_scale(text: str, usual: float) -> bool:
+    """Is it the scale that an attention has by default, however it was computed?"""
+    name, _, number = text.partition("=")
+    try:
+        return name == "scale" and math.isclose(float(number), usual, rel_tol=1e-6)
+    except ValueError:
+        return False
 
 
 def _is_pointwise_convolution(op: str, inputs: tuple[StepInput, ...]) -> bool:

@@ -90,7 +90,8 @@ def compare(
             absorbed[cause.position] = cause
         else:
             kept.append(cause)
-    causes_found = [rows.finding(cause) for cause in _most_certain(kept)]
+    behind = [diagnoser.behind(cause) for cause in _most_certain(kept)]
+    causes_found = [rows.finding(cause) for cause in behind if cause is not None]
     # of other inputs, other shapes and other sources are computed: these are no findings of their own
     findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
     if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
@@ -159,8 +160,10 @@ def _unreadable_notes(meter: Meter) -> Iterator[str]:
 def _most_certain(kept: list[Cause]) -> list[Cause]:
     """Drop the causes whose steps were paired by order alone, where there are others.
 
-    The first missing step with weights stays if it comes before all of these: their errors may come from it.
+    So are those of products with their elements in another order, which a port may keep throughout. The first missing
+    step with weights stays if it comes before all of these: their errors may come from it.
     """
+    kept = [cause for cause in kept if not cause.reordered] or kept
     certain = [cause for cause in kept if cause.matched_by != "order"]
     first = min((cause.position for cause in certain), default=0)
     missing = [cause for cause in kept if cause.kind == "missing" and cause.a is not None and cause.a.weights]

@@ -52,7 +52,8 @@ class Parameter:
 
     ``names`` are all names it is registered under (tied weights have several); ``before`` and
     ``stats`` are its statistics before and after the run, equal when ``changed`` is false and
-    ``None`` when they were not taken.
+    ``None`` when they were not taken. ``sums`` are the sums over its slices before the run, packed by
+    :mod:`~fxdebug.data.weight_sums`; small models have them.
     """
 
     names: tuple[str, ...]
@@ -67,6 +68,7 @@ class Parameter:
     before: Stats | None = None
     stats: Stats | None = None
     sharding: Sharding | None = None
+    sums: str | None = None
 
     @property
     def name(self) -> str:

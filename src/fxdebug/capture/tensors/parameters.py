@@ -27,6 +27,7 @@ from fxdebug.capture.torch_state.internals import WeakTensor
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Parameter, ParameterKind
 from fxdebug.data.values import Stats
+from fxdebug.data.weight_sums import packed, summed_dimensions
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import Unmeasurable, measure
 
@@ -61,6 +62,7 @@ class _WeightTable:
         self.affords_all = self.affords_buffers = False
         self.checksums: list[Checksum | None] = []
         self.stats: list[Stats | None] = []
+        self.sums: list[str | None] = []
         self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # (facts, records that hold while those do)
 
     def update(self, tensors: list[Tensor], states: list[WeightState]) -> None:
@@ -79,11 +81,12 @@ class _WeightTable:
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
         buffers = [size for size, (kind, _) in zip(sizes, self.kinds) if kind == "buffer"]
         self.affords_all, self.affords_buffers = sum(sizes) <= AFFORDABLE, sum(buffers) <= AFFORDABLE
-        self.remember([None] * len(tensors), [None] * len(tensors))
+        unknown: list[None] = [None] * len(tensors)
+        self.remember([*unknown], [*unknown], [*unknown])
 
-    def remember(self, checksums: list[Checksum | None], stats: list[Stats | None]) -> None:
-        """Store the statistics of data with these checksums."""
-        self.checksums, self.stats, self.records = checksums, stats, None
+    def remember(self, checksums: list[Checksum | None], stats: list[Stats | None], sums: list[str | None]) -> None:
+        """Store the statistics and the sums over slices of data with these checksums."""
+        self.checksums, self.stats, self.sums, self.records = checksums, stats, sums, None
 
 
 def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
@@ -151,7 +154,10 @@ class Parameters:
             self._is_checked = [table.affords_all or (of_buffers and kind == "buffer") for kind, _ in table.kinds]
             self._checksums = self._read_checksums()
             self._is_measured = table.affords_all if measuring is None else measuring
-            self._before = _statistics(tensors, self._checksums, table) if self._is_measured else [None] * len(tensors)
+            self._before: list[Stats | None] = [None] * len(tensors)
+            self._sums: list[str | None] = [None] * len(tensors)
+            if self._is_measured:
+                self._before, self._sums = _statistics(tensors, self._checksums, table)
 
     def _read_checksums(self) -> list[Checksum | None]:
         weights = zip(self._tensors, self._readers, self._is_checked)
@@ -199,7 +205,7 @@ class Parameters:
                 checksums = [checksum_of(t, reader_of(t)) if is_checked else None for t, is_checked in weights]
             records = self._records(checksums, values)
             if self._is_measured:
-                table.remember(checksums, [record.stats for record in records])
+                table.remember(checksums, [record.stats for record in records], [record.sums for record in records])
             return records
 
     def _records(self, checksums: list[Checksum | None], values: ValueTable) -> tuple[Parameter, ...]:
@@ -241,8 +247,9 @@ class Parameters:
         if changed and is_unmoved and not is_other:
             values.clear_stats_of(tensor)
         stats = _stats_of(tensor) if changed and self._measuring is not False else before
+        sums = None if changed or before is None else self._sums[position]
         return _record_of(
-            self._table.names[position], *self._table.kinds[position], tensor, values, changed, before, stats
+            self._table.names[position], *self._table.kinds[position], tensor, values, changed, before, stats, sums
         )
 
 
@@ -255,6 +262,7 @@ def _record_of(
     changed: bool,
     before: Stats | None,
     stats: Stats | None,
+    sums: str | None = None,
 ) -> Parameter:
     if is_uninitialised(tensor):
         device = str(tensor.device)
@@ -273,22 +281,40 @@ def _record_of(
         before=before,
         stats=stats,
         sharding=description.sharding,
+        sums=sums,
     )
 
 
 # Statistics --------------------------------------------------------------------------------------
 
 
-def _statistics(tensors: list[Tensor], checksums: list[Checksum | None], table: _WeightTable) -> list[Stats | None]:
-    """Return the statistics of weights: the last run's statistics where the checksum is the same."""
+def _statistics(
+    tensors: list[Tensor], checksums: list[Checksum | None], table: _WeightTable
+) -> tuple[list[Stats | None], list[str | None]]:
+    """Return statistics of weights and, for small models, sums over slices: the last run's if the checksum is equal."""
     if checksums == table.checksums and None not in checksums:
-        return table.stats
-    weights = zip(tensors, checksums, table.checksums, table.stats)
-    stats = [
-        known if now is not None and now == before else _stats_of(tensor) for tensor, now, before, known in weights
-    ]
-    table.remember(checksums, stats)
-    return stats
+        return table.stats, table.sums
+    stats, sums = [], []
+    for position, (tensor, checksum) in enumerate(zip(tensors, checksums)):
+        same = checksum is not None and checksum == table.checksums[position]
+        stats.append(table.stats[position] if same else _stats_of(tensor))
+        sums.append(table.sums[position] if same else _sums_of(tensor) if table.affords_all else None)
+    table.remember(checksums, stats, sums)
+    return stats, sums
+
+
+def _sums_of(tensor: Tensor) -> str | None:
+    """Return the sums over the slices of a weight; of a vector, its elements."""
+    body = None if is_uninitialised(tensor) else description_of(tensor).body
+    if body is None or not body.is_floating_point() or body.layout is not torch.strided or body.is_nested:
+        return None
+    try:
+        elements = body.to("cpu", torch.float32).numpy()
+        whole = range(elements.ndim)
+        sums = [elements.sum(axis=tuple([x for x in whole if x != d])) for d in summed_dimensions(elements.shape)]
+        return packed([np.asarray(side, "<f4").tobytes() for side in sums])
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None  # as in `_stats_of`
 
 
 def _stats_of(tensor: Tensor) -> Stats | None:

@@ -98,7 +98,8 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
     a, b = None if partner is None else partner.outputs, call.outputs
     if a is None or b is None or not len(b):
         return False
-    sides = [(judge.pairs.value_in_a(value), value) for value in b]
+    facing = {side.b.number: side.a for side in facing_outputs(a, b, judge.pairs).sides}
+    sides = [(judge.pairs.value_in_a(value) or facing.get(value.number), value) for value in b]
     known = [(one, other) for one, other in sides if one is not None and comparable(one, other)]
     return bool(known) and all(judge.agree(x, y) for x, y in known)
 

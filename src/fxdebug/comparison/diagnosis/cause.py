@@ -36,6 +36,7 @@ class Cause:
     confidence: float = 1.0
     absorbable: bool = True
     matched_by: MatchedBy = ""  # how the steps were paired
+    reordered: bool = False  # the elements are a's in other places, as a port may keep them
 
     @property
     def proven(self) -> bool:
@@ -66,7 +67,9 @@ def make_cause(
         measures = judge.meter(a, b)
     pair = judge.pairs.steps.get(result.step.index)
     if (step or result.step).unrecorded and op == (step or result.step).op:
-        op = None  # a piece of a call's code: its operation is not known
+        # a piece of a call's code: its operation is not known; the class of the call stands for all of it
+        at = step or result.step
+        op = at.call.type if judge.pairs.b.graphs and not at.call.children else None
     return Cause(
         kind=kind,
         call=call,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fxdebug.comparison.diagnosis.attention_arguments import other_heads, other_masking
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
     arranging_step,
     constants_changed,
     first_inexact,
     inputs_swapped,
+    moves_changed,
     order_cause,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
+from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import error_between, visible_share
@@ -39,6 +44,7 @@ class Diagnoser:
         self._pairs = judge.pairs
         self._reported: set[object] = set()
         self.regions = RegionDiagnosis(judge, self._reported)
+        self._misplaced = MisplacedWeights(judge)
 
     def diagnose(self, result: StepResult) -> Cause | None:
         """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
@@ -47,6 +53,9 @@ class Diagnoser:
             return cast
         if not result.exceeds_tolerance:
             return None
+        masked = other_masking(self._judge, result)
+        if masked is not None:
+            return masked
         if family(result.partner.name) != family(result.step.name):
             return self.regions.explain(result, result.a, result.b, through=True)
         if result.adds:
@@ -62,6 +71,19 @@ class Diagnoser:
             if sibling is not None:
                 return sibling
         return self.regions.explain(result, one.value, other.value)
+
+    def behind(self, cause: Cause) -> Cause | None:
+        """Return what is behind a cause that reaches the outputs: elements or slices of weights in other places.
+
+        The step that shows it may come long after. Returns the cause itself where nothing is behind it, and ``None``
+        where that was named before.
+        """
+        result = self._judge.results.get(cause.position)
+        if result is not None and cause.kind in ("values", "wiring"):
+            moved = moves_changed(self._judge, cause, result)
+            if moved is not None:
+                return order_cause(self._judge, result, moved)
+        return self._misplaced.explain(cause, result)
 
     def _limit(self, one: StepInput, other: StepInput) -> float:
         judge = self._judge
@@ -112,6 +134,8 @@ class Diagnoser:
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
         elif draws_random(step):
             kind, because = "random", "random numbers were drawn: seed both runs alike"
+        elif (heads := other_heads(self._judge, result)) is not None:
+            return heads
         elif (masked := self._other_mask(result)) is not None:
             return masked
         elif not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None:
@@ -127,9 +151,11 @@ class Diagnoser:
             return turned
         elif partner.name != step.name:
             because = f"{partner.name} in a, {step.name} in b"
-        return make_cause(
+        cause = make_cause(
             self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
         )
+        product = kind == "values" and bool(step.weights) and family(step.name) == "product"
+        return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
 
     def _reordered(self, result: StepResult) -> Cause | None:
         """Return the step that puts the elements into another order, by the surest signs first."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.result import Kind
-from fxdebug.comparison.steps import Step
+from fxdebug.comparison.steps import Step, StepList
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import BY_RANK, COMMUTATIVE, COPYING, REORDERING, REORDERING_VIEWS, SLICES, TRANSPARENT
 
+MOVES = frozenset(["roll", "flip", "fliplr", "flipud", "rot90"])
 MOST_STEPS = 300  # steps that are looked at
 ARRANGING = COPYING | REORDERING | SLICES
 
@@ -50,6 +51,46 @@ def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
         if gone and new:
             return ElementOrder("constant", step, f"{listed(gone)} in a, {listed(new)} in b")
     return None
+
+
+def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrder | None:
+    """Return the last step that shifts or flips elements in another way than a's, or that a has and b lacks.
+
+    Statistics do not show where elements are, so such a step may be far before the one that shows it.
+    """
+    pairs = judge.pairs
+    in_a = _moves_before(pairs.a, (result.partner, cause.a))
+    in_b = _moves_before(pairs.b, (result.step, cause.b))
+    for one, other in zip(in_a, in_b):
+        if (one.name, _amount(one)) != (other.name, _amount(other)):
+            texts = [f"{side.op}({', '.join(side.constants)})" for side in (one, other)]
+            return ElementOrder("constant", other, f"{texts[0]} in a, {texts[1]} in b")
+    counts = [sum(step.name in MOVES for step in run.steps) for run in (pairs.a, pairs.b)]
+    if len(in_b) > len(in_a) and counts[1] > counts[0]:
+        step = in_b[len(in_a)]
+        return ElementOrder("extra", step, f"{step.op}({', '.join(step.constants)}) has no counterpart in a")
+    return None
+
+
+def _moves_before(run: StepList, starts: Iterable[Step | None]) -> list[Step]:
+    """Return the shifts and flips that some steps depend on, or are, the latest first."""
+    pending = {step.index for step in starts if step is not None}
+    visited = set(pending)
+    moves: list[Step] = []
+    while pending and len(visited) < MOST_STEPS:
+        step = run.steps[max(pending)]
+        pending.discard(step.index)
+        moves += [step] if step.name in MOVES else []
+        makers = [run.makers.get(given.value.number) for given in step.data]
+        new = {maker.index for maker in makers if maker is not None} - visited
+        visited |= new
+        pending |= new
+    return moves
+
+
+def _amount(step: Step) -> str:
+    """Return by how much a step shifts, or what it flips: its first constant. Dimensions depend on the layout."""
+    return step.constants[0].rpartition("=")[2] if step.constants and step.name == "roll" else ""
 
 
 def first_inexact(judge: Judge, result: StepResult) -> ElementOrder | None:

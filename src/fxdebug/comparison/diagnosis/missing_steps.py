@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from fxdebug.comparison.diagnosis.cause import Cause, listed
+from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.region import Divergence, common_call, computes_floats, handing_call, most_informative
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -20,20 +21,36 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     """Return the cause where a has steps on the way that b does not have."""
     pairs = divergence.judge.pairs
     name, step = next((named for named in gone if computes_floats(named[1])), gone[0])
-    handed_in = handing_call(pairs, divergence.result.step, divergence.a, divergence.b)[0]
+    handed_in, handed_to = handing_call(pairs, divergence.result.step, divergence.a, divergence.b)
     inside = common_call([s.call for s in divergence.in_b.computing if computes_floats(s)]) or handed_in
     home, lost_call = _home_in_b(pairs, step, inside)
     known = pairs.calls.get(home.index)
     by_path = known is not None and known.matched_by in ("path", "mapping")
     if lost_call is None and (known is None or not by_path or known.a != step.call.index):
         deeper = any(above is home for above in inside.with_ancestors())
-        home = _call_with_inputs(pairs, step, home) or (inside if deeper else home)
+        home = _call_with_inputs(divergence.judge, step, home) or (inside if deeper else home)
     elif lost_call is not None and any(above is home for above in inside.with_ancestors()):
-        home = home if _computes_itself(pairs.b, home) else inside
+        deep = divergence.in_b.last is None and handed_to is not None  # this code hands the value on
+        home = home if not deep and _computes_itself(pairs.b, home) else inside
+    if lost_call is not None and divergence.in_b.last is None and _is_later(pairs.b, home, divergence.result.step):
+        home = handed_in
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
     because = f"{what} of a ({_short_source(step)}) has no counterpart in b"
-    op = lost_call.type if lost_call is not None else step.op if step.name in STEPS_OF else name
+    fused = step.name in STEPS_OF and not _is_a_part(divergence, gone, step)
+    op = lost_call.type if lost_call is not None else step.op if fused else name
     return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
+
+
+def _is_later(run: StepList, call: Call, step: Step) -> bool:
+    """Does all of a call run after a step? What is missing before the step is not missing there."""
+    indices = [own.index for inner in call.walk() for own in run.by_call.get(inner.index, ())]
+    return min(indices, default=0) > step.index
+
+
+def _is_a_part(divergence: Divergence, gone: NamedSteps, step: Step) -> bool:
+    """Does b do all else that a fused operation of a does, in single operations: does it lack this one part?"""
+    parts = [name for name, other in gone if other is step]
+    return step.op not in parts and len(gone) == 1 and all(s.name != step.name for s in divergence.in_b.computing)
 
 
 def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
@@ -73,8 +90,9 @@ def _home_in_a(pairs: Pairs, step: Step) -> tuple[Call, Call | None]:
     return call, extra_call
 
 
-def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
+def _call_with_inputs(judge: Judge, step: Step, home: Call) -> Call | None:
     """Return the deepest call of b within ``home`` whose code has every input of a step of a at hand."""
+    pairs = judge.pairs
     wanted = {pairs.values_of_a.get(pairs.a.root(given.value).number) for given in step.data}
     if not wanted or None in wanted:
         return None
@@ -83,13 +101,27 @@ def _call_with_inputs(pairs: Pairs, step: Step, home: Call) -> Call | None:
     around_step = {call.index for call in step.call.with_ancestors()}
     for call in home.walk():
         partner = pairs.call_in_a(call)
-        if partner is not None and partner.index not in around_step and not call.children:
+        same = partner is not None and call.children and _return_the_same(judge, partner, call)
+        whole = not call.children or (same and not _do_others(pairs.b, call, step))
+        if partner is not None and partner.index not in around_step and whole:
             continue  # a layer that both runs have
         given, made = _values_at_hand(pairs.b, call)
         rank = (len(wanted & made), call.depth)
         if wanted <= given | made and rank[0] and rank > best_rank:
             deepest, best_rank = call, rank
     return deepest
+
+
+def _do_others(run: StepList, call: Call, step: Step) -> bool:
+    """Has another call of the same class an operation that is missing?"""
+    others = [other.index for other in run.trace.calls if other.type == call.type and other is not call]
+    return any(own.name == step.name for index in others for own in run.by_call.get(index, ()))
+
+
+def _return_the_same(judge: Judge, a: Call, b: Call) -> bool:
+    """Do two calls return values that are paired with each other and equal?"""
+    sides = list(zip(tuple(a.outputs or ()), tuple(b.outputs or ())))
+    return bool(sides) and all(judge.pairs.are_paired(x, y) and not values_differ(judge, x, y) for x, y in sides)
 
 
 def _values_at_hand(run: StepList, call: Call) -> tuple[set[int], set[int]]:

@@ -314,9 +314,12 @@ def most_informative(steps: list[Step], gone: list[Step] | None = None) -> Step:
     """Return the step to name among several: an activation, else the last that computes.
 
     If one step of a (``gone``) does the work of a whole call or recurrence, no single step of b stands for it. Then
-    it is the last step of b, or the last one in the first inner call that does a part of it.
+    it is the last step of b, or the last one in the first inner call that does a part of it. Of calls whose operations
+    were not recorded, the first one is named: those after it are given what it returned.
     """
     computing = [step for step in steps if computes_floats(step)] or steps
+    if computing[0].unrecorded and not any(step.unrecorded for step in gone or ()):
+        return computing[0]
     if not all(is_single_operation(step) for step in gone or ()):
         around = common_call(step.call for step in computing)
         if any(step.unrecorded for step in gone or ()) and computing[0].call is not around:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
+from fxdebug.comparison.diagnosis.attention_arguments import other_masking_in
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.missing_steps import extra_cause, missing_cause
+from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, missing_cause
 from fxdebug.comparison.diagnosis.region import (
     Divergence,
     Region,
@@ -22,7 +23,7 @@ from fxdebug.comparison.diagnosis.region import (
     written_fractions,
 )
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
-from fxdebug.comparison.diagnosis.weight_layouts import (
+from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     counterpart_makers,
     hold_different_numbers,
     is_unpaired,
@@ -34,7 +35,7 @@ from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import REPEATING
+from fxdebug.operators.names import REPEATING, role
 from fxdebug.query import network
 
 
@@ -66,6 +67,7 @@ class RegionDiagnosis:
         return (
             _nonfinite(divergence)
             or _other_mask(divergence)
+            or other_masking_in(divergence)
             or _other_weights(divergence)
             or self._other_steps(divergence)
         )
@@ -93,7 +95,7 @@ class RegionDiagnosis:
     def _other_steps(self, divergence: Divergence) -> Cause | None:
         """Return the cause by the steps that only one of the regions has."""
         in_b = divergence.in_b
-        gone, new = unmatched_steps(divergence.in_a, in_b)
+        gone, new = _without_common(*unmatched_steps(divergence.in_a, in_b))
         if any(step.weights and step.name.startswith(("conv", "linear")) for step in in_b.computing):
             gone = [(name, step) for name, step in gone if not self._is_folded_elsewhere(step)]
         wrong_product = _wrong_product(divergence)
@@ -190,6 +192,24 @@ def _other_weights(divergence: Divergence) -> Cause | None:
 def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int, Value]:
     weights = [given.value for step in steps for given in step.weights]
     return {value.number: value for value in weights if is_unpaired(value, paired)}
+
+
+def _without_common(gone: NamedSteps, new: NamedSteps) -> tuple[NamedSteps, NamedSteps]:
+    """Leave out the operations that both sides have, in another order, where one side has more besides."""
+    left = _without(gone, [role(name) for name, _ in new])
+    right = _without(new, [role(name) for name, _ in gone])
+    return (left, right) if bool(left) != bool(right) else (gone, new)
+
+
+def _without(steps: NamedSteps, roles: list[str]) -> NamedSteps:
+    """Leave out one step for each of some roles, the last ones first."""
+    rest = []
+    for name, step in reversed(steps):
+        if role(name) in roles:
+            roles.remove(role(name))
+        else:
+            rest.append((name, step))
+    return rest[::-1]
 
 
 # Steps in a region ---------------------------------------------------------------------------------

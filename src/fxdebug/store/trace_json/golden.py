@@ -179,7 +179,7 @@ def _value(value: Value, uninitialised: bool) -> Value:
 
 def _parameter(parameter: Parameter) -> Parameter:
     stats = None if parameter.stats is None else _stats(parameter.stats, parameter.dtype)
-    return replace(parameter, before=None, stats=stats, storage=None)
+    return replace(parameter, before=None, stats=stats, storage=None, sums=None)
 
 
 def _stats(stats: Stats, dtype: str) -> Stats:

@@ -1,0 +1,84 @@
+"""Compare what two fused attentions are given beside query, key and value: a mask, and the number of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fxdebug.comparison.diagnosis.cause import Cause, make_cause
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
+from fxdebug.comparison.diagnosis.region import Divergence
+from fxdebug.comparison.result import Kind
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.tolerance import visible_share
+from fxdebug.data.values import Value
+
+ATTENTION = "scaled_dot_product_attention"
+MOST_VIEWS = 16  # between an attention and the projection before it
+
+
+def other_masking(judge: Judge, result: StepResult) -> Cause | None:
+    """Return the cause where one of two attentions is masked and the other is not."""
+    if result.step.name != ATTENTION or result.partner.name != ATTENTION:
+        return None
+    told = _other_masking(result.partner, result.step)
+    return None if told is None else make_cause(judge, told[0], result.step.call, result.step.op, told[1], result)
+
+
+def other_masking_in(divergence: Divergence) -> Cause | None:
+    """Return the attention of a region that is masked on one side only, where each region has one attention."""
+    sides = [_attentions(side.computing) for side in (divergence.in_a, divergence.in_b)]
+    if len(sides[0]) != 1 or len(sides[1]) != 1:
+        return None
+    partner, step = sides[0][0], sides[1][0]
+    told = _other_masking(partner, step)
+    return None if told is None else divergence.cause(told[0], step, told[1], partner=partner)
+
+
+def _attentions(steps: Iterable[Step]) -> list[Step]:
+    return [step for step in steps if step.name == ATTENTION]
+
+
+def _other_masking(a: Step, b: Step) -> tuple[Kind, str] | None:
+    masks = _mask_of(a), _mask_of(b)
+    if bool(masks[0]) == bool(masks[1]):
+        return None
+    if masks[0]:
+        return "missing", f"it is masked in a ({masks[0]}), not in b"
+    return "extra", f"it is masked in b ({masks[1]}), not in a"
+
+
+def _mask_of(step: Step) -> str:
+    """Return the argument that masks an attention; empty where none does."""
+    if "is_causal=True" in step.constants:
+        return "is_causal=True"
+    for given in step.inputs[3:]:
+        share = visible_share(given.value)
+        if share is None or share < 1.0:
+            return given.argument
+    return ""
+
+
+def other_heads(judge: Judge, result: StepResult) -> Cause | None:
+    """Return the view of b that cuts a projection into heads of another size than in a."""
+    run = judge.pairs.b
+    if result.step.name != ATTENTION or result.partner.name != ATTENTION:
+        return None
+    for one, other in result.inputs[:2]:
+        sizes = one.value.shape[-1:], other.value.shape[-1:]
+        if sizes[0] == sizes[1] or one.value.numel != other.value.numel:
+            continue
+        cut = next((step for step in _views_before(run, other.value) if step.outputs[0].shape[-1:] == sizes[1]), None)
+        if cut is not None:
+            because = f"heads of {sizes[0][0]} in a, of {sizes[1][0]} in b"
+            return make_cause(judge, "values", cut.call, cut.op, because, result, step=cut)
+    return None
+
+
+def _views_before(run: StepList, value: Value) -> list[Step]:
+    """Return the steps with one input that lead to a value, in execution order."""
+    steps: list[Step] = []
+    maker = run.makers.get(value.number)
+    while maker is not None and len(maker.data) == 1 and not maker.weights and len(steps) < MOST_VIEWS:
+        steps += [maker] if maker.outputs else []
+        maker = run.makers.get(maker.data[0].value.number)
+    return steps[::-1]

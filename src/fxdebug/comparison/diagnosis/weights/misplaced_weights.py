@@ -1,0 +1,370 @@
+"""Name a weight whose slices are not where the code takes them: exchanged, interleaved, transposed, missing, doubled.
+
+The result of such a product looks right as a whole, so the fault shows later, where a slice is used. A port may well
+keep rows in another order than a does; so the measure is the same weight in layers before, whose results are right.
+Where there is none, it is what the slices become on either side: query, key and value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
+from fxdebug.comparison.diagnosis.weights.product_slices import ROLES, Columns, columns_of, roles_of
+from fxdebug.comparison.diagnosis.weights.weight_slices import (
+    Arrangement,
+    Weight,
+    Weights,
+    arrangement,
+    general,
+    is_in_order,
+    numberless,
+    runs_of,
+    same_order,
+    same_owners,
+)
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.operators.names import NORMS, SLICES, family, op_of_module
+
+MOST_STEPS = 150  # that are looked at on either side
+LEAST_SHARED = 0.9  # share of the rows of a slice that must be those of a
+ATTENTION = "MultiheadAttention"  # torch's: the rows of its `in_proj_weight` are query, key and value
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product with weights, or a call whose operations were not recorded, and its weights."""
+
+    step: Step
+    weights: tuple[Weight, ...]
+
+    @property
+    def matrix(self) -> Weight | None:
+        """The weight that a value is multiplied with; of several, the one that makes query, key and value."""
+        matrices = [weight for weight in self.weights if not weight.is_vector]
+        fused = [weight for weight in matrices if weight.name.endswith("in_proj_weight")]
+        return next(iter(fused or matrices), None)
+
+    def rows_of(self, weight: Weight) -> int:
+        """Return the dimension of a weight whose slices make the columns of the result."""
+        shape = weight.parameter.shape
+        if self.step.unrecorded or weight.is_vector or self.step.name.startswith(("linear", "conv")):
+            return 0
+        width = self.step.outputs[0].shape[-1:] if self.step.outputs else ()
+        return len(shape) - 1 if len(shape) == 2 and shape[-1:] == width else 0
+
+
+@dataclass
+class MisplacedWeights:
+    """Find the weight whose slices explain a cause. ``reported``: names of weights that are a cause already."""
+
+    judge: Judge
+    reported: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._a, self._b = Weights(self.judge.pairs.a.trace), Weights(self.judge.pairs.b.trace)
+
+    def explain(self, cause: Cause, result: StepResult | None = None) -> Cause | None:
+        """Return the weight behind a cause, else the cause itself; ``None`` where the weight was named before."""
+        named_alike = cause.kind in ("constant", "weights") and cause.matched_by in ("path", "mapping")
+        if named_alike or cause.kind in ("dtype", "input", "raised", "nonfinite", "random"):
+            return cause
+        pairs = self.judge.pairs
+        shown = (None, None) if result is None else (result.partner, result.step)
+        made_a = None if cause.value_a is None else pairs.a.makers.get(cause.value_a.number)
+        made_b = None if cause.value_b is None else pairs.b.makers.get(cause.value_b.number)
+        of_a = list(self._products(pairs.a, self._a, (shown[0], cause.a, made_a)))
+        of_b = list(self._products(pairs.b, self._b, (shown[1], cause.b, made_b)))
+        pool = list({weight.name: weight for product in of_a for weight in product.weights}.values())
+        for product in of_b if pool else ():
+            found = self._misplaced(product, pool)
+            if found is not None:
+                return self._weight_cause(cause, product, *found)
+        return self._other_roles(cause, of_a, of_b, pool) if pool and cause.kind != "weights" else cause
+
+    def _weight_cause(self, cause: Cause, product: Product, weight: Weight, because: str) -> Cause | None:
+        if weight.name in self.reported:
+            return None
+        self.reported.add(weight.name)
+        step = product.step
+        op = self._use_of(weight) if step.unrecorded else step.op
+        return replace(cause, kind="weights", call=step.call, op=op, because=because, b=step, absorbable=False)
+
+    def _use_of(self, weight: Weight) -> str:
+        """Return the operation that uses a weight of a call without a graph: that of its module, or a product."""
+        modules = self.judge.pairs.b.trace.modules
+        type = modules.get(weight.name.rpartition(".")[0], "")
+        op = op_of_module(type)
+        return "linear" if op == type else op
+
+    # Products before a step ----------------------------------------------------------------------
+
+    def _products(self, run: StepList, weights: Weights, starts: Iterable[Step | None]) -> Iterator[Product]:
+        """Yield the products with weights that some steps depend on, back to equal inputs, in execution order."""
+        first = [step for step in starts if step is not None]
+        pending = [*first]
+        visited = {step.index for step in pending}
+        found: dict[int, Product] = {}
+        while pending and len(visited) < MOST_STEPS:
+            step = pending.pop(0)
+            known = self._weights_of(weights, step)
+            if known and run is self.judge.pairs.b and step not in first and self._is_healthy(run, step):
+                continue
+            if known:
+                found[step.index] = Product(step, tuple(known))
+                for given in step.data:
+                    beside = [s for s in run.users.get(run.root(given.value).number, ()) if s.index not in found]
+                    for other in beside:
+                        others = [] if other.unrecorded else self._weights_of(weights, other)
+                        found.update({other.index: Product(other, tuple(others))} if others else {})
+                if all(self._is_clean(run, given.value.number) for given in step.data):
+                    continue
+            for given in step.data:
+                maker = run.makers.get(given.value.number)
+                if maker is not None and maker.index not in visited:
+                    visited.add(maker.index)
+                    pending.append(maker)
+        yield from [found[index] for index in sorted(found)]
+
+    def _weights_of(self, weights: Weights, step: Step) -> list[Weight]:
+        if step.unrecorded:
+            return [] if step.call.parent is None or step.call.children else weights.within(step.call)
+        if family(step.name) != "product" and step.name not in NORMS:
+            return []
+        found = [weights.find(given.value.name) for given in step.weights if given.value.name is not None]
+        return [weight for weight in found if weight is not None]
+
+    def _is_healthy(self, run: StepList, step: Step) -> bool:
+        """Is the result of a step, of which no pieces are taken, equal to that of its counterpart?"""
+        clean = bool(step.outputs) and all(self._is_clean(run, value.number) for value in step.outputs)
+        return clean and not _is_cut(run, step)
+
+    def _is_clean(self, run: StepList, number: int) -> bool:
+        """Has a value a partner that it is equal to?"""
+        pairs, value = self.judge.pairs, run.values[number]
+        a, b = (pairs.value_in_a(value), value) if run is pairs.b else (value, pairs.value_in_b(value))
+        return a is not None and b is not None and not values_differ(self.judge, a, b)
+
+    # Compared with other layers ------------------------------------------------------------------
+
+    def _misplaced(self, product: Product, pool: list[Weight]) -> tuple[Weight, str] | None:
+        """Return the weight of a product with its slices in other places than in other layers, and how so."""
+        for weight in product.weights:
+            for dimension in (0,) if weight.is_vector else (0, 1):
+                mine = arrangement(weight, pool, dimension)
+                before, after = self._in_layers(weight, pool, dimension)
+                usual = before or after
+                what = "columns" if dimension else "rows"
+                if mine is not None and usual and not any(same_order(mine, other) for other in usual):
+                    return weight, _told(weight, mine, usual[-1], what)
+                if mine is None and usual and weight.is_zero:
+                    names = dict.fromkeys(numberless(row.weight) for row in usual[-1] if row is not None)
+                    facing = [other for other in pool if numberless(other.name) in names]
+                    if facing and not any(other.is_zero for other in facing):
+                        return weight, f"{weight.name} is zero, {listed(other.name for other in facing)} of a is not"
+        if any(self._in_layers(weight, pool)[0] for weight in product.weights):
+            return None
+        for weight in product.weights:
+            lost = _lost(weight, arrangement(weight, pool), pool)
+            if lost:
+                return weight, lost
+        return _unlike_bias(product, pool)
+
+    def _in_layers(self, weight: Weight, pool: list[Weight], dimension: int = 0) -> tuple[list[Arrangement], ...]:
+        """Return how the same weight is arranged in layers before and after this one."""
+        wanted = {numberless(other.name) for other in pool}
+        others = [other for name in self._a.names if numberless(name) in wanted if (other := self._a.find(name))]
+        layers: tuple[list[Arrangement], ...] = ([], [])
+        names = self._b.names
+        for name in self._b.alike(weight.name):
+            layer = self._b.find(name)
+            rows = None if layer is None or name in self.reported else arrangement(layer, others, dimension)
+            if rows is not None:
+                layers[names[name] > names[weight.name]].append(rows)
+        return layers
+
+    # Compared by their roles ---------------------------------------------------------------------
+
+    def _other_roles(self, cause: Cause, of_a: list[Product], of_b: list[Product], pool: list[Weight]) -> Cause | None:
+        """Return the cause where query, key or value are made from other rows than in a."""
+        in_a, in_b = self._roles(self.judge.pairs.a, of_a), self._roles(self.judge.pairs.b, of_b)
+        if not in_a or not in_b:
+            return cause
+        places: list[tuple[Product, int]] = []  # for each role of a: the product of b with its rows, and the first one
+        wrong: tuple[Product, str] | None = None
+        for role, (one, columns), (other, taken) in zip(ROLES, in_a, in_b):
+            assert one.matrix is not None and other.matrix is not None
+            rows = arrangement(other.matrix, pool, other.rows_of(other.matrix))
+            if rows is None or max(taken) >= len(rows):
+                return cause
+            expected = {(one.matrix.name, column) for column in columns}
+            given = [row for place in taken if (row := rows[place]) is not None]
+            shared = sum((row.weight, row.place) in expected for row in given)
+            if wrong is None and shared < LEAST_SHARED * len(taken):
+                names = listed(dict.fromkeys(row.weight for row in given)) or "no weight"
+                what = names if names != one.matrix.name else f"other rows of {names}"
+                belongs = _rows(one.matrix, columns)
+                told = f"the {role} slice of {other.matrix.name} has the rows of {what} of a, not of {belongs}"
+                wrong = other, told
+            first = next((i for i, row in enumerate(rows) if row and (row.weight, row.place) in expected), -1)
+            places.append((other, first))
+        if wrong is None or not _use_the_same_rows(in_a, in_b, pool):
+            return cause
+        product, because = wrong
+        assert product.matrix is not None
+        in_code = [min(taken) for _, taken in in_b]
+        in_weight = [place for _, place in places]
+        before, _ = self._in_layers(product.matrix, pool, product.rows_of(product.matrix))
+        cut = _first_cut(self.judge.pairs.b, product.step)
+        other_code = before or self._is_cut_otherwise(product.matrix, [taken for _, taken in in_b])
+        if cut is not None and (other_code or (in_code != sorted(in_code) and in_weight == sorted(in_weight))):
+            order = ", ".join(role for _, role in sorted(zip(in_code, ROLES)))
+            because = f"its slices are taken as {order}: {because}"
+            return replace(cause, kind="wiring", call=cut.call, op=cut.op, because=because, b=cut)
+        return self._weight_cause(cause, product, product.matrix, because)
+
+    def _is_cut_otherwise(self, weight: Weight, taken: list[Columns]) -> bool:
+        """Does the code of another layer take other columns of its product than the code of this one?"""
+        run, alike = self.judge.pairs.b, set(self._b.alike(weight.name))
+        steps = [s for s in run.steps if any(given.value.name in alike for given in s.weights)]
+        known = [[columns for _, columns in roles_of(run, [step])] for step in steps]
+        return any(columns and columns != taken for columns in known)
+
+    def _roles(self, run: StepList, products: list[Product]) -> list[tuple[Product, Columns]]:
+        """Return the product and the columns of query, key and value; an empty list where they are not known."""
+        by_step = {product.step.index: product for product in products if product.matrix is not None}
+        for product in by_step.values():
+            if product.step.unrecorded and run.trace.modules.get(product.step.call.path) == ATTENTION:
+                assert product.matrix is not None
+                rows = product.matrix.parameter.shape[0]
+                thirds = [tuple(range(i * rows // 3, (i + 1) * rows // 3)) for i in range(3)]
+                return [(product, columns) for columns in thirds]
+        known = [product.step for product in by_step.values() if not product.step.unrecorded]
+        return [(by_step[step.index], columns) for step, columns in roles_of(run, known)]
+
+
+def _use_the_same_rows(
+    in_a: list[tuple[Product, Columns]], in_b: list[tuple[Product, Columns]], pool: list[Weight]
+) -> bool:
+    """Are query, key and value together made from the same rows on both sides?"""
+    wanted = {(one.matrix.name, column) for one, columns in in_a if one.matrix is not None for column in columns}
+    used: set[tuple[str, int]] = set()
+    for product, taken in in_b:
+        matrix = product.matrix
+        rows = None if matrix is None else arrangement(matrix, pool, product.rows_of(matrix))
+        known = [] if rows is None else [row for place in taken if (row := rows[place]) is not None]
+        used |= {(row.weight, row.place) for row in known}
+    return len(wanted & used) >= LEAST_SHARED * len(wanted)
+
+
+def _is_cut(run: StepList, step: Step) -> bool:
+    """Is a step's result taken apart by columns?"""
+    cut = _first_cut(run, step)
+    if cut is None:
+        return False
+    known = [columns_of(step.outputs[0], piece) for piece in cut.results if piece.storage == step.outputs[0].storage]
+    if not known:  # pieces of a copy: several of them are parts of it
+        return len(cut.results) > 1
+    return any(columns is not None and len(columns) < step.outputs[0].shape[-1] for columns in known)
+
+
+def _first_cut(run: StepList, step: Step) -> Step | None:
+    """Return the first step that takes a piece out of a step's result."""
+    pending = list(step.outputs)
+    for _ in range(8):
+        users = [user for value in pending for user in run.users.get(run.root(value).number, ())]
+        cut = next((user for user in sorted(users, key=lambda user: user.index) if user.name in SLICES), None)
+        if cut is not None or not users:
+            return cut
+        pending = [value for user in users for value in user.outputs]
+    return None
+
+
+def _lost(weight: Weight, rows: Arrangement | None, pool: list[Weight]) -> str:
+    """Say which rows of a weight are zero, or there twice, where those of a are neither; empty if none is."""
+    if rows is None:
+        return ""
+    sources = [other for other in pool if other.is_vector == weight.is_vector]
+    zeros = weight.zeros()
+    if zeros and not any(other.zeros() for other in sources):
+        return f"{_span(zeros)} of {weight.name} are zero, in a they are not"
+    known = [row for row in rows if row is not None]
+    twice = [place for place, row in enumerate(rows) if row is not None and row in rows[:place]]
+    used = {row.weight for row in known}
+    unused = [other.name for other in sources if other.name not in used and other.owner in _owners(pool, used)]
+    if twice and len(twice) > (1 - LEAST_SHARED) * len(rows):
+        first = rows[twice[0]]
+        assert first is not None
+        return f"{_span(twice)} of {weight.name} are those of {first.weight} once more{_instead(unused)}"
+    return ""
+
+
+def _owners(pool: list[Weight], names: set[str]) -> set[str]:
+    """Return the owners of weights beside those of some names: with the same name but for the last module."""
+    around = {name.rsplit(".", 2)[0] for name in names}
+    return {other.owner for other in pool if other.name.rsplit(".", 2)[0] in around}
+
+
+def _instead(unused: list[str]) -> str:
+    return f", and {unused[0]} is nowhere" if len(unused) == 1 else ""
+
+
+def _unlike_bias(product: Product, pool: list[Weight]) -> tuple[Weight, str] | None:
+    """Return the bias or the matrix of a product whose rows come from other places than those of the other."""
+    vectors = [weight for weight in product.weights if weight.is_vector]
+    for bias in vectors:
+        matrix = next((x for x in product.weights if not x.is_vector and x.owner == bias.owner), None)
+        if matrix is None and len(product.weights) == 2:
+            matrix = product.matrix
+        rows = None if matrix is None else arrangement(matrix, pool, product.rows_of(matrix))
+        biases = arrangement(bias, pool)
+        if matrix is None or rows is None or biases is None or same_owners(rows, biases):
+            continue
+        wrong, other = (bias, matrix) if is_regular(rows) or not is_regular(biases) else (matrix, bias)
+        told = runs_of(biases if wrong is bias else rows)
+        names = listed(dict.fromkeys(run.weight for run in told if run.weight is not None))
+        return wrong, f"the rows of {wrong.name} are those of {names} of a, in another order than in {other.name}"
+    return None
+
+
+def is_regular(rows: Arrangement) -> bool:
+    """Do the weights of a come one after the other, each in its own order?"""
+    runs = [run for run in runs_of(rows) if run.weight is not None]
+    return is_in_order(rows) or all(run.first == 0 for run in runs)
+
+
+def _told(weight: Weight, mine: Arrangement, usual: Arrangement, what: str) -> str:
+    """Say where the slices of a weight are not what they are in another layer."""
+    place = next(i for i, (x, y) in enumerate(zip(mine, usual)) if general(x) != general(y))
+    run = next(run for run in runs_of(mine) if run.start <= place < run.stop)
+    wanted, given = usual[place], mine[place]
+    where = f"{what} {place}:{run.stop} of {weight.name}"
+    if given is None:
+        text = f"{where} are {'zero' if what == 'rows' and place in weight.zeros() else 'not in a'}"
+    else:
+        text = f"{where} are {given.place}:{run.last + 1} of {given.weight} of a"
+        if given.dimension != (what == "columns"):
+            text += ", transposed"
+    if wanted is None:
+        return text
+    other = numberless(wanted.weight)
+    same = given is not None and numberless(given.weight) == other
+    return f"{text}; in other layers they are {'in another order' if same else f'those of {other}'}"
+
+
+def _rows(weight: Weight, columns: Columns) -> str:
+    whole = len(columns) == len(weight.sums.get(0, ()))
+    return weight.name if whole else f"{_span(columns)} of {weight.name}"
+
+
+def _span(places: Iterable[int]) -> str:
+    """Return rows as text: ``rows 0:64``.
+
+    >>> _span([2, 3, 4]), _span([0, 2, 4])
+    ('rows 2:5', '3 rows from 0')
+    """
+    known = sorted(places)
+    together = known[-1] - known[0] == len(known) - 1
+    return f"rows {known[0]}:{known[-1] + 1}" if together else f"{len(known)} rows from {known[0]}"
