@@ -18,6 +18,7 @@ from fxdebug.data.values import Value, shape_text
 # 0.9 and more, and 0.55 and more where one run is a debug tree without operations; between different models below 0.25
 # in trees. A port may be written with few modules, so the run counts of which more is accounted for.
 LEAST_SHARE = 0.5
+FAR_APART = 0.1  # relative error from which two results are not the same value in two notations
 MOST_NAMED = 3  # values that a sentence names
 
 
@@ -31,7 +32,7 @@ def coverage_of(judge: Judge, rows: Sequence[Row], outputs: Sequence[Row], globs
     known_b = set(judge.results) | set(pairs.steps)
     one, other = ([step for step in run.steps if graphs and _computes(step)] for run in (pairs.a, pairs.b))
     returned = [returned_by(run.trace.root) for run in (pairs.a, pairs.b)]
-    shares = [_accounted_share(pairs, name, globs) for name in ("a", "b")]
+    shares = [_accounted_share(pairs, rows, name, globs) for name in ("a", "b")]
     return Coverage(
         Counts(calls, len(pairs.a.trace.calls), len(pairs.b.trace.calls)),
         Counts(len(operations), len(one), len(other)),
@@ -63,15 +64,23 @@ def _side(step: Step) -> Side:
     return side
 
 
-def _accounted_share(pairs: Pairs, name: str, globs: Sequence[str]) -> float | None:
+def _accounted_share(pairs: Pairs, rows: Sequence[Row], name: str, globs: Sequence[str]) -> float | None:
     """Return the share of a run's calls with results that are paired, or return a value that is certainly paired.
 
-    ``None`` for a run without such calls.
+    Where nothing is a finding, pairs whose results are far apart account for nothing: no later value shows it, so that
+    they are no evidence of equality. ``None`` for a run without such calls.
     """
+    rows = () if any(row.kind is not None for row in rows) else rows
+    sides = [(row, row.a if name == "a" else row.b) for row in rows if row.op is None and row.error > FAR_APART]
+    unlike = {side.call.index for row, side in sides if side is not None and row.measured}
     run, paired = (pairs.a, pairs.calls_of_a) if name == "a" else (pairs.b, pairs.calls)
     firm = pairs.is_firm_in_a if name == "a" else pairs.is_firm
     calls = [call for call in run.trace.calls if _has_results(call) and not is_ignored(call.path, globs)]
-    accounted = [call for call in calls if call.index in paired or any(map(firm, call.outputs or ()))]
+    accounted = [
+        call
+        for call in calls
+        if call.index not in unlike and (call.index in paired or any(map(firm, call.outputs or ())))
+    ]
     return len(accounted) / len(calls) if calls else None
 
 
