@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fxdebug.api.compare_live import compare_models
     from fxdebug.api.compare_runs import compare, run_to_compare
     from fxdebug.api.comparison import Comparison
-    from fxdebug.api.cost_reports import flops, memory, profile, summary
+    from fxdebug.api.cost_reports import flops, mean_of_output, memory, profile, summary
     from fxdebug.api.files import load, save_golden
     from fxdebug.api.report import Report
     from fxdebug.api.run_model import fx_debug, last_failed
@@ -40,6 +40,7 @@ else:
         "listing": "fxdebug.exports.text",
         "run_to_compare": "fxdebug.api.compare_runs",
         "load": "fxdebug.api.files",
+        "mean_of_output": "fxdebug.api.cost_reports",
         "memory": "fxdebug.api.cost_reports",
         "model_addition_debugger_context": "fxdebug.api.transformers_context",
         "profile": "fxdebug.api.cost_reports",
@@ -75,6 +76,7 @@ __all__ = [
     "last_failed",
     "listing",
     "load",
+    "mean_of_output",
     "memory",
     "model_addition_debugger_context",
     "profile",

@@ -20,7 +20,7 @@ from fxdebug.api.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
 from fxdebug.api.trace import Trace
 from fxdebug.capture.probes.machine_peak import machine_peak
-from fxdebug.capture.runs.memory_runs import run_with_memory
+from fxdebug.capture.runs.memory_runs import named_tensors, run_with_memory
 from fxdebug.capture.runs.timed_runs import TimedRuns, device_of
 from fxdebug.data.report import Cell
 from fxdebug.errors import UsageError
@@ -159,3 +159,18 @@ def summary(
     else:
         trace = model if isinstance(model, Trace) else load(model)
     return Report.of(summary_report(trace))
+
+
+def mean_of_output(output: Any) -> Tensor:
+    """Return the mean of the first floating tensor in what a model returned: a loss where no other is known.
+
+    Raises ``UsageError`` where there is none.
+
+    >>> import torch
+    >>> mean_of_output({"ids": torch.ones(2, dtype=torch.long), "scores": torch.tensor([1.0, 3.0])})
+    tensor(2.)
+    """
+    for _, tensor in named_tensors(output):
+        if tensor.is_floating_point() or tensor.is_complex():
+            return tensor.abs().mean() if tensor.is_complex() else tensor.mean()
+    raise UsageError("the model returned no floating tensor: there is no backward")

@@ -50,6 +50,21 @@ class Report(ReportData[Row]):
         """
         return registry.export("report", self, Path(path))
 
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report in the format of the suffix: ``.csv .json .txt``, or a picture ``.png .svg .pdf``.
+
+        Raises ``UsageError`` for another suffix, ``SaveError`` where the file cannot be written.
+        """
+        return registry.export("report", self, Path(path))
+
+    def csv_text(self) -> str:
+        """Return every row as CSV."""
+        return files.csv_text(self)
+
+    def json_text(self) -> str:
+        """Return the whole report as JSON text."""
+        return files.json_text(self)
+
     def timeline(self, path: str | os.PathLike[str]) -> Path:
         """Write the calls in time: ``*.speedscope.json`` for speedscope, any other name for Chrome and Perfetto.
 

@@ -71,8 +71,11 @@ def _accounted_share(pairs: Pairs, rows: Sequence[Row], name: str, globs: Sequen
     they are no evidence of equality. ``None`` for a run without such calls.
     """
     rows = () if any(row.kind is not None for row in rows) else rows
-    sides = [(row, row.a if name == "a" else row.b) for row in rows if row.op is None and row.error > FAR_APART]
-    unlike = {side.call.index for row, side in sides if side is not None and row.measured}
+    unlike = set()
+    for row in rows:
+        side = row.a if name == "a" else row.b
+        if side is not None and row.op is None and row.measured and row.error > max(FAR_APART, row.tolerance):
+            unlike.add(side.call.index)
     run, paired = (pairs.a, pairs.calls_of_a) if name == "a" else (pairs.b, pairs.calls)
     firm = pairs.is_firm_in_a if name == "a" else pairs.is_firm
     calls = [call for call in run.trace.calls if _has_results(call) and not is_ignored(call.path, globs)]

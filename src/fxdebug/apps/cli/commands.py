@@ -1,4 +1,4 @@
-"""The commands of `fxdebug`: show, find, check, graph, compare, run; the first docstring line is the help text."""
+"""The commands of `fxdebug` on runs: show, find, check, graph, compare, run; the first docstring line is the help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxdebug import api
 from fxdebug.apps.cli.load_model import from_file, transformers_model, with_decoder_start
@@ -22,7 +22,7 @@ OK, FAILED, UNUSABLE = 0, 1, 2
 
 def show(options: argparse.Namespace) -> int:
     """Print the call tree of a saved run, or one call: code, inputs, outputs, weights."""
-    trace, form = _load(options.run, options), _form(options)
+    trace, form = load_run(options.run, options), form_of(options)
     if options.call is not None:
         call = trace[options.call]
         if form == "json":
@@ -38,7 +38,7 @@ def show(options: argparse.Namespace) -> int:
     return OK
 
 
-def _load(folder: str, options: argparse.Namespace, read: Callable[..., Trace] | None = None) -> Trace:
+def load_run(folder: str, options: argparse.Namespace, read: Callable[..., Trace] | None = None) -> Trace:
     """Return the run in a folder, by ``read`` or ``api.load``; one of several ranks is chosen with ``--rank``."""
     try:
         return (read or api.load)(folder, rank=options.rank)
@@ -50,31 +50,34 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"--rank {ranks[0]}" + (f" … --rank {ranks[-1]}" if len(ranks) > 1 else "")
 
 
-def _form(options: argparse.Namespace) -> str:
+def form_of(options: argparse.Namespace) -> str:
     """Return the form of the output: text, json or csv."""
     if options.json and options.csv:
         raise UsageError("give either --json or --csv, not both")
     return "json" if options.json else "csv" if options.csv else "text"
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run a model once and print its call tree: one built by a function, or a transformers model."""
-    import torch
-
+def chosen_model(options: argparse.Namespace, method: str = "forward") -> tuple[Any, Any]:
+    """Return the model of ``FILE.py:function`` or ``--hf``, and its inputs."""
     if options.hf is not None and options.target is not None:
         raise UsageError(f"give either {options.target} or --hf {options.hf}, not both: one model is run at a time")
-    if options.private and not options.save:
-        raise UsageError("--private needs --save: it leaves private texts out of the saved run")
     if options.text and options.hf is None:
         raise UsageError("--text needs --hf: the inputs of a model in a file are what its function returns")
     if options.hf is not None:
         model, inputs = transformers_model(options.hf, options.text or [])
-        if options.method == "forward":
-            inputs = with_decoder_start(model, inputs)
-    elif options.target is not None:
-        model, inputs = from_file(options.target)
-    else:
+        return model, with_decoder_start(model, inputs) if method == "forward" else inputs
+    if options.target is None:
         raise UsageError("no model: give FILE.py:function, or --hf with a folder or name")
+    return from_file(options.target)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a model once and print its call tree: one built by a function, or a transformers model."""
+    import torch
+
+    if options.private and not options.save:
+        raise UsageError("--private needs --save: it leaves private texts out of the saved run")
+    model, inputs = chosen_model(options, options.method)
     with torch.set_grad_enabled(options.grad):
         try:
             save = None if options.private else options.save
@@ -90,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
             raise
     if options.private and options.save:
         trace.save(options.save, private=True)
-    form = _form(options)
+    form = form_of(options)
     if form != "text":
         rows = records.calls_to(trace, options.depth)
         print(records.trace_json(trace, options.depth) if form == "json" else records.found_csv(rows))
@@ -103,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 def find(options: argparse.Namespace) -> int:
     """List the calls of a saved run that meet all conditions; with --ops its operations."""
-    trace, form = _load(options.run, options), _form(options)
+    trace, form = load_run(options.run, options), form_of(options)
     chosen = {name: getattr(options, name) for name in ("type", "dtype", "shape", "status", "source", "where")}
     conditions = {name: value for name, value in chosen.items() if value is not None}
     ops = options.ops is not None
@@ -128,7 +131,7 @@ def _width() -> int | None:
 
 def check(options: argparse.Namespace) -> int:
     """Find what is wrong with the numbers of a saved run: NaN, overflow, cancellation."""
-    trace, form = _load(options.run, options), _form(options)
+    trace, form = load_run(options.run, options), form_of(options)
     findings = api.check(trace)
     if form == "json":
         print(records.findings_json(trace, findings))
@@ -139,7 +142,7 @@ def check(options: argparse.Namespace) -> int:
 
 def graph(options: argparse.Namespace) -> int:
     """Draw the graph of a saved run, or write it for other programs."""
-    trace, form = _load(options.run, options), _form(options)
+    trace, form = load_run(options.run, options), form_of(options)
     if form != "text":
         whole = trace.graph if options.depth is None else trace.graph_at(options.depth)
         print(records.graph_json(trace, whole) if form == "json" else records.edges_csv(whole))
@@ -156,8 +159,8 @@ def compare(options: argparse.Namespace) -> int:
     import json
 
     comparison = api.compare(
-        _load(options.a, options, api.run_to_compare),
-        _load(options.b, options, api.run_to_compare),
+        load_run(options.a, options, api.run_to_compare),
+        load_run(options.b, options, api.run_to_compare),
         mapping=_mapping(options.map),
         ignore=options.ignore,
         tolerance=options.tolerance,

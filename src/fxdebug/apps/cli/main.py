@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fxdebug import api
 from fxdebug.apps.cli.commands import OK, UNUSABLE, check, compare, find, graph, run, show
+from fxdebug.apps.cli.cost_commands import flops, memory, profile, summary
 from fxdebug.errors import FxDebugError, nearest
 from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
@@ -63,6 +64,31 @@ _ALL = argument("--all", action="store_true", help="show every layer (default: r
 _FORMS = (
     argument("--json", action="store_true", help="print JSON (its form: docs/command-line.md)"),
     argument("--csv", action="store_true", help="print CSV"),
+)
+
+_MODEL = (
+    argument(
+        "target",
+        nargs="?",
+        metavar="FILE.py:factory",
+        help="a Python file and a function in it that returns (model, inputs)",
+    ),
+    argument(
+        "--hf", metavar="DIR_OR_NAME", help="a transformers model with its tokenizer: a folder, or a name on the hub"
+    ),
+    argument("--text", action="append", metavar="TEXT", help="the input text for --hf; repeat it for a batch"),
+)
+_GRAD = argument("--grad", action="store_true", help="run with gradients enabled")
+_BACKWARD = argument(
+    "--backward", action="store_true", help="also the backward, of the mean of the first tensor that is returned"
+)
+_REPORT = (
+    argument("--rows", type=_integer_from(1), default=20, metavar="N", help="the most lines to print (default: 20)"),
+    argument("--all", action="store_true", help="print every row (default: repeated layers in one line)"),
+    argument(
+        "-o", "--output", metavar="FILE", help="also write a file ending in .png .svg .pdf (a picture) .csv .json .txt"
+    ),
+    *_FORMS,
 )
 
 COMMANDS: tuple[Command, ...] = (
@@ -167,18 +193,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         run,
         (
-            argument(
-                "target",
-                nargs="?",
-                metavar="FILE.py:factory",
-                help="a Python file and a function in it that returns (model, inputs)",
-            ),
-            argument(
-                "--hf",
-                metavar="DIR_OR_NAME",
-                help="a transformers model with its tokenizer: a folder, or a name on the hub",
-            ),
-            argument("--text", action="append", metavar="TEXT", help="the input text for --hf; repeat it for a batch"),
+            *_MODEL,
             argument("--save", metavar="RUN", help="folder to save the run to"),
             argument(
                 "--private",
@@ -196,9 +211,39 @@ COMMANDS: tuple[Command, ...] = (
                 default="forward",
                 help="the method of the model to call, such as generate (default: forward)",
             ),
-            argument("--grad", action="store_true", help="run with gradients enabled"),
+            _GRAD,
             _DEPTH,
             *_FORMS,
+        ),
+    ),
+    Command(flops, (_RUN, *_REPORT, _RANK)),
+    Command(summary, (_RUN, *_REPORT, _RANK)),
+    Command(
+        profile,
+        (
+            *_MODEL,
+            argument(
+                "--repeats",
+                type=_integer_from(1),
+                default=20,
+                metavar="N",
+                help="timed runs (default: 20)",
+            ),
+            _BACKWARD,
+            _GRAD,
+            *_REPORT,
+        ),
+    ),
+    Command(
+        memory,
+        (
+            *_MODEL,
+            argument(
+                "--steps", type=_integer_from(1), default=1, metavar="N", help="equal steps, to find leaks (default: 1)"
+            ),
+            _BACKWARD,
+            _GRAD,
+            *_REPORT,
         ),
     ),
 )

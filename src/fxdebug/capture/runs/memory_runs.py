@@ -34,7 +34,7 @@ def run_with_memory(
     for step in range(steps):
         probe.step = step
         inputs = copied_inputs((args, dict(kwargs)))
-        probe.register(_named_tensors(inputs), "inputs")
+        probe.register(named_tensors(inputs), "inputs")
         try:
             _step(model, probe, sites, inputs, loss)
         except Exception as error:
@@ -59,7 +59,7 @@ def _step(model: nn.Module, probe: Allocations, sites: Sites, inputs: Any, loss:
     for allocation in probe.alive():
         if allocation.category == "activations" and allocation.step == probe.step and allocation.phase == "forward":
             allocation.category = "saved for backward"
-    for allocation in probe.of(tensor for _, tensor in _named_tensors(output)):
+    for allocation in probe.of(tensor for _, tensor in named_tensors(output)):
         if allocation.phase == "forward":
             allocation.category = "outputs"
     if loss is None:
@@ -93,8 +93,8 @@ def _end_of_step(model: nn.Module, probe: Allocations, step: int, steps: int) ->
             allocation.category = "temporary"
 
 
-def _named_tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in arguments or results with their places."""
+def named_tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in arguments or results with their places, in order."""
     pending = [(name, content)]
     seen: set[int] = set()
     while pending:
@@ -105,12 +105,14 @@ def _named_tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]
         if id(item) in seen or isinstance(item, (str, bytes, int, float, complex, type(None), nn.Module)):
             continue
         seen.add(id(item))
+        inside: list[tuple[str, Any]] = []
         if isinstance(item, Mapping):
-            pending += [(f"{place}.{key}" if place else str(key), inner) for key, inner in item.items()]
+            inside = [(f"{place}.{key}" if place else str(key), inner) for key, inner in item.items()]
         elif isinstance(item, (list, tuple, set, frozenset)):
-            pending += [(f"{place}[{i}]", inner) for i, inner in enumerate(item)]
+            inside = [(f"{place}[{i}]", inner) for i, inner in enumerate(item)]
         elif hasattr(item, "__dict__") and not isinstance(item, (type, types.FunctionType, types.ModuleType)):
-            pending += [(f"{place}.{key}" if place else key, inner) for key, inner in vars(item).items()]
+            inside = [(f"{place}.{key}" if place else key, inner) for key, inner in vars(item).items()]
+        pending += reversed(inside)
 
 
 # Memory that a step leaves behind ----------------------------------------------------------------

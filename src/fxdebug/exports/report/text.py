@@ -157,8 +157,16 @@ def _range(names: list[str]) -> str:
     text = parts[0][0]
     for i, after in enumerate(parts[0][1:]):
         column = [int(row[i]) for row in numbers]
-        text += (str(column[0]) if len(set(column)) == 1 else f"{min(column)}…{max(column)}") + after
+        text += _numbers(sorted(set(column))) + after
     return text
+
+
+def _numbers(numbers: list[int]) -> str:
+    """Return numbers as one text: ``0…11`` where none is missing, or where they are many."""
+    in_a_row = numbers[-1] - numbers[0] == len(numbers) - 1
+    if len(numbers) == 1 or (len(numbers) < 4 and not (in_a_row and len(numbers) > 2)):
+        return ",".join(map(str, numbers))
+    return f"{numbers[0]}…{numbers[-1]}"
 
 
 _NUMBER = re.compile(r"\d+")
