@@ -67,8 +67,8 @@ def _side(step: Step) -> Side:
 def _accounted_share(pairs: Pairs, rows: Sequence[Row], name: str, globs: Sequence[str]) -> float | None:
     """Return the share of a run's calls with results that are paired, or return a value that is certainly paired.
 
-    Where nothing is a finding or ignored, pairs whose results are far apart account for nothing: no later value shows it, so that
-    they are no evidence of equality. ``None`` for a run without such calls.
+    Where nothing is a finding or ignored, pairs whose results are far apart account for nothing: no later value shows
+    it, so that they are no evidence of equality. ``None`` for a run without such calls.
     """
     if globs or any(row.kind is not None for row in rows):  # what is ignored may make all that follows differ
         rows = ()
