@@ -28,6 +28,7 @@ from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.tape.source_line import Line, runs_user_code, user_line
@@ -78,7 +79,7 @@ class ModuleTracer(fx.Tracer):
             missing = operation_name(tape.entries[self._position].what)
             raise CannotTrace(reasons.ENDS_EARLY(operation=missing, reached=self._position, count=len(tape.entries)))
         try:
-            template.out = arguments.matched(output, tape.out)
+            template.out = arguments.matched(with_changes(tape.out, output, args, kwargs), tape.out)
         except CannotTrace as error:
             if not arguments.knows_all(tape.out):
                 raise CannotTrace(reasons.GATHERED_PAST()) from None
@@ -148,7 +149,7 @@ class ModuleTracer(fx.Tracer):
         if path is None:
             self._template.for_class = False
         self._add(entry.what if path is None else path, templates, entry)
-        return result
+        return change_arguments(result, args, kwargs)
 
     def _next(self, what: Any) -> TapeEntry:
         if self._position >= len(self._tape.entries):

@@ -13,6 +13,7 @@ from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.symbolic_size import evaluate
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.encoding import OpaqueArg, Struct
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
@@ -61,7 +62,7 @@ class NodeValues:
             entry = self._tape.entries[index]
             if entry.changed is not None:
                 self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
-            return self.item(entry.out, iter(entry.values))
+            return self.item(result_in(entry.out), iter(entry.values))
         if n in build.slot_of:
             tensor_id = self._tensor_ids[build.slot_of[n]]
             return (

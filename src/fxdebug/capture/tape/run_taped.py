@@ -22,6 +22,7 @@ from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes,
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.changed_arguments import places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.encoding import OpaqueArg
 from fxdebug.capture.tape.op_traits import written_form
@@ -68,14 +69,16 @@ def run_taped(
         while stack and stack.pop() is not call_tape:
             pass
         call_tape.forward = innermost(forward)  # it may be run again, without the recordings around it
-    for container, before in containers:
-        if _items(container) != before:
-            call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
-                container=_a(type(container).__name__)
-            )
+    changed = [container for container, before in containers if _items(container) != before]
+    places = places_of(changed, args, kwargs) if changed else []
+    if places is None:
+        call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
+            container=_a(type(changed[0]).__name__)
+        )
     if call_tape.compiled_ops and call_tape.compiled_ops == len(call_tape.entries):
         call_tape.unobserved = reasons.COMPILED()
-    tape.leave_call(call_tape, parent, output)
+    contents = {place: args[place] if type(place) is int else kwargs[place] for place in places or ()}  # type: ignore[index]
+    tape.leave_call(call_tape, parent, output, contents)
     if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
         call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
     return output
@@ -104,7 +107,7 @@ def _note_modes(call_tape: CallTape, outermost: CallTape) -> None:
 
 def references_by_tape(tape: Tape, index: int, output: Any) -> int:
     """Return how many references the tape has to the output of a call."""
-    return isinstance(tape.call_tapes[index].out, OpaqueArg) + (id(output) in tape.opaque_objects)
+    return isinstance(result_in(tape.call_tapes[index].out), OpaqueArg) + (id(output) in tape.opaque_objects)
 
 
 def close_tape(tape: Tape, output: Any, references: int, model: nn.Module, passed: ArgumentReferences) -> None:
