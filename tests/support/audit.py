@@ -7,6 +7,8 @@ Nothing of this is part of the product: it keeps copies of every tensor a call w
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import random
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -97,7 +99,7 @@ def _leaves(thing: Any) -> list[Any]:
 def _copied(x: Any) -> Any:
     """A copy that keeps strides, so that the last bit of what is computed from it stays."""
     if not isinstance(x, torch.Tensor):
-        return x
+        return _copied_dataclass(x) if dataclasses.is_dataclass(x) and not isinstance(x, type) else x
     if torch._C._functorch.is_functorch_wrapped_tensor(x) or x.is_meta:
         return x
     if x.layout is not torch.strided or x.is_nested or x.is_quantized or 0 in x.stride():
@@ -105,6 +107,14 @@ def _copied(x: Any) -> Any:
     copy = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
     copy.copy_(x.detach())
     return copy.requires_grad_(x.requires_grad) if x.is_floating_point() or x.is_complex() else copy
+
+
+def _copied_dataclass(x: Any) -> Any:
+    """A copy of an object whose fields the caller may set."""
+    twin = copy.copy(x)
+    for name, member in getattr(twin, "__dict__", {}).items():
+        twin.__dict__[name] = tree_map(_copied, member)
+    return twin
 
 
 def _in_order(copy: Any, thing: Any) -> Any:

@@ -19,8 +19,9 @@ from torch import Tensor, fx, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs import symbolic_size
+from fxdebug.capture.graphs.made_modules import is_same_kind_of
 from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
-from fxdebug.capture.graphs.names import argument_names, is_same_kind_of, operation_name, relative_paths
+from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
 from fxdebug.capture.graphs.template import GraphTemplate, TemplateGuard
@@ -42,11 +43,24 @@ _iterate = Tensor.__iter__
 
 
 class ModuleTracer(fx.Tracer):
-    """Traces the body of one call; use it once."""
+    """Traces the body of one call; use it once.
 
-    def __init__(self, tape: CallTape, values: ValueTable, is_changed_for: Callable[[nn.Module], bool]) -> None:
+    With ``fixed_sizes``, the body gets sizes as Python's own integers, as some code needs (``type(n) is int``): they
+    are constants of the graph. ``met_sizes`` says whether the body asked for a size.
+    """
+
+    def __init__(
+        self,
+        tape: CallTape,
+        values: ValueTable,
+        is_changed_for: Callable[[nn.Module], bool],
+        *,
+        fixed_sizes: bool = False,
+    ) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
         self.ambient = AmbientState(is_changed_for)
+        self.met_sizes = False
+        self._fixed_sizes = fixed_sizes
         self._rng = RngWatch()
         self._tape = tape
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
@@ -85,6 +99,8 @@ class ModuleTracer(fx.Tracer):
                 raise CannotTrace(reasons.GATHERED_PAST()) from None
             raise CannotTrace(reasons.RETURNS_OTHER(difference=error.reason)) from None
         template.opaque_slots = arguments.objects
+        if self._fixed_sizes:
+            template.guards.append(TemplateGuard(reasons.SIZES_FIXED(), "as it was in this call", None))
         return template
 
     @property
@@ -181,6 +197,16 @@ class ModuleTracer(fx.Tracer):
     # Questions -----------------------------------------------------------------------------------
 
     def _metadata(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = self._symbolic_metadata(function, args, kwargs)
+        kind = type(answer)
+        if kind is not Size and kind is not Shape:
+            return answer
+        self.met_sizes = True
+        if not self._fixed_sizes:
+            return answer
+        return plain(answer) if kind is Size else torch.Size([plain(size) for size in answer])
+
+    def _symbolic_metadata(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         asked = args[0] if args else None
         if type(asked) is not PlaceholderTensor:
             return function(*args, **kwargs)

@@ -139,12 +139,17 @@ class GraphVerifier:
             return None, reasons.VERSION_LACKS(missing=lost)
         if self._kept and not self._kept.isdisjoint(tape.tensor_ids()) and not _is_torch(tape.forward):
             return None, reasons.KEPT_ELSEWHERE()
-        tracer = ModuleTracer(tape, self._values, self._is_changed_for)
-        template, reason = self._traced(tracer, tape)
-        tracer.forget()
-        if replace_leaked(tracer.placeholders, self._values.tensor_with):
-            return None, reasons.KEPT_ELSEWHERE()
-        return template, reason
+        first = NO_REASON
+        for fixed_sizes in (False, True):
+            tracer = ModuleTracer(tape, self._values, self._is_changed_for, fixed_sizes=fixed_sizes)
+            template, reason = self._traced(tracer, tape)
+            tracer.forget()
+            if replace_leaked(tracer.placeholders, self._values.tensor_with):
+                return None, reasons.KEPT_ELSEWHERE()
+            if template is not None or not tracer.met_sizes:
+                break
+            first = first or reason
+        return template, reason if template is not None else first or reason
 
     def _is_changed_for(self, module: nn.Module) -> bool:
         return self._sandbox is not None and self._sandbox.is_changed_for(module)

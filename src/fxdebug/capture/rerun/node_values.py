@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -153,6 +154,8 @@ def plain_item(argument: Any) -> Item:
         return Thing("slice", f"{_bound(argument.start)}:{_bound(argument.stop)}{step}")
     if type(argument) is OpaqueArg:
         return Thing(type_name(type(argument.object)), f"<{type_name(type(argument.object))}>")
+    if isinstance(argument, Enum):
+        return Thing(type_name(type(argument)), str(argument))
     if isinstance(argument, type):
         return Thing("type", f"<{type_name(argument)}>")
     if isinstance(argument, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):

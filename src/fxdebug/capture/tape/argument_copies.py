@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, deque
+from enum import Enum
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from fxdebug.capture.tape.encoding import ATOMS
 
 _SHARED = (
     torch.Tensor, torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
-    types.ModuleType, types.GeneratorType, torch.Generator,
+    types.ModuleType, types.GeneratorType, torch.Generator, Enum,
 )  # fmt: skip
 
 

@@ -126,11 +126,14 @@ class CallTape:
         self.compiled_ops = 0  # how many of its operations are compiled code
 
     def tensor_ids(self) -> set[TensorId]:
-        """Return its argument tensors and results of operations: a symbolic trace needs placeholders for them."""
-        ids = set(self.input_layouts)
-        for code in (self.args, self.kwargs, *[entry.out for entry in self.entries]):
-            if type(code) is TensorId:
-                ids.add(code)
-            elif code:
-                ids.update(tensor_ids_in(code))
+        """Return its argument tensors and the tensors it made: a symbolic trace needs placeholders for them.
+
+        An operation may return a tensor that it was given (``constant.to(x)``). If that came from elsewhere, a global
+        say, the trace meets the tensor itself.
+        """
+        ids = {*self.input_layouts, *tensor_ids_in(self.args), *tensor_ids_in(self.kwargs)}
+        elsewhere: set[TensorId] = set()
+        for entry in self.entries:
+            elsewhere.update(given for given in tensor_ids_in((entry.args, entry.kwargs)) if given not in ids)
+            ids.update(made for made in tensor_ids_in(entry.out) if made not in elsewhere)
         return ids

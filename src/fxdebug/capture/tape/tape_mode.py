@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -201,6 +202,8 @@ class Tape(TorchFunctionMode):
                 return {key: self._code(item, refs, below) for key, item in argument.items()}
         elif kind is slice:
             return slice(*[self._code(bound, refs, below) for bound in (argument.start, argument.stop, argument.step)])
+        elif issubclass(kind, Enum):
+            return argument
         else:
             members = members_of(argument)
             if members is not None and refs.may_enter(members[1], depth):
