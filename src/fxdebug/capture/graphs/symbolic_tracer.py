@@ -30,6 +30,7 @@ from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.tape.source_line import Line, runs_user_code, user_line
@@ -45,6 +46,7 @@ _iterate = Tensor.__iter__
 class ModuleTracer(fx.Tracer):
     """Traces the body of one call; use it once.
 
+    ``earlier`` are attributes of the module that the call replaced: the trace begins with these.
     With ``fixed_sizes``, the body gets sizes as Python's own integers, as some code needs (``type(n) is int``): they
     are constants of the graph. ``met_sizes`` says whether the body asked for a size.
     """
@@ -56,11 +58,13 @@ class ModuleTracer(fx.Tracer):
         is_changed_for: Callable[[nn.Module], bool],
         *,
         fixed_sizes: bool = False,
+        earlier: EarlierAttributes | None = None,
     ) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
         self.ambient = AmbientState(is_changed_for)
         self.met_sizes = False
         self._fixed_sizes = fixed_sizes
+        self._earlier = earlier
         self._rng = RngWatch()
         self._tape = tape
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
@@ -79,6 +83,8 @@ class ModuleTracer(fx.Tracer):
         template.kwargs = arguments.template_of(tape.kwargs)
         template.inputs = template.slots
         template.input_names = argument_names(forward, tape, template.inputs)
+        if self._earlier is not None:
+            self._earlier.put_back(tape.module)
         before = symbolic_size.set_listener(self._size_asked)
         try:
             self._rng.check()  # sets a seed first: a body may set the very one that the generator has now

@@ -139,17 +139,26 @@ class GraphVerifier:
             return None, reasons.VERSION_LACKS(missing=lost)
         if self._kept and not self._kept.isdisjoint(tape.tensor_ids()) and not _is_torch(tape.forward):
             return None, reasons.KEPT_ELSEWHERE()
-        first = NO_REASON
-        for fixed_sizes in (False, True):
-            tracer = ModuleTracer(tape, self._values, self._is_changed_for, fixed_sizes=fixed_sizes)
-            template, reason = self._traced(tracer, tape)
-            tracer.forget()
-            if replace_leaked(tracer.placeholders, self._values.tensor_with):
-                return None, reasons.KEPT_ELSEWHERE()
-            if template is not None or not tracer.met_sizes:
-                break
-            first = first or reason
-        return template, reason if template is not None else first or reason
+        tracer = ModuleTracer(tape, self._values, self._is_changed_for)
+        template, reason = self._followed(tracer, tape)
+        others: list[dict[str, Any]] = []  # other ways to run the body, tried where the first shows something else
+        if template is None and tape.earlier_attributes is not None:
+            others.append({"earlier": tape.earlier_attributes})
+        if template is None and tracer.met_sizes:
+            others.append({"fixed_sizes": True})
+        for way in others:
+            other, _ = self._followed(ModuleTracer(tape, self._values, self._is_changed_for, **way), tape)
+            if other is not None and match_tape(other, tape, self._values) is not None:
+                return other, NO_REASON
+        return template, reason
+
+    def _followed(self, tracer: ModuleTracer, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
+        """Trace a body in one way; nothing of the trace is left, and if something was, it is no trace."""
+        template, reason = self._traced(tracer, tape)
+        tracer.forget()
+        if replace_leaked(tracer.placeholders, self._values.tensor_with):
+            return None, reasons.KEPT_ELSEWHERE()
+        return template, reason
 
     def _is_changed_for(self, module: nn.Module) -> bool:
         return self._sandbox is not None and self._sandbox.is_changed_for(module)

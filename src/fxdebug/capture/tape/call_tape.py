@@ -14,6 +14,7 @@ from torch import nn
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Reason, Words
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.source_line import Line
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
@@ -85,6 +86,7 @@ class CallTape:
         "compiled_ops",
         "context",
         "dispatch_modes",
+        "earlier_attributes",
         "entries",
         "forward",
         "function_modes",
@@ -117,6 +119,7 @@ class CallTape:
         self.input_values: dict[TensorId, Value] = {}
         self.has_opaque_args = False  # are there objects among the arguments that are compared by identity?
         self.argument_copies: ArgumentCopies | None = None  # of those objects, as they were
+        self.earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
         self.unobserved: Words | None = None
         self.untraceable: Words | None = None
         self.callers_modes: Words | None = None

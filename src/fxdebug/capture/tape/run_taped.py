@@ -24,6 +24,7 @@ from fxdebug.capture.replay.references import ArgumentReferences, KnownReference
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, attributes_now
 from fxdebug.capture.tape.encoding import OpaqueArg
 from fxdebug.capture.tape.op_traits import written_form
 from fxdebug.capture.tape.source_line import Line, is_users
@@ -53,6 +54,7 @@ def run_taped(
     if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
         _note_modes(call_tape, stack[0])
     is_outermost, is_observed = parent is None, call_tape.unobserved is None
+    attributes = attributes_now(call_tape.module)
     try:
         if is_outermost and is_observed:
             with tape.switched_on():
@@ -69,6 +71,8 @@ def run_taped(
         while stack and stack.pop() is not call_tape:
             pass
         call_tape.forward = innermost(forward)  # it may be run again, without the recordings around it
+    if attributes is not None:
+        call_tape.earlier_attributes = EarlierAttributes.changed(call_tape.module, attributes)
     changed = [container for container, before in containers if _items(container) != before]
     places = places_of(changed, args, kwargs) if changed else []
     if places is None:
