@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -42,15 +41,16 @@ def main(arguments: list[str]) -> int:
     """Run the models, print progress, table and bars; return the exit status."""
     options = _options(arguments)
     if options.library:
-        return _run_library(options.library, options.names)
+        return _run_library(options.library, options.names, frozenset(json.loads(options.but)))
     began = time.perf_counter()
-    results: list[Measured] = []
+    results = [Measured(**told) for told in json.loads(options.read.read_text())] if options.read else []
+    known = frozenset(found.name for found in results)
     missing: dict[str, str] = {}
     import libs_models
 
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [
-            pool.submit(_in_process, name, options.names, results, missing)
+            pool.submit(_in_process, name, options.names, known, results, missing)
             for name in libs_models.LIBRARIES
             if any(part.partition("/")[0] in name for part in options.names) or not options.names
         ]
@@ -71,7 +71,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         "--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="processes (default: %(default)s)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="what --json wrote: these models are not run again")
     parser.add_argument("--write", action="store_true", help="put the table into docs/other-libraries.md")
+    parser.add_argument("--but", default="[]", help=argparse.SUPPRESS)
     parser.add_argument("--library", help=argparse.SUPPRESS)  # a child process: one library, results on stdout
     options = parser.parse_args(arguments)
     if options.write and options.names:
@@ -82,9 +84,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 # One library ---------------------------------------------------------------------------------------
 
 
-def _in_process(library: str, names: list[str], results: list[Measured], missing: dict[str, str]) -> None:
+def _in_process(
+    library: str, names: list[str], known: frozenset[str], results: list[Measured], missing: dict[str, str]
+) -> None:
     """Run a library in a process of its own; collect what it prints."""
-    command = [sys.executable, __file__, "--library", library, *names]
+    command = [sys.executable, __file__, "--library", library, "--but", json.dumps(sorted(known)), *names]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -104,7 +108,7 @@ def _in_process(library: str, names: list[str], results: list[Measured], missing
         missing[library] = f"its process ended with {process.returncode}"
 
 
-def _run_library(library: str, names: list[str]) -> int:
+def _run_library(library: str, names: list[str], known: frozenset[str]) -> int:
     """Import a library and measure its models, each in a child that has it already."""
     import libs_models
     import libs_without_cuda
@@ -126,7 +130,7 @@ def _run_library(library: str, names: list[str]) -> int:
         gc.freeze()  # what the library holds is not looked through at each collection
         for name, build in entries.items():
             full = f"{library}/{name}"
-            if not names or any(part in full for part in names):
+            if full not in known and (not names or any(part in full for part in names)):
                 _report(report, vars(_in_child(full, build)))
     return 0
 
@@ -164,13 +168,6 @@ def _measure(name: str, build: Any, answer: Any) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
     torch.set_num_threads(1)
     answer.send(libs_measure.measured(name, build))
-
-
-def _sections() -> Iterator[Any]:
-    """Other parts of the sweep over these libraries, where they are there: right ports, faults in ports."""
-    for name in ("lib_ports", "lib_port_faults"):
-        if (HERE / f"{name}.py").exists():
-            yield importlib.import_module(name)
 
 
 if __name__ == "__main__":

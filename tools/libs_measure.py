@@ -22,6 +22,7 @@ from support.trust import Trust, called, trust
 
 __all__ = ["measured"]
 
+DOES_MORE = "and a graph does not"  # how the reasons end that the body does more than its graph
 FUSING = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)  # hooks change what they compute
 
 
@@ -69,7 +70,9 @@ def _count(found: Measured, counted: Trust) -> None:
     if counted.own is not None:
         own = counted.own
         found.own = own.right + len(own.wrong) + sum(_refusals(own).values())
-        found.own_refused = [f"{reason} ({count})" for reason, count in _refusals(own).items()]
+        refused = {reason: count for reason, count in _refusals(own).items() if not reason.endswith(DOES_MORE)}
+        found.own_refused = [reason for reason, count in refused.items() for _ in range(count)]
+        found.own_does_more = sum(_refusals(own).values()) - len(found.own_refused)
         found.wrong += [f"{own.change}: {text}" for text in own.wrong]
     for other in counted.others:
         found.wrong += [f"{other.change}: {text}" for text in other.wrong]

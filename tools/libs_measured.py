@@ -24,6 +24,7 @@ class Measured:
     reasons_ops: dict[str, int] = field(default_factory=dict)  # the same → operations in them
     own: int = 0  # graphs whose call.fx was asked for the inputs they were made with
     own_refused: list[str] = field(default_factory=list)
+    own_does_more: int = 0  # graphs that are refused because the body does more than any graph: it changes attributes
     batch: int = 0  # graphs whose call.fx was asked for another batch size
     batch_accepted: int = 0
     batch_refused: dict[str, int] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Measured:
         told = [f"{kind}: {text}" for kind, text in (("failed", self.failed), ("output", self.output)) if text]
         told += [f"a wrong graph: {text}" for text in self.wrong]
         told += [f"another tensor is recorded: {text}" for text in self.tensors_wrong]
-        return told + [f"refuses its own inputs: {text}" for text in self.own_refused]
+        return told + [f"refuses its own inputs: {text}" for text in dict.fromkeys(self.own_refused)]
 
     def verdict(self) -> str:
         """A few words for the line of a model."""

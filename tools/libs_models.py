@@ -136,7 +136,6 @@ def _torchvision() -> Iterator[tuple[str, Build]]:
         yield name, _made(f"torchvision.models.segmentation.{name}", **bare, num_classes=5, inputs=_images(64))
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield name, _made(f"torchvision.models.video.{name}", num_classes=5, inputs=_floats(2, 3, 4, 32, 32))
-    yield "s3d", _made("torchvision.models.video.s3d", num_classes=5, inputs=_floats(1, 3, 16, 224, 224))
     pair = lambda: (torch.rand(1, 3, 128, 128), torch.rand(1, 3, 128, 128))  # noqa: E731
     yield "raft_small", _made("torchvision.models.optical_flow.raft_small", inputs=pair)
     two = lambda: ([torch.rand(3, 64, 96), torch.rand(3, 80, 64)],)  # noqa: E731

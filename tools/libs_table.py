@@ -56,6 +56,11 @@ def tell(results: list[Measured], missing: dict[str, str], *, whole: bool, write
     console = Console(width=max(140, Console().width), highlight=False, soft_wrap=True)
     _tell_reasons(console, "calls that are not verified", _reasons(results, "reasons"))
     _tell_reasons(console, "operations in them", _reasons(results, "reasons_ops"))
+    own: dict[str, Counter[str]] = {}
+    for found in results:
+        for reason in found.own_refused:
+            own.setdefault(reason, Counter())[found.name] += 1
+    _tell_reasons(console, "graphs that refuse the inputs they were made with", own)
     _tell_reasons(console, "graphs that refuse another batch", _reasons(results, "batch_refused"))
     for found in results:
         if found.stopped is not None:
@@ -90,6 +95,7 @@ COLUMNS: tuple[tuple[str, Callable[[list[Measured]], str]], ...] = (
     ("verified %", lambda members: _percent(_sum(members, "ops_verified"), _sum(members, "ops"))),
     ("graphs", lambda members: f"{_sum(members, 'own'):,}"),
     ("refused", lambda members: f"{sum(len(m.own_refused) for m in members)}"),
+    ("do more", lambda members: f"{_sum(members, 'own_does_more')}"),
     ("other batch", lambda members: f"{_sum(members, 'batch'):,}"),
     ("run %", lambda members: _percent(_sum(members, "batch_accepted"), _sum(members, "batch"))),
     ("wrong", lambda members: f"{sum(len(m.wrong) for m in members)}"),

@@ -149,6 +149,8 @@ class GraphVerifier:
         for way in others:
             other, _ = self._followed(ModuleTracer(tape, self._values, self._is_changed_for, **way), tape)
             if other is not None and match_tape(other, tape, self._values) is not None:
+                if "earlier" in way:
+                    other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
                 return other, NO_REASON
         return template, reason
 

@@ -20,9 +20,10 @@ _ABSENT = object()
 
 def attributes_now(module: nn.Module) -> Noted | None:
     """Return the attributes and buffers of a module; ``None`` for a module of torch's own, which keeps nothing."""
-    if type(module).__module__.startswith("torch.nn.modules."):
-        return None
-    return module.__dict__.copy(), module._buffers.copy()
+    buffers = module.__dict__.get("_buffers")
+    if type(buffers) is not dict or type(module).__module__.startswith("torch.nn.modules."):
+        return None  # scripted modules have them in C++
+    return module.__dict__.copy(), buffers.copy()
 
 
 class EarlierAttributes:
