@@ -19,7 +19,6 @@ from torch import Tensor, fx, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs import symbolic_size
-from fxdebug.capture.graphs.made_modules import is_same_kind_of
 from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
 from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
@@ -32,6 +31,7 @@ from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
 from fxdebug.capture.tape.encoding import tensor_ids_in
+from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.tape.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tensors.tensor_ref import TensorId

@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.made_modules import is_same_kind_of
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
+from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tape.source_line import short_line
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId

@@ -27,7 +27,7 @@ def attributes_now(module: nn.Module) -> Noted | None:
 
 
 class EarlierAttributes:
-    """What attributes and buffers of a module were before its call replaced them. No tensor is kept alive."""
+    """Attributes and buffers of a module as they were before its call replaced them. No tensor is kept alive."""
 
     def __init__(self) -> None:
         self._attributes: dict[str, Any] = {}
