@@ -53,7 +53,7 @@ def bars(results: list[Measured]) -> list[Bar]:
 
 def tell(results: list[Measured], missing: dict[str, str], *, whole: bool, write: bool) -> int:
     """Print table, reasons and bars; return the exit status."""
-    console = Console(width=max(140, Console().width), highlight=False, soft_wrap=True)
+    console = Console(width=max(200, Console().width), highlight=False, soft_wrap=True)
     _tell_reasons(console, "calls that are not verified", _reasons(results, "reasons"))
     _tell_reasons(console, "operations in them", _reasons(results, "reasons_ops"))
     own: dict[str, Counter[str]] = {}
