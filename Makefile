@@ -8,16 +8,22 @@
 # make zoo            every zoo model: the same files as transformers' debugger, correct graphs; fails below a bar
 # make bench          time and memory of tracing, against the plain forward and similar tools; fails below a bar
 # make bench-compare  faults planted in models: does `compare` find them, and nothing in equal pairs; fails below a bar
+# make libs           models of some twenty other libraries: equal, verified, run again; an hour or two, downloads 1.5 GB
 # make compat         tests with the oldest and the newest Python and torch; downloads 1.8 GB
 #
-# BENCH=--write puts the results of the two benchmarks into docs/.
+# BENCH=--write puts the results of the two benchmarks into docs/, LIBS=--write those of the libraries.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: setup demo test sweep fuzz zoo check bench bench-compare compat format
+LIBS_VENV ?= .libs
+LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultralytics litgpt torchtune torchao monai \
+	gpytorch segmentation-models-pytorch speechbrain kornia e3nn open_clip_torch openai-whisper segment-anything \
+	mambapy torchdiffeq
+
+.PHONY: setup demo test sweep fuzz zoo check bench bench-compare compat libs format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -61,6 +67,20 @@ bench: $(READY)
 
 bench-compare: $(READY)
 	$(BIN)/python tools/bench_compare.py $(BENCH)
+
+libs: $(LIBS_VENV)/ready
+	$(LIBS_VENV)/bin/python tools/libs.py $(LIBS)
+
+# a library that does not install is missing in the table: the others are run all the same
+$(LIBS_VENV)/ready: pyproject.toml constraints.txt constraints-libs.txt
+	$(PYTHON) -m venv $(LIBS_VENV)
+	$(LIBS_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints-libs.txt --no-deps torchvision torchaudio
+	for library in $(LIBRARIES); do $(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt \
+		--constraint constraints-libs.txt $$library || echo "$$library does not install here"; done
+	touch $(LIBS_VENV)/ready
 
 compat:
 	$(PYTHON) tools/compat.py $(COMPAT)

@@ -7,6 +7,8 @@ Nothing of this is part of the product: it keeps copies of every tensor a call w
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import random
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from fxdebug.capture.graphs.verify import VerifiedCall
 from fxdebug.capture.recorder import recorder
 from fxdebug.capture.rerun.execute import Executor
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.changed_arguments import ResultAndChanges
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.untracked import untracked
@@ -31,7 +34,8 @@ class Kept:
     """What a call was given and returned, as it was at those moments, and the random state around it."""
 
     def __init__(self, args: Any, kwargs: Any, module: torch.nn.Module) -> None:
-        self.passed = (args, kwargs)
+        self.given = (args, kwargs)
+        self.passed = tree_map(lambda leaf: leaf, (args, kwargs))  # containers of its own: the body may change those
         leaves = [t for t in _leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         self.versions = [(t, _version(t), _copied(t)) for t in leaves]
         self.buffers = [(b, _version(b), b.clone()) for b in (*module.buffers(), *module.parameters()) if _is_dense(b)]
@@ -44,13 +48,15 @@ class Kept:
 
     def finish(self, output: Any) -> None:
         self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
+        self.mutated |= list(map(id, _leaves(self.given))) != list(map(id, _leaves(self.passed)))
+        self.left = tree_map(_copied, self.given) if self.mutated else self.given
         self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
         self.after = torch.get_rng_state()
 
     def inputs(self) -> tuple[Any, Any]:
         """The arguments as they were: copies stand in for tensors that were written to since."""
         changed = {
-            id(t): copy if t.is_leaf else _answered(copy)
+            id(t): _copied(copy) if t.is_leaf else _answered(copy)
             for t, version, copy in self.versions
             if version is None or _version(t) != version
         }
@@ -93,7 +99,7 @@ def _leaves(thing: Any) -> list[Any]:
 def _copied(x: Any) -> Any:
     """A copy that keeps strides, so that the last bit of what is computed from it stays."""
     if not isinstance(x, torch.Tensor):
-        return x
+        return _copied_dataclass(x) if dataclasses.is_dataclass(x) and not isinstance(x, type) else x
     if torch._C._functorch.is_functorch_wrapped_tensor(x) or x.is_meta:
         return x
     if x.layout is not torch.strided or x.is_nested or x.is_quantized or 0 in x.stride():
@@ -101,6 +107,14 @@ def _copied(x: Any) -> Any:
     copy = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
     copy.copy_(x.detach())
     return copy.requires_grad_(x.requires_grad) if x.is_floating_point() or x.is_complex() else copy
+
+
+def _copied_dataclass(x: Any) -> Any:
+    """A copy of an object whose fields the caller may set."""
+    twin = copy.copy(x)
+    for name, member in getattr(twin, "__dict__", {}).items():
+        twin.__dict__[name] = tree_map(_copied, member)
+    return twin
 
 
 def _in_order(copy: Any, thing: Any) -> Any:
@@ -184,7 +198,12 @@ def problem_with(explained: VerifiedCall, kept: dict[int, Kept]) -> str | None:
         output = executed(explained, kept)
     except Wrong as error:
         return str(error)
-    return differs(output, kept[explained.tape.index].output)
+    record = kept[explained.tape.index]
+    if type(output) is not ResultAndChanges:
+        return differs(output, record.output)
+    args, kwargs = record.left
+    left = {place: args[place] if type(place) is int else kwargs[place] for place in output.changed}
+    return differs(output.result, record.output) or differs(output.changed, left, "what it leaves in its arguments")
 
 
 def _answered(x: Any) -> Any:

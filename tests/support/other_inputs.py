@@ -1,4 +1,4 @@
-"""``call.fx`` on other inputs: does a verified graph compute the right bits for another batch or sequence?
+"""``call.fx`` on other inputs, and on its own: are the bits right for another batch or sequence, and for the same?
 
 The model runs natively on the other inputs; what each call was given there is given to the graph that
 was verified in the first run, and what comes out is held against what the call returned.
@@ -20,6 +20,7 @@ from fxdebug.errors import UsageError
 from support import audit
 
 BATCH, LENGTH = "another batch size", "another sequence length"
+OWN = "the inputs it was made with"
 
 
 @dataclass
@@ -44,6 +45,21 @@ def others(model: Any, inputs: Any, trace: Trace) -> list[Others]:
     by_position = {str(position): each for position, each in enumerate(inputs)}
     changes = [(what, None if changed is None else tuple(changed.values())) for what, changed in _changed(by_position)]
     return [_other(model, changed, trace, what) for what, changed in changes]
+
+
+def own_inputs(trace: Trace, kept: dict[int, audit.Kept]) -> Others:
+    """Every graph of ``trace`` on what its call was given, which ``kept`` holds; each graph once."""
+    found = Others(OWN)
+    live: Any = trace.graph_source
+    asked: set[int] = set()
+    for call in trace.calls:
+        if call.status != "verified" or id(call.graph) in asked:
+            continue
+        asked.add(id(call.graph))
+        record = kept[live.verified_call(call.index).tape.index]
+        if not record.in_vmap:
+            _ask(found, call, record)
+    return found
 
 
 def _changed(inputs: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any] | None]]:

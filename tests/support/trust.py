@@ -18,7 +18,7 @@ import torch
 from fxdebug import Trace, fx_debug
 from fxdebug.capture.graphs.placeholder_tensor import count_placeholders
 from support import audit
-from support.other_inputs import Others, others
+from support.other_inputs import Others, others, own_inputs
 from support.same import difference
 from zoo import traps
 
@@ -50,11 +50,18 @@ class Trust:
     unjudged: int = 0  # verified graphs that cannot be executed on what the call was given: inside torch.vmap
     left: int = 0  # placeholders that are alive when the trace is gone
     reasons: Counter[str] = field(default_factory=Counter)  # status, type and reason → calls
+    reason_ops: Counter[str] = field(default_factory=Counter)  # the same → operations in these calls
     others: list[Others] = field(default_factory=list)
+    own: Others | None = None  # call.fx of every graph, on what its call was given
 
 
-def trust(name: str, build: Build, setting: str = DEFAULT, *, other_inputs: bool = False) -> Trust | None:
-    """Count one entry; ``None`` where the setting does not apply (an entry without caches)."""
+def trust(
+    name: str, build: Build, setting: str = DEFAULT, *, other_inputs: bool = False, own: bool = False
+) -> Trust | None:
+    """Count one entry; ``None`` where the setting does not apply (an entry without caches).
+
+    ``other_inputs`` runs its graphs on inputs of other sizes, too, ``own`` on those they were made with.
+    """
     found = Trust(name, setting)
     if setting == NO_CACHE and not _caches_off(build()[0]):
         return None
@@ -62,7 +69,7 @@ def trust(name: str, build: Build, setting: str = DEFAULT, *, other_inputs: bool
     before = count_placeholders()
     try:
         with torch.set_grad_enabled(setting == GRAD):
-            _count(found, build, other_inputs)
+            _count(found, build, other_inputs, own)
     except Exception as error:  # a count is owed for every entry
         found.failed = f"{type(error).__name__}: {error}"
     gc.collect()
@@ -70,7 +77,7 @@ def trust(name: str, build: Build, setting: str = DEFAULT, *, other_inputs: bool
     return found
 
 
-def _count(found: Trust, build: Build, other_inputs: bool) -> None:
+def _count(found: Trust, build: Build, other_inputs: bool, own: bool) -> None:
     plain = _built(build, found.setting)
     try:
         with _seeded():
@@ -83,7 +90,7 @@ def _count(found: Trust, build: Build, other_inputs: bool) -> None:
         trace = fx_debug(model, inputs, graph=True)
     found.output = difference(expected, trace.output)
     _statuses(found, trace)
-    _audit(found, build, trace)
+    _audit(found, build, trace, own)
     if other_inputs:
         found.others = others(model, inputs, trace)
 
@@ -135,12 +142,14 @@ def _statuses(found: Trust, trace: Trace) -> None:
             found.verified += 1
             found.ops_verified += ops
             continue
-        found.reasons[f"{call.status}, {call.type}: {call.reason}"] += 1
+        why = f"{call.status}, {call.type}: {call.reason}"
+        found.reasons[why] += 1
+        found.reason_ops[why] += ops
         if not call.reason or (call.status != "opaque" and call.graph is None):
             found.unexplained.append(f"{call.id} {call.type}: {call.status}, {call.reason or 'no reason'}")
 
 
-def _audit(found: Trust, build: Build, trace: Trace) -> None:
+def _audit(found: Trust, build: Build, trace: Trace, own: bool) -> None:
     """Execute every verified graph, with the judge's copies in the place of what the program keeps."""
     model, inputs = _built(build, found.setting)
     with _seeded(), audit.keeping() as kept:
@@ -164,6 +173,8 @@ def _audit(found: Trust, build: Build, trace: Trace) -> None:
         found.audited += 1
         if problem is not None:
             found.wrong.append(f"{call.id} {call.type}: {problem}")
+    if own:
+        found.own = own_inputs(second, kept)
 
 
 def trap_entries() -> Iterator[tuple[str, Build]]:

@@ -205,6 +205,7 @@ OTHER_OBJECT = Reason("other-object", "another {kind} is passed", "within")
 
 VALUE_ASKED = Reason("value-asked", "{function}() of a tensor", "assumption")
 GRADIENT_ASKED = Reason("gradient-asked", "requires_grad", "assumption")
+SIZES_FIXED = Reason("sizes-fixed", "every size", "assumption")
 
 
 # call.fx refuses: there is nothing to run ---------------------------------------------------------

@@ -93,3 +93,35 @@ def test_a_layer_that_returns_its_keys_in_another_order_has_a_graph_of_its_own()
     assert seen.not_verified() == {}
     with torch.no_grad():
         assert list(seen.call("second").fx(torch.randn(3, 8))) == ["b", "a"]
+
+
+COEFFICIENTS = [torch.arange(8.0), torch.ones(8)]  # as a library holds them
+
+
+def test_a_tensor_of_a_global_that_an_operation_passes_on_may_be_kept_there() -> None:
+    class Converts(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = [each.to(x.device) for each in COEFFICIENTS]
+            return self.l(x) * first + second.float()
+
+    class LaysOut(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.l(x) * COEFFICIENTS[0].contiguous()
+
+    for kind in (Converts, LaysOut):
+        assert saw(kind) == VERIFIED
+
+
+def test_code_that_asks_for_the_type_of_a_size_gets_an_integer() -> None:
+    class Asks(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale = {int: 2.0}.get(type(x.shape[0]), 3.0)
+            return self.l(x) * scale
+
+    class AsksForATuple(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.l(x) * (2 if type(x.size()) is torch.Size else 3)
+
+    for kind in (Asks, AsksForATuple):
+        seen = watched(lambda kind=kind: (kind(), torch.ones(3, 8)))  # type: ignore[misc]
+        assert (seen.root.status, seen.root.reason) == ("verified", "every size is as it was in this call")

@@ -45,6 +45,25 @@ def struct_maker(struct: Struct) -> Callable[..., Any]:
     return make
 
 
+def make_list(items: Any) -> list[Any]:
+    """Return a list that a module in the graph can change."""
+    return list(items)
+
+
+def make_dict(items: Any) -> dict[Any, Any]:
+    """Return a dict that a module in the graph can change."""
+    return dict(items)
+
+
+def changed_by(container: Any, result: Any) -> Any:
+    """Return a list or dict as it is after the call with this result, which changes it."""
+    return container
+
+
+for _function in (make_list, make_dict, changed_by):
+    _function.__module__ = "fxdebug"  # torch.fx writes it before the name
+
+
 def importable(function: Any) -> Callable[..., Any]:
     """Return the function, or a wrapper of it if torch.fx cannot write its name in code."""
     try:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.capture.graphs.names import follow, is_same_kind_of, member
+from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import Size, evaluate
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
+from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 

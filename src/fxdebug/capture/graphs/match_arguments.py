@@ -7,6 +7,7 @@ in its place (for a tensor, a placeholder), and the *template* that is made of b
 from __future__ import annotations
 
 import weakref
+from enum import Enum
 from typing import Any
 
 import torch
@@ -207,7 +208,7 @@ class ArgumentMatcher:
             return self._matched_struct(argument, code)
         if type(code) is OpaqueArg:
             return self._matched_object(argument, code)
-        if isinstance(argument, (int, float, complex, str)) and type(code) is kind and code == argument:
+        if isinstance(argument, (int, float, complex, str, Enum)) and type(code) is kind and code == argument:
             return argument
         raise CannotTrace(reasons.OTHER_KIND(kind=kind.__name__, then=short_repr(code)))
 

@@ -97,20 +97,6 @@ def member(module: nn.Module, path: str) -> Any:
     return inner
 
 
-def is_same_kind_of(module: nn.Module, recorded: Any) -> bool:
-    """Is it a module without tensors, made in the body and configured like the one made when the call ran?"""
-    if type(module) is not type(recorded) or module._modules:
-        return False
-    if any(tensor is not None for tensor in (*module._parameters.values(), *module._buffers.values())):
-        return False
-    mine, theirs = module.__dict__, recorded.__dict__
-    plain = [name for name in mine if not name.startswith("_") and name != "forward"]
-    try:
-        return all(name in theirs and bool(mine[name] == theirs[name]) for name in plain)
-    except Exception:
-        return False
-
-
 def argument_names(forward: Callable[..., Any], tape: CallTape, count: int) -> tuple[str, ...]:
     """Return a name for each tensor argument: the parameter's, with a number where a container is passed."""
     try:

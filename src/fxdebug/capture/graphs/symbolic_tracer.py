@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs import symbolic_size
 from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
-from fxdebug.capture.graphs.names import argument_names, is_same_kind_of, operation_name, relative_paths
+from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
 from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, TemplateGuard
@@ -30,7 +30,10 @@ from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch
 from fxdebug.capture.replay.sandbox import Sandbox
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
 from fxdebug.capture.tape.encoding import tensor_ids_in
+from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.tape.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tensors.tensor_ref import TensorId
@@ -47,13 +50,28 @@ class ModuleTracer(fx.Tracer):
 
     With ``sizes_as_keys``, a size is the same key as the integer. Without, a body finds nothing that was cached by
     size, so that what it computes from sizes stays symbolic; ``hashed_sizes`` says whether that made a difference.
+    ``earlier`` are attributes of the module that the call replaced: the trace begins with these.
+    With ``fixed_sizes``, the body gets sizes as Python's own integers, as some code needs (``type(n) is int``): they
+    are constants of the graph. ``met_sizes`` says whether the body asked for a size.
     """
 
-    def __init__(self, tape: CallTape, values: ValueTable, sandbox: Sandbox, *, sizes_as_keys: bool = False) -> None:
+    def __init__(
+        self,
+        tape: CallTape,
+        values: ValueTable,
+        sandbox: Sandbox,
+        *,
+        sizes_as_keys: bool = False,
+        fixed_sizes: bool = False,
+        earlier: EarlierAttributes | None = None,
+    ) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
         self.ambient = AmbientState(self._is_changed_for)
         self.hashed_sizes = False
+        self.met_sizes = False
         self._sizes_as_keys = sizes_as_keys
+        self._fixed_sizes = fixed_sizes
+        self._earlier = earlier
         self._sandbox = sandbox
         self._handed_over: list[tuple[nn.Module, str]] = []  # attributes of modules that have a placeholder
         self._rng = RngWatch()
@@ -75,6 +93,8 @@ class ModuleTracer(fx.Tracer):
         template.kwargs = arguments.template_of(tape.kwargs)
         template.inputs = template.slots
         template.input_names = argument_names(forward, tape, template.inputs)
+        if self._earlier is not None:
+            self._earlier.put_back(tape.module)
         before = symbolic_size.set_listener(self)
         try:
             self._rng.check()  # sets a seed first: a body may set the very one that the generator has now
@@ -90,7 +110,7 @@ class ModuleTracer(fx.Tracer):
             missing = operation_name(tape.entries[self._position].what)
             raise CannotTrace(reasons.ENDS_EARLY(operation=missing, reached=self._position, count=len(tape.entries)))
         try:
-            template.out = arguments.matched(output, tape.out)
+            template.out = arguments.matched(with_changes(tape.out, output, args, kwargs), tape.out)
         except CannotTrace as error:
             if not arguments.knows_all(tape.out):
                 raise CannotTrace(reasons.GATHERED_PAST()) from None
@@ -99,6 +119,8 @@ class ModuleTracer(fx.Tracer):
         for index, entry in enumerate(tape.entries):
             if id(entry.what) in self._around.computing:
                 template.forwards_only.add(index)
+        if self._fixed_sizes:
+            template.guards.append(TemplateGuard(reasons.SIZES_FIXED(), "as it was in this call", None))
         return template
 
     @property
@@ -160,7 +182,7 @@ class ModuleTracer(fx.Tracer):
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
         self._add(self._named(entry.what), templates, entry)
-        return result
+        return change_arguments(result, args, kwargs)
 
     def _named(self, module: nn.Module) -> str | nn.Module:
         """Return the path of a module, or the module itself if it has none: then the template is for this call only."""
@@ -230,6 +252,16 @@ class ModuleTracer(fx.Tracer):
     # Questions -----------------------------------------------------------------------------------
 
     def _metadata(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = self._symbolic_metadata(function, args, kwargs)
+        kind = type(answer)
+        if kind is not Size and kind is not Shape:
+            return answer
+        self.met_sizes = True
+        if not self._fixed_sizes:
+            return answer
+        return plain(answer) if kind is Size else torch.Size([plain(size) for size in answer])
+
+    def _symbolic_metadata(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         asked = args[0] if args else None
         if type(asked) is not PlaceholderTensor:
             return function(*args, **kwargs)

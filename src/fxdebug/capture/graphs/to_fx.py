@@ -15,8 +15,11 @@ from torch import Tensor, fx, nn
 from fxdebug.capture.graphs.fx_targets import (
     OPERATORS,
     TAKE_SIZES,
+    changed_by,
     identifier,
     importable,
+    make_dict,
+    make_list,
     sizes_as_tuples,
     struct_maker,
 )
@@ -24,6 +27,7 @@ from fxdebug.capture.graphs.grad_blocks import Blocks
 from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import TapeEntry
+from fxdebug.capture.tape.changed_arguments import Place, changes_in, result_in
 from fxdebug.capture.tape.encoding import ATOMS, NUMPY_SCALARS, Struct
 from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.data.graphs import Graph
@@ -94,20 +98,57 @@ class FxBuild:
             self.slot_of[node] = slot
         for index, entry in enumerate(template.entries):
             self._switch(entry.context)
-            node = self._node_of(entry)
+            changes = changes_in(entry.out)
+            containers = self._containers(entry, changes) if changes else {}
+            node = self._node_of(entry, containers)
             self.entry_of[node] = index
             self._results.append(node)
-            self._take_parts(entry.out, node, node, ())
+            if not changes:
+                self._take_parts(entry.out, node, node, ())
+                continue
+            self._take_parts(result_in(entry.out), node, node, (), ("result",))
+            for place, content in changes.items():
+                self._take_changes(content, node, containers[place], place)
         self._switch(template.context)
         self.graph.output(self._operand(template.out))
 
-    def _node_of(self, entry: TapeEntry) -> fx.Node:
+    def _containers(self, entry: TapeEntry, changes: dict[Place, Any]) -> dict[Place, fx.Node]:
+        """Make a list or dict for each argument that the call changes."""
+        made = {}
+        for place in changes:
+            content: Any = entry.args[place] if type(place) is int else entry.kwargs[place]  # type: ignore[index]
+            function = make_list if type(content) is list else make_dict
+            made[place] = self.graph.call_function(function, (self._operand(content),))
+        return made
+
+    def _take_changes(self, content: Any, call: fx.Node, container: fx.Node, place: Place) -> None:
+        """Give everything that a call put into a container its node: an item taken out of that."""
+        new = [(key, item) for key, item, _ in _members(content) if self._has_new_slot(item)]
+        if not new:
+            return
+        changed = self.graph.call_function(changed_by, (container, call))
+        self.part_of[changed] = (call, ("changed", place))
+        for key, item in new:
+            part = self.graph.call_function(operator.getitem, (changed, key))
+            self.part_of[part] = (call, ("changed", place, key))
+            self._take_parts(item, call, part, ("changed", place, key))
+
+    def _has_new_slot(self, template: Any) -> bool:
+        kind = type(template)
+        if kind is Slot:
+            return template.number not in self._node_of_slot
+        if kind is OpaqueSlot:
+            return template.number not in self._node_of_object
+        return kind in _OPENED and any(self._has_new_slot(item) for _, item, _ in _members(template))
+
+    def _node_of(self, entry: TapeEntry, containers: dict[Place, fx.Node]) -> fx.Node:
         function = entry.what
         name = getattr(function, "__name__", "op")
         passed: Any = (entry.args, entry.kwargs)
         if not is_call(entry) and name not in TAKE_SIZES:
             passed = sizes_as_tuples(passed)
-        args, kwargs = self._operand(passed[0]), self._operand(passed[1])
+        args = tuple([containers.get(place) or self._operand(arg) for place, arg in enumerate(passed[0])])
+        kwargs = {name: containers.get(name) or self._operand(arg) for name, arg in passed[1].items()}
         if is_call(entry):
             for owner, name, slot in self.template.handed_over.get(len(self._results), ()):
                 self.graph.call_function(setattr, (self._module(owner), name, self._operand(slot)))
@@ -219,8 +260,13 @@ class FxBuild:
             return self.graph.call_method("numel", (self._node_of_slot[parts[0]],))
         return self._results[parts[0]] if head == "node" else self.graph.call_function(head, parts)
 
-    def _take_parts(self, template: Any, whole: fx.Node, node: fx.Node, where: tuple[Any, ...]) -> None:
-        """Give every slot in a result its node: the result itself, or an item taken out of it."""
+    def _take_parts(
+        self, template: Any, whole: fx.Node, node: fx.Node, where: tuple[Any, ...], before: tuple[Any, ...] = ()
+    ) -> None:
+        """Give every slot in a result its node: the result itself, or an item taken out of it.
+
+        ``where`` are the keys that lead to the item, ``before`` those that lead to the result in what a call leaves.
+        """
         kind = type(template)
         if kind is Slot:
             if template.number not in self._node_of_slot or not where:
@@ -231,8 +277,8 @@ class FxBuild:
             for key, item, by_name in _members(template):
                 if _has_slot(item):
                     part = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
-                    self.part_of[part] = (whole, (*where, key))
-                    self._take_parts(item, whole, part, (*where, key))
+                    self.part_of[part] = (whole, (*before, *where, key))
+                    self._take_parts(item, whole, part, (*where, key), before)
 
 
 def _members(template: Any) -> list[tuple[Any, Any, bool]]:

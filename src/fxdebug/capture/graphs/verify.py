@@ -143,24 +143,43 @@ class GraphVerifier:
             return None, reasons.VERSION_LACKS(missing=lost)
         if self._kept and not self._kept.isdisjoint(tape.tensor_ids()) and not _is_torch(tape.forward):
             return None, reasons.KEPT_ELSEWHERE()
+        template, reason, met_sizes = self._followed(tape)
+        others: list[dict[str, Any]] = []  # other ways to run the body, tried where the first shows something else
+        if template is None and tape.earlier_attributes is not None:
+            others.append({"earlier": tape.earlier_attributes})
+        if template is None and met_sizes:
+            others.append({"fixed_sizes": True})
+        for way in others:
+            other, _, _ = self._followed(tape, **way)
+            if other is not None and match_tape(other, tape, self._values) is not None:
+                if "earlier" in way:
+                    other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
+                return other, NO_REASON
+        return template, reason
+
+    def _followed(self, tape: CallTape, **way: Any) -> tuple[GraphTemplate | None, Words, bool]:
+        """Trace a body in one way. Return its template or the reason why there is none, and whether it met sizes.
+
+        Nothing of the trace is left, and if something was, it is no trace.
+        """
         assert self._sandbox is not None
-        tracer = ModuleTracer(tape, self._values, self._sandbox)
+        tracer = ModuleTracer(tape, self._values, self._sandbox, **way)
         template, reason = self._traced(tracer, tape)
-        placeholders = tracer.placeholders
+        placeholders, met_sizes = tracer.placeholders, tracer.met_sizes
         tracer.forget()
         if tracer.hashed_sizes and (template is None or template.not_reusable):
             # it computed anew what is cached by size, or filled a cache once more: the body as it is now decides
-            tracer = ModuleTracer(tape, self._values, self._sandbox, sizes_as_keys=True)
+            tracer = ModuleTracer(tape, self._values, self._sandbox, sizes_as_keys=True, **way)
             baked, reason_of_baked = self._traced(tracer, tape)
-            placeholders = [*placeholders, *tracer.placeholders]
+            placeholders, met_sizes = [*placeholders, *tracer.placeholders], met_sizes or tracer.met_sizes
             tracer.forget()
             if template is None or baked is None:
                 template, reason = baked, reason_of_baked
             else:
                 template.not_reusable = baked.not_reusable
         if replace_leaked(placeholders, self._values.tensor_with):
-            return None, reasons.KEPT_ELSEWHERE()
-        return template, reason
+            return None, reasons.KEPT_ELSEWHERE(), met_sizes
+        return template, reason, met_sizes
 
     def _traced(self, tracer: ModuleTracer, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
         if self._leaf_calls is None:

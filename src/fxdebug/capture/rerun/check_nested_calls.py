@@ -13,7 +13,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.names import is_same_kind_of
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.tape.argument_copies import is_lasting
@@ -27,6 +26,7 @@ from fxdebug.capture.tape.encoding import (
     opaque_objects_in,
     tensor_ids_in,
 )
+from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tape.source_line import short_line
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId

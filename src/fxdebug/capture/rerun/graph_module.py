@@ -27,6 +27,7 @@ from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
 from fxdebug.capture.rerun.execute import Executor, GuardFailed, bind_arguments
+from fxdebug.capture.tape.changed_arguments import change_arguments
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.errors import UsageError, first_line
@@ -81,7 +82,8 @@ class GraphOfCall(fx.GraphModule):
             self._check(tensors, args, kwargs)
             try:
                 with in_context(template.context):
-                    return Executor(build, module, objects=self._objects).run(*tensors)
+                    output = Executor(build, module, objects=self._objects).run(*tensors)
+                return change_arguments(output, args, kwargs)
             except GuardFailed:
                 raise
             except Exception as error:  # for these values: the body may catch it, or take another branch

@@ -16,6 +16,7 @@ from fxdebug.capture.rerun.graph_data import graph_of
 from fxdebug.capture.rerun.graph_module import GraphOfCall
 from fxdebug.capture.rerun.hidden_inputs import changed_by_caller, hidden_input
 from fxdebug.capture.rerun.node_values import NodeValues
+from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.calls import Call
@@ -99,7 +100,7 @@ class LazyGraphs:
             graphs.append(graph)
         node_values = NodeValues(build, tape, verified.tensor_ids or (), self._values)
         items = node_values.items()
-        results = [*[items.get(node) for node in build.nodes[:-1]], node_values.item(tape.out, iter(()))]
+        results = [*[items.get(node) for node in build.nodes[:-1]], node_values.item(result_in(tape.out), iter(()))]
         sources: list[str | None] = []
         calls: list[int] = []
         writes: list[tuple[int, Value]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from fxdebug.capture.graphs.symbolic_size import evaluate
 from fxdebug.capture.graphs.template import Inside
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.encoding import OpaqueArg, Struct
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
@@ -62,7 +64,7 @@ class NodeValues:
             entry = self._tape.entries[index]
             if entry.changed is not None:
                 self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
-            return self.item(entry.out, iter(entry.values))
+            return self.item(result_in(entry.out), iter(entry.values))
         if n in build.slot_of:
             tensor_id = self._tensor_ids[build.slot_of[n]]
             return (
@@ -92,7 +94,7 @@ class NodeValues:
         for _ in place.steps:
             base = base.args[0]
         index = self._build.entry_of.get(base)
-        returned = None if index is None else self._tape.entries[index].out
+        returned = None if index is None else result_in(self._tape.entries[index].out)
         if type(returned) is not OpaqueArg:
             return None
         entry = None
@@ -168,6 +170,8 @@ def plain_item(argument: Any) -> Item:
         return Thing("slice", f"{_bound(argument.start)}:{_bound(argument.stop)}{step}")
     if type(argument) is OpaqueArg:
         return Thing(type_name(type(argument.object)), f"<{type_name(type(argument.object))}>")
+    if isinstance(argument, Enum):
+        return Thing(type_name(type(argument)), str(argument))
     if isinstance(argument, type):
         return Thing("type", f"<{type_name(argument)}>")
     if isinstance(argument, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):

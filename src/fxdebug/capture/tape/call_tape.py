@@ -14,6 +14,7 @@ from torch import nn
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Reason, Words
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.source_line import Line
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
@@ -85,6 +86,7 @@ class CallTape:
         "compiled_ops",
         "context",
         "dispatch_modes",
+        "earlier_attributes",
         "entries",
         "forward",
         "function_modes",
@@ -117,6 +119,7 @@ class CallTape:
         self.input_values: dict[TensorId, Value] = {}
         self.has_opaque_args = False  # are there objects among the arguments that are compared by identity?
         self.argument_copies: ArgumentCopies | None = None  # of those objects, as they were
+        self.earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
         self.unobserved: Words | None = None
         self.untraceable: Words | None = None
         self.callers_modes: Words | None = None
@@ -126,11 +129,14 @@ class CallTape:
         self.compiled_ops = 0  # how many of its operations are compiled code
 
     def tensor_ids(self) -> set[TensorId]:
-        """Return its argument tensors and results of operations: a symbolic trace needs placeholders for them."""
-        ids = set(self.input_layouts)
-        for code in (self.args, self.kwargs, *[entry.out for entry in self.entries]):
-            if type(code) is TensorId:
-                ids.add(code)
-            elif code:
-                ids.update(tensor_ids_in(code))
+        """Return its argument tensors and the tensors it made: a symbolic trace needs placeholders for them.
+
+        An operation may return a tensor that it was given (``constant.to(x)``). If that came from elsewhere, a global
+        say, the trace meets the tensor itself.
+        """
+        ids = {*self.input_layouts, *tensor_ids_in(self.args), *tensor_ids_in(self.kwargs)}
+        elsewhere: set[TensorId] = set()
+        for entry in self.entries:
+            elsewhere.update(given for given in tensor_ids_in((entry.args, entry.kwargs)) if given not in ids)
+            ids.update(made for made in tensor_ids_in(entry.out) if made not in elsewhere)
         return ids

@@ -16,7 +16,7 @@ _GETTERS = (
 ).split()
 _QUERIES = (
     "size dim ndimension numel nelement stride is_floating_point is_contiguous element_size __len__ get_device "
-    "is_complex is_signed storage_offset is_inference is_conj is_neg is_same_size _is_view is_set_to"
+    "is_complex is_signed storage_offset is_conj is_neg is_same_size _is_view is_set_to"
 ).split()
 
 
@@ -71,7 +71,7 @@ LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset))
 # Queries that a tensor without memory and history cannot answer.
 UNANSWERABLE = GRADIENT_HOOKS | frozenset(
     [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
-    + [Tensor.storage_offset, Tensor._is_view, Tensor.is_inference, torch.is_inference]
+    + [Tensor.storage_offset, Tensor._is_view]
     + [Tensor.is_conj, torch.is_conj, Tensor.is_neg, torch.is_neg]
 )
 

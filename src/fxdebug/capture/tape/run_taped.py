@@ -23,7 +23,9 @@ from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes,
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.changed_arguments import places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, attributes_now
 from fxdebug.capture.tape.encoding import OpaqueArg
 from fxdebug.capture.tape.op_traits import written_form
 from fxdebug.capture.tape.source_line import Line, is_users
@@ -57,6 +59,7 @@ def run_taped(
     if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
         _note_modes(call_tape, stack[0])
     is_outermost, is_observed = parent is None, call_tape.unobserved is None
+    attributes = attributes_now(call_tape.module)
     own_time.seconds += perf_counter() - began
     try:
         if is_outermost and is_observed:
@@ -75,14 +78,18 @@ def run_taped(
             pass
         call_tape.forward = innermost(forward)  # it may be run again, without the recordings around it
     began = perf_counter()
-    for container, before in containers:
-        if _items(container) != before:
-            call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
-                container=_a(type(container).__name__)
-            )
+    if attributes is not None:
+        call_tape.earlier_attributes = EarlierAttributes.changed(call_tape.module, attributes)
+    changed = [container for container, before in containers if _items(container) != before]
+    places = places_of(changed, args, kwargs) if changed else []
+    if places is None:
+        call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
+            container=_a(type(changed[0]).__name__)
+        )
     if call_tape.compiled_ops and call_tape.compiled_ops == len(call_tape.entries):
         call_tape.unobserved = reasons.COMPILED()
-    tape.leave_call(call_tape, parent, output)
+    contents = {place: args[place] if type(place) is int else kwargs[place] for place in places or ()}  # type: ignore[index]
+    tape.leave_call(call_tape, parent, output, contents)
     if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
         call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
     own_time.seconds += perf_counter() - began
@@ -112,7 +119,7 @@ def _note_modes(call_tape: CallTape, outermost: CallTape) -> None:
 
 def references_by_tape(tape: Tape, index: int, output: Any) -> int:
     """Return how many references the tape has to the output of a call."""
-    return isinstance(tape.call_tapes[index].out, OpaqueArg) + (id(output) in tape.opaque_objects)
+    return isinstance(result_in(tape.call_tapes[index].out), OpaqueArg) + (id(output) in tape.opaque_objects)
 
 
 def close_tape(tape: Tape, output: Any, references: int, model: nn.Module, passed: ArgumentReferences) -> None:

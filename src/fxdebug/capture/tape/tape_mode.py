@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
@@ -27,6 +28,7 @@ from torch.overrides import TorchFunctionMode
 from fxdebug.capture import reasons
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
+from fxdebug.capture.tape.changed_arguments import Place, code_of_changes
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, members_of, opaque_objects_in
 from fxdebug.capture.tape.in_place import InPlaceWrites
 from fxdebug.capture.tape.op_traits import (
@@ -218,6 +220,8 @@ class Tape(TorchFunctionMode):
                 return {key: self._code(item, refs, below) for key, item in argument.items()}
         elif kind is slice:
             return slice(*[self._code(bound, refs, below) for bound in (argument.start, argument.stop, argument.step)])
+        elif issubclass(kind, Enum):
+            return argument
         else:
             members = members_of(argument)
             if members is not None and refs.may_enter(members[1], depth):
@@ -287,14 +291,19 @@ class Tape(TorchFunctionMode):
         if parent is not None:  # it may go on, but its tape has no entry for the call that raised
             parent.untraceable = parent.untraceable or reasons.CALL_RAISED(error=type(error).__name__)
 
-    def leave_call(self, tape: CallTape, parent: CallTape | None, output: Any) -> None:
-        """Note the result of a call that ends, on its own tape and as an entry on its caller's."""
+    def leave_call(
+        self, tape: CallTape, parent: CallTape | None, output: Any, changed: dict[Place, Any] | None = None
+    ) -> None:
+        """Note the result of a call that ends, on its own tape and as an entry on its caller's.
+
+        ``changed`` are the lists and dicts among its arguments that it changed.
+        """
         try:
-            self._note_output(tape, parent, output)
+            self._note_output(tape, parent, output, changed or {})
         except Exception as error:
             tape.untraceable = tape.untraceable or debugger_failure(reasons.CALL_UNNOTED, error)
 
-    def _note_output(self, tape: CallTape, parent: CallTape | None, output: Any) -> None:
+    def _note_output(self, tape: CallTape, parent: CallTape | None, output: Any, changed: dict[Place, Any]) -> None:
         refs = TensorRefs()
         try:
             known = self.values.lookup(output) if type(output) in PLAIN else None
@@ -304,6 +313,11 @@ class Tape(TorchFunctionMode):
             else:
                 with contextlib.nullcontext() if type(output) is tuple else untracked():
                     tape.out = self._code(output, refs)
+                tape.untraceable = tape.untraceable or refs.untraceable
+            if changed:
+                with untracked():
+                    contents = {place: self._code(content, refs) for place, content in changed.items()}
+                tape.out = code_of_changes(tape.out, contents)
                 tape.untraceable = tape.untraceable or refs.untraceable
         except Exception as error:  # the caller's tape gets its entry all the same
             tape.out, tape.untraceable = OpaqueArg(output), debugger_failure(reasons.RESULT_UNNOTED, error)
