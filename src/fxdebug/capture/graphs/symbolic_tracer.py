@@ -29,13 +29,13 @@ from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch
 from fxdebug.capture.replay.sandbox import Sandbox
+from fxdebug.capture.source.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
-from fxdebug.capture.tape.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals

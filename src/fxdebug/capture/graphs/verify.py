@@ -26,10 +26,10 @@ from fxdebug.capture.reasons import NO_REASON, CannotTrace, Words, assumptions
 from fxdebug.capture.replay.functions import home_of, patches_in
 from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
 from fxdebug.capture.replay.snapshot import Snapshot
+from fxdebug.capture.source.source_line import raised_at, with_line
 from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import opaque_objects_in
-from fxdebug.capture.tape.source_line import raised_at, with_line
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.tape.source_line import Line, user_line
+from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.torch_state import internals
 from fxdebug.data.allocations import Allocation, CallSpan, Category, MemoryRecord, Phase

@@ -35,12 +35,12 @@ from fxdebug.capture.recorder.frame import (
 )
 from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.listeners import Listener, Probe, probe_call
+from fxdebug.capture.source.source_line import Line, caller_line
+from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tape.observed_tape import ObservedTape
 from fxdebug.capture.tape.own_time import OwnTime
 from fxdebug.capture.tape.run_taped import references_by_tape, run_taped
-from fxdebug.capture.tape.source_line import Line, caller_line
 from fxdebug.capture.tape.tape_mode import Tape
-from fxdebug.capture.tape.tracebacks import came_through
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable

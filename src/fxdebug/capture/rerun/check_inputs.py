@@ -27,10 +27,10 @@ from fxdebug.capture.rerun.check_nested_calls import differing_call
 from fxdebug.capture.rerun.execute import Executor
 from fxdebug.capture.rerun.hidden_inputs import hidden_input
 from fxdebug.capture.rerun.substitutes import FakeTensors, TensorCopies
+from fxdebug.capture.source.source_line import Line, runs_user_code, short_line
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import is_same
 from fxdebug.capture.tape.run_taped import run_taped
-from fxdebug.capture.tape.source_line import Line, runs_user_code, short_line
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals

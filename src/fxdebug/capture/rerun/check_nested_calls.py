@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.introspect import members_in
+from fxdebug.capture.source.source_line import short_line
 from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import (
@@ -27,7 +28,6 @@ from fxdebug.capture.tape.encoding import (
     tensor_ids_in,
 )
 from fxdebug.capture.tape.made_modules import is_same_kind_of
-from fxdebug.capture.tape.source_line import short_line
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable

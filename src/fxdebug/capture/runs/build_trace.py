@@ -21,7 +21,7 @@ from fxdebug.capture.recorder.listeners import Listener, Probe
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
-from fxdebug.capture.tape.source_text import SourceText
+from fxdebug.capture.source.source_text import SourceText
 from fxdebug.capture.tensors.parameters import Parameters
 from fxdebug.capture.tensors.value_table import Keeper
 from fxdebug.capture.torch_state import internals

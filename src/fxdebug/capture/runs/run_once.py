@@ -19,10 +19,10 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.references import ArgumentReferences, references_to
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, start_recording, trace_of
+from fxdebug.capture.source.tracebacks import without_our_frames
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.run_taped import close_tape
 from fxdebug.capture.tape.tape_mode import Tape
-from fxdebug.capture.tape.tracebacks import without_our_frames
 from fxdebug.capture.torch_state.mode_stack import remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted

@@ -13,10 +13,10 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Reason, Words
+from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
 from fxdebug.capture.tape.encoding import tensor_ids_in
-from fxdebug.capture.tape.source_line import Line
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.data.values import Value

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture import reasons
+from fxdebug.capture.source.source_line import Line, user_line, with_line
 from fxdebug.capture.tape.call_tape import CallTape, TensorRefs
-from fxdebug.capture.tape.source_line import Line, user_line, with_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.tensor_state import version_of

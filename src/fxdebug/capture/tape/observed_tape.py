@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.op_traits import METADATA
-from fxdebug.capture.tape.source_line import Line
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.untracked import untracked

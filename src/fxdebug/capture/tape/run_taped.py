@@ -22,13 +22,13 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes, names_of_modes
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
+from fxdebug.capture.source.source_line import Line, is_users
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, attributes_now
 from fxdebug.capture.tape.encoding import OpaqueArg
 from fxdebug.capture.tape.op_traits import written_form
-from fxdebug.capture.tape.source_line import Line, is_users
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.torch_state import internals

@@ -26,6 +26,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import reasons
+from fxdebug.capture.source.source_line import Line, user_line, with_line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
 from fxdebug.capture.tape.changed_arguments import Place, code_of_changes
@@ -42,7 +43,6 @@ from fxdebug.capture.tape.op_traits import (
     written_form,
 )
 from fxdebug.capture.tape.own_time import OwnTime
-from fxdebug.capture.tape.source_line import Line, user_line, with_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import TensorId
