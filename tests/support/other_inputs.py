@@ -150,7 +150,7 @@ def _refused(found: Others, graph: Any, record: audit.Kept, reason: str) -> None
     """Was it right to refuse? The graph is run all the same, past its own checks."""
     build, module, _ = graph._source
     template = build.template
-    if build.opaque_operands or template.opaque_slots:
+    if template.opaque_slots:
         found.objects[reason] += 1
         return
     args, kwargs = record.inputs()

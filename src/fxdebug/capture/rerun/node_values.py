@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from fxdebug.capture.graphs.fx_targets import make_dict, make_list
 from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import evaluate
 from fxdebug.capture.graphs.template import Inside
@@ -84,6 +85,9 @@ class NodeValues:
             return self._attribute(str(n.target))
         if n.target is torch.Size:
             return _struct_item(_SIZE, tuple([self._operand(size) for size in n.args[0]]))  # type: ignore[union-attr]
+        if n.target is make_list or n.target is make_dict:
+            items = n.args[0]  # torch.fx has them in containers of its own
+            return self._operand(dict(items) if isinstance(items, dict) else list(items))  # type: ignore[arg-type]
         struct = getattr(n.target, "struct", None)
         if struct is not None:
             return _struct_item(struct, tuple([self._operand(arg) for arg in n.args]))
@@ -107,6 +111,8 @@ class NodeValues:
             return self._items.get(arg)
         if isinstance(arg, (tuple, list)):
             return Group("sequence", type(arg).__name__, tuple([self._operand(item) for item in arg]))
+        if isinstance(arg, dict):
+            return Group("mapping", "dict", tuple([self._operand(item) for item in arg.values()]), keys_of(arg))
         return plain_item(arg)
 
     def _attribute(self, target: str) -> Item:
