@@ -38,6 +38,7 @@ class NodeValues:
             tensor_id: layout[0] for tensor_id, layout in tape.input_layouts.items()
         }
         self._items: dict[fx.Node, Item] = {}
+        self._results: dict[int, Item] = {}  # by the position of the operation
 
     def items(self) -> dict[fx.Node, Item]:
         """Return the value of each node but the output, in execution order."""
@@ -77,8 +78,7 @@ class NodeValues:
             return evaluate(build.size_of[n].expression, self._size, self._answer)
         if n in build.part_of:
             whole, keys = build.part_of[n]
-            entry = self._tape.entries[build.entry_of[whole]]
-            return _part(self.item(entry.out, iter(entry.values)), keys)
+            return _part(self._result_and_changes(build.entry_of[whole]), keys)
         if n in build.inside:
             return self._tensor_inside(n, build.inside[n])
         if n.op == "get_attr":
@@ -92,6 +92,14 @@ class NodeValues:
         if struct is not None:
             return _struct_item(struct, tuple([self._operand(arg) for arg in n.args]))
         return None
+
+    def _result_and_changes(self, index: int) -> Item:
+        """Return what a call returned, with what it put into its arguments: each of many parts looks it up here."""
+        item = self._results.get(index)
+        if item is None:
+            entry = self._tape.entries[index]
+            item = self._results[index] = self.item(entry.out, iter(entry.values))
+        return item
 
     def _tensor_inside(self, n: fx.Node, place: Inside) -> Item:
         base: Any = n
