@@ -132,11 +132,12 @@ class CallTape:
         """Return its argument tensors and the tensors it made: a symbolic trace needs placeholders for them.
 
         An operation may return a tensor that it was given (``constant.to(x)``). If that came from elsewhere, a global
-        say, the trace meets the tensor itself.
+        say, and was not written to, the trace meets the tensor itself.
         """
         ids = {*self.input_layouts, *tensor_ids_in(self.args), *tensor_ids_in(self.kwargs)}
         elsewhere: set[TensorId] = set()
         for entry in self.entries:
             elsewhere.update(given for given in tensor_ids_in((entry.args, entry.kwargs)) if given not in ids)
-            ids.update(made for made in tensor_ids_in(entry.out) if made not in elsewhere)
+            written = {tensor_id for tensor_id, _ in entry.writes}
+            ids.update(made for made in tensor_ids_in(entry.out) if made in written or made not in elsewhere)
         return ids
