@@ -51,7 +51,7 @@ class ShardWriter:
         """Copy a value's data now, to be written soon; block while more than the budget is waiting."""
         if self._thread.error is not None:
             return
-        if tensor.nbytes > max(self._budget, SMALLEST_PIECE) and Pieces.can_hold(tensor):
+        if Pieces.can_hold(tensor) and tensor.nbytes > max(self._budget, SMALLEST_PIECE):  # others may have no size
             self._submit_batch()
             self._thread.wait()
             self._thread.run_now(self._write_large, value, Pieces(tensor, max(self._batch_limit, SMALLEST_PIECE)))
