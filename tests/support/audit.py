@@ -11,12 +11,13 @@ import copy
 import dataclasses
 import random
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils import _pytree as pytree
+from torch.utils._pytree import tree_leaves
 
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.graphs.verify import VerifiedCall
@@ -28,6 +29,11 @@ from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.untracked import untracked
 from support.same import bits, difference
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Torch's, but a ``torch.Size`` stays one: torch makes a tuple of it, and a graph is right to refuse that."""
+    return pytree.tree_map(function, tree, is_leaf=lambda item: isinstance(item, torch.Size))
 
 
 class Kept:
