@@ -21,7 +21,7 @@ from fxdebug.data.timings import MachinePeak, OpTiming, Timings
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.operators.categories import VIEWS
-from fxdebug.operators.dtypes import DTYPES
+from fxdebug.operators.dtypes import bytes_of
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import Network, network_of
 
@@ -187,13 +187,7 @@ def bytes_moved(step: Step) -> int:
     seen: dict[int, Value] = {}
     for item in (*step.args, *step.kwargs.values(), step.result):
         seen.update((value.number, value) for _, value in leaves(item))
-    return sum(size_of(value) for value in seen.values())
-
-
-def size_of(value: Value) -> int:
-    """Return the bytes of a tensor's elements; 0 where a size is unknown."""
-    dtype = DTYPES.get(value.dtype)
-    return 0 if dtype is None or min(value.shape, default=0) < 0 else value.numel * dtype.bits // 8
+    return sum(bytes_of(value.dtype, value.shape) for value in seen.values())
 
 
 # The report --------------------------------------------------------------------------------------

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fxdebug.analyses.flops import count_flops
-from fxdebug.analyses.profile import size_of
 from fxdebug.data.calls import Call, Note, Parameter
 from fxdebug.data.measures import Unit
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import shape_text
-from fxdebug.operators.dtypes import DTYPES
+from fxdebug.data.values import Value, shape_text
+from fxdebug.operators.dtypes import bytes_of
 from fxdebug.query.network import network_of
 
 
@@ -64,7 +64,7 @@ def summary_report(trace: TraceData) -> ReportData[SummaryRow]:
                 params=sum(map(_count, own)),
                 trainable=sum(_count(parameter) for parameter in own if parameter.requires_grad),
                 macs=None if flops is None else flops[call.index].total.forward // 2,
-                bytes=sum(map(size_of, call.outputs or ())),
+                bytes=sum(map(_bytes, call.outputs or ())),
             )
         )
     trainable = sum(_count(parameter) for parameter in parameters if parameter.requires_grad)
@@ -76,8 +76,8 @@ def summary_report(trace: TraceData) -> ReportData[SummaryRow]:
         "not trainable": (everything - trainable, ""),
         "mult-adds": (rows[0].macs, "MAC"),
         "size of parameters and buffers": (size, "B"),
-        "size of inputs": (sum(map(size_of, trace.root.inputs)), "B"),
-        "size of all results": (sum(size_of(value) for value in trace.values if value.name is None), "B"),
+        "size of inputs": (sum(map(_bytes, trace.root.inputs)), "B"),
+        "size of all results": (sum(_bytes(value) for value in trace.values if value.name is None), "B"),
     }
     notes = () if flops is not None else (Note("no multiply-adds: the run was made with graph=False"),)
     return ReportData("summary", trace.model, COLUMNS, tuple(rows), totals, notes=notes, ranked=False)
@@ -88,15 +88,11 @@ def _is_below(parameter: Parameter, path: str) -> bool:
 
 
 def _count(parameter: Parameter) -> int:
-    count = 1
-    for size in parameter.shape:
-        count *= size
-    return count
+    return math.prod(parameter.shape)
 
 
-def _bytes(parameter: Parameter) -> int:
-    dtype = DTYPES.get(parameter.dtype)
-    return 0 if dtype is None else _count(parameter) * dtype.bits // 8
+def _bytes(item: Parameter | Value) -> int:
+    return bytes_of(item.dtype, item.shape)
 
 
 def _shape(items: object) -> str:

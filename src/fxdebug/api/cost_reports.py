@@ -21,7 +21,7 @@ from fxdebug.api.run_model import arguments, fx_debug
 from fxdebug.api.trace import Trace
 from fxdebug.capture.probes.machine_peak import machine_peak
 from fxdebug.capture.runs.memory_runs import named_tensors, run_with_memory
-from fxdebug.capture.runs.timed_runs import TimedRuns, device_of
+from fxdebug.capture.runs.timed_runs import TimedRuns
 from fxdebug.data.report import Cell
 from fxdebug.errors import UsageError
 
@@ -84,15 +84,19 @@ def profile(
         with runs.unchanged():
             trace = fx_debug(model, *runs.inputs())
         timings = runs.run(repeats, warmup)
-    device = device_of(model, (args, keywords))
     dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), torch.float32)
-    settings = {"repeats": repeats, "device": str(device), "dtype": str(dtype)[6:], "threads": torch.get_num_threads()}
+    settings = {
+        "repeats": repeats,
+        "device": str(runs.device),
+        "dtype": str(dtype)[6:],
+        "threads": torch.get_num_threads(),
+    }
     calls = profiles(trace, timings)
     data = profile_report(
         trace,
         timings,
         calls,
-        peak=machine_peak(device, dtype) if peak else None,
+        peak=machine_peak(runs.device, dtype) if peak else None,
         settings=settings,
         items=items_of(trace) if items is None else Items(*items),
         findings=findings_of(trace, calls, Limits() if limits is None else limits),
@@ -132,7 +136,7 @@ def memory(
     types = {path: type(module).__name__ for path, module in model.named_modules()}
     settings: dict[str, Cell] = {
         "steps": steps,
-        "device": str(device_of(model, (args, keywords))),
+        "device": str(runs.device),
         "backward": loss is not None,
     }
     return Report.of(memory_report(record, type(model).__name__, types, settings))

@@ -1,7 +1,6 @@
 """Measures: every number about a call, an operation, a value or a parameter, by name, with unit and meaning.
 
-A measure is the only way a number becomes a column, a condition, a colour, a finding or an export. All of them read
-``MEASURES``. :mod:`fxdebug.query.measures` reads the number of a measure from a trace.
+An analysis registers the measures that it takes. Its report has their numbers by the id of a call or of a node.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from fxdebug.errors import UsageError, nearest
+from fxdebug.errors import UsageError
 
 Unit: TypeAlias = Literal["", "s", "B", "FLOP", "MAC", "FLOP/s", "B/s", "FLOP/B", "1/s", "%"]
 Subject: TypeAlias = Literal["call", "operation", "value", "parameter"]
@@ -54,18 +53,6 @@ def register(name: str, unit: Unit, about: str, of: Iterable[Subject], *, adds: 
     return measure
 
 
-def measure(name: str) -> Measure:
-    """Return the measure of a name. Raises ``UsageError`` with the nearest names.
-
-    >>> measure("mean").about
-    'mean of the finite elements'
-    """
-    try:
-        return MEASURES[name]
-    except KeyError:
-        raise UsageError(f"there is no measure {name!r}.{nearest(name, MEASURES)}") from None
-
-
 def quantity(number: float | None, unit: Unit = "") -> str:
     """Return a number with its unit, in three digits: bytes in powers of 1024, all else in powers of 1000.
 
@@ -92,30 +79,3 @@ def quantity(number: float | None, unit: Unit = "") -> str:
 def _three_digits(number: float) -> str:
     text = f"{number:.3g}"
     return f"{number:.0f}" if "e+0" in text and abs(number) < 10_000 else text
-
-
-# Statistics and sizes: part of every trace ---------------------------------------------------------------
-
-_TENSOR: tuple[Subject, ...] = (VALUE, CALL, OPERATION, PARAMETER)
-for _name, _about in {
-    "count": "number of elements",
-    "mean": "mean of the finite elements",
-    "std": "standard deviation of the finite elements",
-    "min": "smallest finite element",
-    "max": "largest finite element",
-    "absmax": "largest magnitude of a finite element",
-    "nan": "elements that are NaN",
-    "posinf": "elements that are +Inf",
-    "neginf": "elements that are -Inf",
-    "inf": "elements that are +Inf or -Inf",
-    "zeros": "elements that are zero",
-    "finite": "elements that are neither NaN nor infinite",
-    "numel": "number of elements of the shape",
-    "ndim": "number of dimensions",
-}.items():
-    register(_name, "", _about, _TENSOR)
-register("duration", "s", "time of the traced call, without the time that fxdebug took", [CALL])
-register("bytes", "B", "size of the results: elements times the size of one", _TENSOR, adds=True)
-register("params", "", "elements of the parameters registered on the module and below", [CALL], adds=True)
-register("params.trainable", "", "elements of those parameters that ask for a gradient", [CALL], adds=True)
-register("params.bytes", "B", "size of those parameters", [CALL], adds=True)

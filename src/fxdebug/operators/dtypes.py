@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -82,3 +83,13 @@ def number_kind(dtype: str) -> str:
     ('float', 'int', 'bool')
     """
     return "float" if "float" in dtype else "complex" if "complex" in dtype else "bool" if dtype == "bool" else "int"
+
+
+def bytes_of(dtype: str, shape: Sequence[int]) -> int:
+    """Return the bytes of a tensor's elements; 0 where the dtype or a size is unknown.
+
+    >>> bytes_of("float32", (2, 3)), bytes_of("float32", (2, -1)), bytes_of("mine", (2,))
+    (24, 0, 0)
+    """
+    known = DTYPES.get(dtype)
+    return 0 if known is None or min(shape, default=0) < 0 else math.prod(shape) * known.bits // 8

@@ -36,6 +36,20 @@ class Observer(Protocol):
         """Should a module that is about to run without a wrapper get one for this recording?"""
 
 
+class ForwardsOnly:
+    """The rest of an observer that watches only forwards, and only those of modules that were there at the start."""
+
+    def around_call(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the whole ``module(...)``: its hooks belong to the caller."""
+        return run(*args, **kwargs)
+
+    def wants(self, module: nn.Module) -> bool:
+        """Leave modules that were not in the model when the run began without a wrapper."""
+        return False
+
+
 class CallRecorder(Protocol[CallT]):
     """The part of a recorder that functions patched during a run use (to start a thread, to swap tensors)."""
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.hooks.observers import ForwardsOnly
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tensors.describe import shape_of
@@ -23,7 +24,7 @@ from fxdebug.capture.torch_state import internals
 from fxdebug.data.allocations import Allocation, CallSpan, Category, MemoryRecord, Phase
 
 
-class Allocations(internals.TorchDispatchMode):
+class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules."""
 
     def __init__(self, sites: Sites) -> None:
@@ -163,16 +164,6 @@ class Allocations(internals.TorchDispatchMode):
         finally:
             span.end = self.record.events
             stack.pop()
-
-    def around_call(
-        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run the whole ``module(...)``."""
-        return run(*args, **kwargs)
-
-    def wants(self, module: nn.Module) -> bool:
-        """Follow only modules that were in the model when the run began."""
-        return False
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage | None:

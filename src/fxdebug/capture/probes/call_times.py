@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from fxdebug.capture.hooks.observers import ForwardsOnly
 from fxdebug.capture.recorder.module_names import Sites
 
 
@@ -66,7 +67,7 @@ class TimedCall:
     parent: int | None = None  # position of the call it was made in
 
 
-class CallTimes:
+class CallTimes(ForwardsOnly):
     """An observer of a model's modules that notes when each call began and ended, in the thread that runs the model."""
 
     def __init__(self, sites: Sites, clock: Clock) -> None:
@@ -98,13 +99,3 @@ class CallTimes:
         finally:
             call.end = self._now()
             stack.pop()
-
-    def around_call(
-        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run the whole ``module(...)``: hooks belong to the caller's own time."""
-        return run(*args, **kwargs)
-
-    def wants(self, module: nn.Module) -> bool:
-        """Time only modules that were in the model when the run began."""
-        return False

@@ -41,8 +41,8 @@ class TimedRuns:
         self._target, self._model, self._loss = target, model, loss
         self._inputs = args, dict(kwargs)
         self._sites = Sites(model)
-        self._device = device_of(model, (args, kwargs))
-        self._clock: Clock = CpuClock() if self._device.type == "cpu" else DeviceClock(self._device)
+        self.device = device_of(model, (args, kwargs))
+        self._clock: Clock = CpuClock() if self.device.type == "cpu" else DeviceClock(self.device)
 
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a copy of the inputs: the model may write into them."""
@@ -96,7 +96,6 @@ class TimedRuns:
         times = CallTimes(self._sites, self._clock)
         args, kwargs = copied_inputs(self._inputs)
         self._wait()
-        begin = time.perf_counter_ns()
         with Attached(times, self._sites):
             begin = time.perf_counter_ns()
             self._target(*args, **kwargs)
@@ -144,8 +143,8 @@ class TimedRuns:
                 timing.backward.append(sum(self._clock.nanoseconds(a, b) for a, b in op.backward))
 
     def _wait(self) -> None:
-        if self._device.type != "cpu":
-            torch.accelerator.synchronize(self._device)
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
 
 
 def scalar_loss(loss: Loss, output: Any) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from pathlib import Path
 from typing import Any
 
+from fxdebug.data.findings import number_as_json
 from fxdebug.data.report import ReportData
 from fxdebug.files.write_file import write_text
 
@@ -21,10 +21,10 @@ def as_json(report: ReportData[Any]) -> dict[str, Any]:
         "schema": SCHEMA,
         "analysis": report.analysis,
         "subject": report.subject,
-        "settings": {name: _json_cell(value) for name, value in report.settings.items()},
-        "totals": {name: {"value": _json_cell(x), "unit": unit} for name, (x, unit) in report.totals.items()},
+        "settings": {name: number_as_json(value) for name, value in report.settings.items()},
+        "totals": {name: {"value": number_as_json(x), "unit": unit} for name, (x, unit) in report.totals.items()},
         "columns": [{"field": c.field, "heading": c.heading, "unit": c.unit, "about": c.about} for c in report.columns],
-        "rows": [{name: _json_cell(x) for name, x in report.cells(row).items()} for row in report.rows],
+        "rows": [{name: number_as_json(x) for name, x in report.cells(row).items()} for row in report.rows],
         "parts": [as_json(part) for part in report.parts],
         "measures": {name: dict(numbers) for name, numbers in report.measures.items()},
         "findings": [finding.as_json() for finding in report.findings],
@@ -55,7 +55,3 @@ def write_json(report: ReportData[Any], path: Path) -> Path:
 def write_csv(report: ReportData[Any], path: Path) -> Path:
     """Write every row as CSV."""
     return write_text(path, csv_text(report))
-
-
-def _json_cell(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
