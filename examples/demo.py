@@ -45,6 +45,7 @@ def main(folder: str = "out") -> None:
     verified = trace.find(status="verified")
     print(f"{len(verified)} of {len(trace.calls)} calls have a verified graph, {len(trace.ops())} operations in all.")
 
+    page = trace.export(Path(folder) / "run.html")
     for name in ("graph.svg", "graph.png"):
         try:
             trace.export(Path(folder) / name)
@@ -52,7 +53,7 @@ def main(folder: str = "out") -> None:
             print(error)
 
     files = sorted(path for path in Path(folder).iterdir() if path.is_file())
-    print(f"\nTraced and written in {seconds:.1f} s, and drawn; look at {Path(folder) / 'graph.png'}:")
+    print(f"\nTraced and written in {seconds:.1f} s, and drawn; open {page} in a browser to look at the run:")
     for path in files:
         print(f"  {path}  {path.stat().st_size / 1e6:.2f} MB")
     print(

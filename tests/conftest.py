@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,13 @@ def nothing_is_left_behind():
     before = state()
     yield
     assert state() == before
+
+
+@pytest.fixture(autouse=True)
+def modules_of_temporary_folders_go() -> Iterator[None]:
+    """Forget modules that a test imported from a folder of its own: another test may have a file of the same name."""
+    yield
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if hasattr(module, "__dict__") else None
+        if isinstance(file, str) and "pytest-of-" in file:
+            del sys.modules[name]

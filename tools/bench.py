@@ -44,6 +44,7 @@ from rich.table import Table
 
 import fxdebug
 from bench_bars import BARS, Bar, Verdict, regressions, verdicts
+from bench_cost import cost_verdicts
 from bench_kernel import kernel_verdicts
 from bench_models import MODELS, Inputs, Model
 from bench_modes import MODES, PEERS, REFERENCES, Mode, add_peers
@@ -297,7 +298,7 @@ def main(arguments: list[str] | None = None) -> int:
         records = {mode: cost.record(costs) for mode, cost in costs.items()}
         models[name] = {"about": model.about, "calls": calls, "modes": records}
         console.print(table(name, model, costs), "")
-    bars = [*verdicts(models, BARS), *kernel_verdicts()]
+    bars = [*verdicts(models, BARS), *kernel_verdicts(), *cost_verdicts(options.models)]
     for bar in bars:
         console.print(f"{'met' if bar.met else 'MISSED'}: {bar.what}: {bar.measured:.3f} (limit {bar.limit:.3f})")
     before = json.loads(options.baseline.read_text(encoding="utf-8"))["models"] if options.baseline.exists() else {}

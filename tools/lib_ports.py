@@ -26,7 +26,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["PORTS", "Port", "built", "carried", "fused", "missing_kernels_declared", "port", "randomized", "renamed"]
+__all__ = [
+    "PORTS",
+    "Port",
+    "built",
+    "carried",
+    "carried_in_order",
+    "fused",
+    "missing_kernels_declared",
+    "port",
+    "randomized",
+    "renamed",
+]
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 FAMILIES = ("lib_ports_images", "lib_ports_text", "lib_ports_sound")  # the modules that fill PORTS
@@ -147,6 +158,15 @@ def carried(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     if missing or unexpected:
         raise ValueError(f"{type(model).__name__}: no weights for {missing}, no place for {unexpected}")
     return model
+
+
+def carried_in_order(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    """Load a state whose weights come in the order of the port's own, under whatever names."""
+    own = [name for name, value in model.state_dict().items() if value.dim()]
+    values = [value for value in state.values() if value.dim()]
+    if len(own) != len(values):
+        raise ValueError(f"{type(model).__name__} has {len(own)} weights, the reference {len(values)}")
+    return carried(model, dict(zip(own, values)))
 
 
 # Libraries -----------------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ import torch
 import fxdebug
 import lib_ports
 from lib_ports import Port
+from running import put_between
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "other-libraries.md"
 EQUAL = "equal"
 ROUNDING = 2e-6  # how far the results of a right port may lie apart
 BFLOAT16_ROUNDING = 0.1
@@ -133,11 +135,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", choices=WAYS, action="append", help="a way; may be given more than once")
     parser.add_argument("--variant", choices=VARIANTS, default="as built", help="of the pairs (default: %(default)s)")
     parser.add_argument("--screen", action="store_true", help="print the comparisons that are not equal")
+    parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
     options = parser.parse_args(arguments)
+    if options.write and (options.names or options.only or options.variant != "as built"):
+        parser.error("--write puts down what came out for all pairs in all ways: it takes nothing else")
     torch.set_num_threads(1)
     ways = options.only or list(WAYS)
     names = [name for name in lib_ports.names() if not options.names or any(part in name for part in options.names)]
     began, right, built = time.perf_counter(), dict.fromkeys(ways, 0), 0
+    lines = ["| pair | " + " | ".join(ways) + " |", "|---" * (len(ways) + 1) + "|"]
     print(f"{'pair':24}" + "".join(f"{way:12}" for way in ways))
     for name in names:
         with warnings.catch_warnings():
@@ -146,15 +152,20 @@ def main(arguments: list[str]) -> int:
                 results = checked(name, ways, options.variant, screen=options.screen)
             except (ImportError, NotImplementedError) as error:
                 print(f"{name:24}left out: {error}")
+                lines.append(f"| {name} | {' | '.join(['not run here'] * len(ways))} |")
                 continue
         built += 1
         print(f"{name:24}" + "".join(f"{'equal' if results[way] == EQUAL else 'WRONG':12}" for way in ways), flush=True)
+        lines.append(f"| {name} | {' | '.join(results[way].replace('|', '/')[:80] for way in ways)} |")
         for way in ways:
             right[way] += results[way] == EQUAL
             if results[way] != EQUAL:
                 print(f"    {way}: {results[way][:200]}", flush=True)
     print(f"{'equal':24}" + "".join(f"{f'{right[way]} of {built}':12}" for way in ways))
     print(f"{time.perf_counter() - began:.0f} s")
+    lines.append(f"| equal | {' | '.join(f'{right[way]} of {built}' for way in ways)} |")
+    if options.write:
+        put_between(PAGE, "ports", "\n".join(lines))
     return 0 if all(count == built for count in right.values()) else 1
 
 

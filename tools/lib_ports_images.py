@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from lib_ports import SMALL, Port, carried, fused, port, randomized, renamed
+from lib_ports import SMALL, Port, carried, carried_in_order, fused, port, randomized, renamed
 
 QKV = ("q_proj.", "k_proj.", "v_proj.")
 IN_PROJ = (("q_proj.weight", "k_proj.weight", "v_proj.weight"), ("q_proj.bias", "k_proj.bias", "v_proj.bias"))
@@ -369,3 +369,89 @@ def _() -> Port:
     suspect = carried(ConvNeXt(blocks, num_classes=5), state)
     images = _images(64)
     return Port(reference, suspect, {"pixel_values": images}, images, _logits)
+
+
+# Between torchvision and timm -----------------------------------------------------------------------
+
+
+def _of_torchvision(reference: nn.Module, suspect: nn.Module, size: int = 64) -> Port:
+    carried_in_order(suspect, randomized(reference).state_dict())
+    images = _images(size)
+    return Port(reference, suspect, images, images)
+
+
+@port("resnet-torchvision/timm")
+def _() -> Port:
+    from timm.models.resnet import Bottleneck, ResNet
+    from torchvision.models import resnet
+
+    reference = resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], num_classes=5, groups=2, width_per_group=32)
+    suspect = ResNet(Bottleneck, (1, 1, 1, 1), num_classes=5, cardinality=2, base_width=32)
+    return _of_torchvision(reference, suspect)
+
+
+@port("densenet-torchvision/timm")
+def _() -> Port:
+    from timm.models.densenet import DenseNet
+    from torchvision.models import densenet
+
+    reference = densenet.DenseNet(4, (2, 2), num_init_features=8, bn_size=2, num_classes=5)
+    suspect = DenseNet(growth_rate=4, block_config=(2, 2), bn_size=2, num_classes=5)
+    return _of_torchvision(reference, suspect)
+
+
+@port("mobilenetv3-torchvision/timm")
+def _() -> Port:
+    import timm
+    from torchvision.models import mobilenet_v3_small
+
+    suspect = timm.create_model("mobilenetv3_small_100", num_classes=5)
+    for module in suspect.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 1e-3  # that of torchvision
+    return _of_torchvision(mobilenet_v3_small(num_classes=5), suspect)
+
+
+@port("vit-torchvision/timm")
+def _() -> Port:
+    from timm.models.vision_transformer import VisionTransformer
+    from torchvision.models import vision_transformer
+
+    reference = randomized(vision_transformer.VisionTransformer(16, 8, 2, 4, 32, 64, num_classes=5))
+    state = renamed(
+        reference.state_dict(),
+        (r"^class_token", "cls_token"),
+        (r"^conv_proj", "patch_embed.proj"),
+        (r"^encoder\.pos_embedding", "pos_embed"),
+        (r"^encoder\.layers\.encoder_layer_", "blocks."),
+        (r"ln_(\d)", r"norm\1"),
+        (r"self_attention\.in_proj_", "attn.qkv."),
+        (r"self_attention\.out_proj", "attn.proj"),
+        (r"mlp\.linear_1|mlp\.0", "mlp.fc1"),
+        (r"mlp\.linear_2|mlp\.3", "mlp.fc2"),
+        (r"^encoder\.ln", "norm"),
+        (r"^heads\.head", "head"),
+    )
+    images = _images(16)
+    return Port(reference, carried(VisionTransformer(**_TIMM_VIT), state), images, images)
+
+
+@port("dinov2/timm")
+def _() -> Port:
+    from timm.models.vision_transformer import VisionTransformer
+
+    own = {**SMALL, "image_size": 16, "patch_size": 8, "layer_norm_eps": 1e-6, "mlp_ratio": 2, "num_labels": 5}
+    own.pop("intermediate_size")
+    reference = randomized(transformers.Dinov2Model(transformers.Dinov2Config(**own)))
+    state = renamed(
+        {name: value for name, value in reference.state_dict().items() if "mask_token" not in name},
+        *_TO_TIMM,
+        (r"^encoder\.layer\.", "blocks."),
+        (r"attn\.attn\.(query|key|value)", lambda found: f"attn.{found[1][0]}_proj"),
+        (r"attn\.output\.dense", "attn.proj"),
+        (r"layer_scale(\d)\.lambda1", r"ls\1.gamma"),
+    )
+    suspect = VisionTransformer(**{**_TIMM_VIT, "num_classes": 0}, init_values=1.0, global_pool="")
+    carried(suspect, fused(state, QKV, "qkv."))
+    images = _images(16)
+    return Port(reference, suspect, {"pixel_values": images}, images, lambda out: out.last_hidden_state)

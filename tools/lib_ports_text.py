@@ -150,6 +150,19 @@ def _() -> Port:
     return Port(reference, suspect, {"input_ids": tokens}, tokens, lambda out: out.last_hidden_state)
 
 
+@port("phi3/torchtune")
+def _() -> Port:
+    from torchtune.models.phi3 import phi3
+    from torchtune.models.phi3._convert_weights import phi3_hf_to_tune
+
+    own = {**_DECODER, "num_key_value_heads": 4}  # the converter splits the fused projection into equal parts
+    reference = transformers.Phi3ForCausalLM(transformers.Phi3Config(**own, rms_norm_eps=1e-5))
+    suspect = phi3(**{**_TUNE, "num_kv_heads": 4}, norm_eps=1e-5)
+    pair = _decoded(reference, suspect)
+    carried(suspect, phi3_hf_to_tune(reference.state_dict(), num_heads=4, num_kv_heads=4, dim=32))
+    return pair
+
+
 class _MambaLM(nn.Module):
     """mambapy's blocks as a language model; its own one needs CUDA kernels to be imported."""
 

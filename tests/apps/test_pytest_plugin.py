@@ -11,13 +11,14 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import fxdebug
 from fxdebug.apps.cli import main
-from fxdebug.apps.pytest_plugin import file_name
+from fxdebug.apps.pytest_plugin import _console, file_name
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(fxdebug.__file__).parents[1]
@@ -113,6 +114,27 @@ def test_from_no_golden_trace_to_a_planted_change(inner, capsys):
     run(inner).assert_outcomes(passed=1)
     assert main.main(["show", str(inner.path / GOLDEN)]) == 0
     assert "Sequential  8 calls" in capsys.readouterr().out
+
+
+def test_the_console_opens_at_the_first_difference(inner):
+    run(inner, "-q", "--fxdebug-update").assert_outcomes(passed=1)
+    inner.makepyfile(model=MODEL.replace("gelu(self.layer", "relu(self.layer"))
+    words = [sys.executable, "-m", "pytest", *OPTIONS, "-q", "--fxdebug-debug"]
+    done = inner.run(*words, stdin=b"print op\nback\nwhere\nquit\n")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(
+        [
+            "Sequential  8 calls, * stops. Here they differ first; goto start leads to the*",
+            "> 0#0/relu  relu  model.py:*",
+            "(fxdebug) print op",
+            "relu",
+            "(fxdebug) where",
+            "> 0.layer#0  Linear  *",
+            "the run differs from its golden trace in 0/relu",
+        ]
+    )
+    with pytest.raises(pytest.UsageError, match="--fxdebug-debug needs the terminal: run pytest with -n 0"):
+        _console(SimpleNamespace(workerinput={}))  # in a process of pytest-xdist
 
 
 def test_several_checks_classes_parameters_and_names_have_files_of_their_own(inner):

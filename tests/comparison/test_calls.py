@@ -85,6 +85,45 @@ def test_steps_of_generate_are_compared() -> None:
     assert prefill.coverage.calls.compared > 30
 
 
+def _steps(trace: fxdebug.Trace) -> list[fxdebug.data.calls.Call]:
+    return [call for call in trace.calls if call.path == "" and call.parent_index is not None]
+
+
+def test_a_decoding_step_is_compared_with_the_last_position_of_a_prefill() -> None:
+    llama, tokens = reference("llama", "sdpa"), inputs_of("llama")["input_ids"][:1, :5]
+    with torch.no_grad():
+        begun = fx_debug(llama, {"input_ids": tokens, "max_new_tokens": 3}, method="generate", values="tensors")
+        more = llama.generate(tokens, max_new_tokens=1)
+        again = fx_debug(llama, {"input_ids": more, "max_new_tokens": 2}, method="generate", values="tensors")
+    prefill, decode = _steps(again)[0], _steps(begun)[1]
+    for a, b, long, short in ((prefill, decode, "a", "b"), (decode, prefill, "b", "a")):
+        found = compare(a, b)
+        assert found.equal and found.coverage.calls == (45, 45, 45), str(found)
+        assert found.notes[0].startswith(
+            f"{long} has 6 positions, {short} one: it is compared with the last one of {long}"
+        )
+    attention = llama.model.layers[1].self_attn
+    right = attention.forward
+    attention.forward = lambda *args, **given: (lambda out: (out[0] * 1.1, *out[1:]))(right(*args, **given))
+    try:
+        with torch.no_grad():
+            wrong = fx_debug(llama, {"input_ids": tokens, "max_new_tokens": 2}, method="generate", values="tensors")
+    finally:
+        del attention.forward
+    found = compare(prefill, _steps(wrong)[1])
+    assert (found.verdict, found.first.path) == ("different", "model.layers.1.self_attn")
+
+
+def test_without_tensors_one_position_of_a_sequence_is_not_guessed() -> None:
+    layer = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    whole = torch.randn(2, 6, 4)
+    found = compare(fx_debug(layer, whole), fx_debug(layer, whole[:, -1:]))
+    assert found.verdict == "could not compare", str(found)
+    assert 'values="tensors"' in found.notes[0]
+    found = compare(fx_debug(layer, whole), fx_debug(layer, whole[:1]))  # a smaller batch is another input
+    assert found.first.kind == "input" and found.first.because.endswith("2×6×4 in a and 1×6×4 in b")
+
+
 def test_a_compiled_call_is_compared_with_the_eager_one() -> None:
     plain = _with(lambda other: None)
     eager = run(plain)

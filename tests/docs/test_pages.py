@@ -1,8 +1,8 @@
 """Run the pages and the examples: every Python block, every output that is shown, every command that is named.
 
 A Python or console block that prints is followed by a block with its output. A Python block that begins with a file
-name in a comment (``# model.py``) is also written to this file. ``--update-golden`` writes the present output into the
-pages.
+name in a comment (``# model.py``) is also written to this file. A page makes the pictures that it shows.
+``--update-golden`` writes the present output into the pages, and the pictures beside them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from fxdebug.api.trace import Trace
 from fxdebug.apps.cli import main
@@ -34,6 +35,11 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIME = re.compile(r"\b\d+(\.\d+)? (ms|s)\b|\bulp [\d.e+]+")  # the last bits are the processor's
+_PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)]+\.(?:png|svg))\)")
+PROGRAMS = ("tensorboard.png", "netron.png", "model-explorer.png", "speedscope.png")  # pages of other programs
+MADE_ELSEWHERE = (  # by examples/demo.py, tools/page_screenshots.py and the tools for pictures of other programs
+    "docs/minilm.png", "minilm.png", "docs/page.png", "page.png", "page-dark.png", "page-diff.png", *PROGRAMS,
+)  # fmt: skip
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -137,12 +143,22 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
                 check_line(line)
         elif block.language == "json":
             json.loads(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
         elif block.language == "diff":  # both sides of a change run
             for side in "-+":
                 lines = [line[1:].strip() for line in block.text.splitlines() if line.startswith(side)]
                 exec("\n".join(lines), {})
         else:
             assert block.language == "text", f"{where}: no check for a block of {block.language or 'no language'}"
+    for picture in _PICTURE.findall(text):
+        if picture not in MADE_ELSEWHERE:
+            made = tmp_path / Path(picture).name
+            assert made.is_file(), f"{page.name} shows {picture}, and does not make it"
+            if update:
+                with Image.open(made) as drawn:  # in few colours: a picture in the repository stays small
+                    drawn.convert("RGB").quantize(96).save(page.parent / picture, optimize=True)
+            assert (page.parent / picture).stat().st_size < 150_000, f"{picture} is too large to be kept"
     for shown, printed in reversed(outputs):
         text = text[: shown.start] + printed + text[shown.end :]
     if update:

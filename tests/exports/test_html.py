@@ -120,10 +120,28 @@ def test_a_model_that_is_nested_very_deep_is_shown_too() -> None:
     assert page.tags.count("details") == 150
 
 
-def test_the_page_that_is_exported_is_a_whole_document(trace: Trace, tmp_path: Path) -> None:
-    text = trace.export(tmp_path / "run.html").read_text("utf-8")
-    assert text.startswith("<!doctype html>") and trace._repr_html_() in text
-    assert Page(text).tags[:4] == ["html", "head", "meta", "title"]
+def test_a_large_run_is_shown_in_64_kib_without_its_lowest_levels() -> None:
+    blocks = [nn.Sequential(nn.Linear(4, 4 + i)) for i in range(300)]
+
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleDict({f"{'x' * 30}{i}": block for i, block in enumerate(blocks)})
+
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [block(x) for block in self.blocks.values()]
+
+    text = fx_debug(Wide(), torch.ones(1, 4), graph=False)._repr_html_()
+    page = Page(text)
+    assert len(text.encode()) <= 64 * 1024
+    assert "calls deeper than 0 levels are left out: trace.show() has all of them" in page.classes["note"]
+
+
+def test_a_name_of_ten_thousand_letters_is_cut() -> None:
+    model = nn.Sequential()
+    model.add_module("n" * 10_000, nn.ReLU())
+    text = fx_debug(model, torch.ones(1))._repr_html_()
+    assert len(text) < 6_000 and "n" * 199 + "…" in text
 
 
 def test_a_group_that_repeats_in_turn_is_a_row_with_its_members_below() -> None:

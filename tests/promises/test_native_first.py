@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import random
-import warnings
 from typing import Any
 
 import pytest
 import torch
 
 import fxdebug
-from support.same import difference
+from support.outcome import assert_same
 from support.sweep import sampled, whole
 from zoo import zoo, zoo_sample
 
@@ -29,97 +27,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("build", [build for _, build in chosen], ids=[name for name, _ in chosen])
 
 
-class Outcome:
-    """Everything that a program can see of a forward and a backward pass."""
-
-    def __init__(self, build: Any, call: Any, grad: bool) -> None:
-        model, inputs = build()
-        torch.manual_seed(7)
-        random.seed(7)
-        self.output: Any = None
-        self.error: Any = None
-        before = [(m, dict(m.__dict__)) for m in model.modules()]
-        torch.set_warn_always(True)  # torch's C++ warns once a process otherwise: only the first run would
-        with warnings.catch_warnings(record=True) as caught, torch.set_grad_enabled(grad):
-            warnings.simplefilter("always")
-            try:
-                self.output = call(model, inputs)
-            except BaseException as error:
-                self.error = error
-        self.warnings = [(w.category, str(w.message).split("(Triggered")[0]) for w in caught]
-        torch.set_warn_always(False)
-        self.changed = [
-            (type(m).__name__, [k for k in sorted({*m.__dict__, *was}) if m.__dict__.get(k) is not was.get(k)])
-            for m, was in before
-        ]
-        self.gradients = _gradients(self.output, model, inputs) if grad and self.error is None else None
-        self.state = dict(model.named_parameters()) | dict(model.named_buffers())
-        self.inputs = inputs
-        self.training = [m.training for m in model.modules()]
-        self.random = (torch.get_rng_state(), random.getstate())
-
-
-def _gradients(output: Any, model: torch.nn.Module, inputs: Any) -> Any:
-    """Return all gradients of the sum of the first differentiable output, or the error of ``backward``."""
-    leaves = [x for x in _tensors(output, 0) if x.requires_grad and x.layout is torch.strided and not x.is_nested]
-    leaves = [x for x in leaves if not x.is_meta and x.dtype.is_floating_point]
-    if not leaves:
-        return None
-    try:
-        leaves[0].double().sum().backward()
-    except RuntimeError as error:
-        return str(error)
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
-def _tensors(output: Any, depth: int) -> list[torch.Tensor]:
-    if isinstance(output, torch.Tensor):
-        return [output]
-    members = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else ()
-    return [] if depth > 3 else [tensor for member in members for tensor in _tensors(member, depth + 1)]
-
-
-def native(model: Any, inputs: Any) -> Any:
-    return model(**inputs)
-
-
 def traced(model: Any, inputs: Any) -> Any:
     return fxdebug.fx_debug(model, inputs).output
 
 
-def assert_same(build: Any, grad: bool) -> None:
-    plain, ours = Outcome(build, native, grad), Outcome(build, traced, grad)
-    assert (plain.error is None) == (ours.error is None), (plain.error, ours.error)
-    if plain.error is not None:
-        assert type(ours.error) is type(plain.error)
-        assert _text(ours.error) == _text(plain.error)
-    assert plain.warnings == ours.warnings
-    assert plain.changed == ours.changed
-    assert plain.training == ours.training
-    assert difference(plain.output, ours.output, "output") is None
-    assert difference(plain.gradients, ours.gradients, "gradients") is None
-    assert difference(plain.state, ours.state, "state") is None
-    assert difference(plain.inputs, ours.inputs, "inputs") is None
-    assert difference(plain.random, ours.random, "random numbers") is None
-
-
-def _text(error: BaseException) -> str:
-    if isinstance(error, RecursionError):
-        return "too deep"  # Python words it by what it was doing at the limit
-    try:
-        return str(error)
-    except Exception as second:
-        return repr(second)
-
-
 def test_a_traced_run_equals_the_untraced_run_bit_for_bit(build: Any) -> None:
     with torch.random.fork_rng(devices=[]):
-        assert_same(build, grad=False)
+        assert_same(build, traced, grad=False)
 
 
 def test_gradients_after_a_traced_run_equal_those_of_an_untraced_run(build: Any) -> None:
     with torch.random.fork_rng(devices=[]):
-        assert_same(build, grad=True)
+        assert_same(build, traced, grad=True)
 
 
 RAISING = list(zoo.raising())
@@ -128,4 +47,4 @@ RAISING = list(zoo.raising())
 @pytest.mark.parametrize("failing", [build for _, build in RAISING], ids=[name for name, _ in RAISING])
 def test_a_model_that_raises_an_error_raises_the_same_error_when_traced(failing: Any) -> None:
     with torch.random.fork_rng(devices=[]):
-        assert_same(zoo_sample.quietly(failing), grad=False)
+        assert_same(zoo_sample.quietly(failing), traced, grad=False)

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrizations, parametrize, weight_norm
 from torch.utils.checkpoint import checkpoint
 
 import fxdebug
+from fxdebug.capture.torch_state import internals
 from support.reasons import guards_of, reason_of
 from support.watched import Layer, Watched, watched
 
@@ -102,7 +103,7 @@ def test_an_inference_mode_block_in_forward() -> None:
 
 SETTINGS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "set_default_dtype": lambda: float64_by_default(),
-    "set_sdp_use_cudnn": lambda: sdpa_kernel(SDPBackend.MATH),
+    "sdpa_kernel": lambda: sdpa_kernel(SDPBackend.MATH),
     "set_mkldnn_enabled": lambda: torch.backends.mkldnn.flags(enabled=False),
 }
 
@@ -125,6 +126,65 @@ def test_a_block_with_another_setting_of_torch_is_recorded_as_no_graph_has_it(na
 
     seen = see(Sets)
     assert (seen.root.status, reason_of(seen.root)[0]) == ("recorded", f"it changes a setting of torch's ({name})")
+
+
+KERNELS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "one": lambda: sdpa_kernel(SDPBackend.MATH),
+    "several": lambda: sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]),
+    "the older function": lambda: torch.backends.cuda.sdp_kernel(enable_flash=False, enable_mem_efficient=False),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_block_that_chooses_the_kernel_of_attention_is_in_the_graph(name: str) -> None:
+    class Chooses(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = self.l(x).view(1, 1, 3, 8)
+            with KERNELS[name]():
+                y = F.scaled_dot_product_attention(q, q * 2, q)
+            return F.scaled_dot_product_attention(y, q, q)
+
+    seen = see(Chooses)
+    assert told(seen.root) == ("verified", "", "")
+    assert seen.root.graph is not None
+    shown = [
+        op.op for op in seen.root.graph.ops if op.op in ("enter_attention_kernels", "leave_block") or "dot" in op.op
+    ]
+    attention = "scaled_dot_product_attention"
+    assert shown == ["enter_attention_kernels", attention, "leave_block", attention]
+    other = torch.randn(3, 8)
+    before = internals.attention_kernels()
+    with torch.no_grad():
+        assert torch.equal(seen.root.fx(other), seen.model(other))
+    assert internals.attention_kernels() == before
+
+
+def test_a_body_that_leaves_another_kernel_chosen_does_more_than_its_graph() -> None:
+    class Leaves(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.backends.cuda.enable_flash_sdp(False)
+            return x * 2
+
+    before = internals.attention_kernels()
+    try:
+        root = fxdebug.fx_debug(Leaves(), torch.ones(3, 8)).root
+        torch.backends.cuda.enable_flash_sdp(True)
+        with pytest.raises(fxdebug.UsageError, match="does not hold here"):
+            root.fx(torch.ones(3, 8))
+        assert internals.attention_kernels() == before
+    finally:
+        internals.set_attention_kernels(before)
+
+
+def test_a_kernel_that_the_caller_of_the_run_chose_is_no_part_of_the_graph() -> None:
+    class Attends(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = x.view(1, 1, 3, 8)
+            return F.scaled_dot_product_attention(q, q, q)
+
+    seen = see(Attends, around=lambda: sdpa_kernel(SDPBackend.MATH))
+    assert told(seen.root) == ("verified", "", "")
+    assert ops(seen.root) == ["view", "scaled_dot_product_attention"]
 
 
 def test_a_block_with_another_device_is_in_the_arguments_of_its_operations() -> None:
@@ -648,3 +708,232 @@ def test_backward_hooks_of_modules_run_as_often_as_without_tracing() -> None:
         "it asks a tensor for grad_fn, which a symbol does not have",
         "return self.l(x) + 1",
     )
+
+
+# Objects of the program's classes ------------------------------------------------------------------------------------
+
+
+class Pair:
+    """An object that consists of its attributes, as a distribution or a lazy matrix does."""
+
+    def __init__(self, left: Any, right: Any) -> None:
+        self.left, self.right, self.parts = left, right, [left, {"right": right}]
+
+    def product(self) -> torch.Tensor:
+        if not hasattr(self, "known"):
+            self.known = self.left @ self.right.mT
+        return self.known
+
+
+class InSlots:
+    __slots__ = ("left", "right")
+
+    def __init__(self, left: torch.Tensor, right: torch.Tensor) -> None:
+        self.left, self.right = left, right
+
+    def product(self) -> torch.Tensor:
+        return self.left @ self.right.mT
+
+
+class Nested(Pair):
+    def __init__(self, left: torch.Tensor, right: torch.Tensor) -> None:
+        super().__init__(Pair(left, right), right)
+        self.also = self.left
+
+    def product(self) -> torch.Tensor:
+        return self.left.product() + self.also.product()
+
+
+class Makes(Layer):
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.kind(self.l(x), x + 1)
+
+
+class Uses(nn.Module):
+    def forward(self, pair: Any) -> torch.Tensor:
+        return pair.left.relu() if isinstance(pair.left, torch.Tensor) else pair.right * 2
+
+
+@pytest.mark.parametrize("kind", [Pair, InSlots, Nested])
+def test_an_object_that_a_call_returns_is_made_by_its_graph_and_known_to_the_caller_as_it_was_then(kind: Any) -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.makes, self.uses = Makes(kind), Uses()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pair = self.makes(x)
+            return self.uses(pair).sum() + pair.product()  # which the object keeps, once it has been asked for
+
+    seen = see(Outer)
+    assert seen.not_verified() == {}
+    x = torch.randn(5, 8)
+    made = seen.call("makes").fx(x)
+    assert type(made) is kind and torch.equal(made.right, x + 1)
+    assert torch.equal(seen.root.fx(x), seen.model(x))
+    assert torch.equal(seen.call("uses").fx(made), seen.model.uses(made))
+
+
+def test_an_object_that_a_body_makes_for_a_call_is_in_its_graph() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.uses = Uses()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.uses(Pair(x * 2, x)) + 1
+
+    seen = see(Outer)
+    assert seen.not_verified() == {}
+    assert ops(seen.root) == ["mul", "make_Pair", "Uses", "add"]
+    assert torch.equal(seen.root.fx(torch.full((2, 3), 3.0)), torch.full((2, 3), 7.0))
+
+
+def test_an_object_that_a_call_is_given_is_passed_on_by_its_graph() -> None:
+    class Passes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.uses = Uses()
+
+        def forward(self, pair: Pair) -> torch.Tensor:
+            return self.uses(pair) + pair.right
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.passes = Passes()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.passes(Pair(x * 2, x))
+
+    seen = see(Outer)
+    assert seen.not_verified() == {}
+    other = Pair(torch.randn(2, 3), torch.randn(2, 3))
+    assert torch.equal(seen.call("passes").fx(other), other.left.relu() + other.right)
+    x = torch.randn(5, 8)
+    assert torch.equal(seen.root.fx(x), seen.model(x))
+
+
+def test_a_graph_does_not_pass_on_an_object_that_its_body_has_changed_since() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.makes, self.uses = Makes(Pair), Uses()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pair = self.makes(x)
+            pair.left = pair.left * 0
+            return self.uses(pair)
+
+    seen = see(Outer)
+    x = torch.randn(5, 8)
+    if seen.root.status == "verified":
+        assert torch.equal(seen.root.fx(x), torch.zeros(5, 8))
+
+
+# What an earlier call, or a caller, left in attributes ---------------------------------------------------------------
+
+
+class ByText(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if str(x.device) not in self.known:
+            self.known[str(x.device)] = self.l.weight[:, :8] * 2
+        return self.l(x) @ self.known[str(x.device)]
+
+
+class InAList(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.known:
+            self.known.append(self.l.weight * 2)
+        return self.l(x) @ self.known[0]
+
+
+class Predicts(Layer):
+    prepared: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared = None
+
+    def prepare(self, x: torch.Tensor) -> torch.Tensor:
+        if self.prepared is None:
+            self.prepared = self.l.weight * 2
+        return x @ self.prepared
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.l(x)
+
+
+class AsksAnother(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Predicts()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner.prepare(x) + self.inner(x)
+
+
+@pytest.mark.parametrize("kind", [ByText, InAList, AsksAnother])
+def test_what_the_first_call_computes_and_keeps_is_in_its_graph(kind: type[nn.Module]) -> None:
+    seen = see(kind)
+    assert seen.not_verified() == {}
+    assert "mul" in ops(seen.root)
+    with pytest.raises(fxdebug.UsageError, match=r"changes attributes or other objects that last"):
+        seen.root.fx(torch.randn(3, 8))
+
+
+def test_a_switch_that_a_caller_sets_around_a_call_is_set_in_the_trace_of_that_call() -> None:
+    class Inner(Layer):
+        doubled = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.l(x) * 2 if self.doubled else self.l(x)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+            self.inner.doubled = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.inner.doubled = True
+            y = self.inner(x)
+            self.inner.doubled = False
+            return y
+
+    seen = see(Outer)
+    assert seen.not_verified() == {}
+    assert ops(seen.call("inner")) == ["Linear", "mul"]
+    with pytest.raises(fxdebug.UsageError, match=r"its caller changes attributes"):
+        seen.call("inner").fx(torch.randn(3, 8))
+
+
+# What a tensor is asked for ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda x: x._version == 0, lambda x: x.grad_fn is None, lambda x: x.is_leaf, lambda x: x.output_nr == 0]
+)
+def test_a_body_may_ask_a_tensor_for_its_version_or_history(ask: Callable[[torch.Tensor], bool]) -> None:
+    class Asks(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.l(x)
+            before = y._version
+            y += 1
+            return y * 2 if ask(x) and y._version != before else y
+
+    seen = see(Asks)
+    assert told(seen.root)[0] == "verified"
+    assert "mul" in ops(seen.root)

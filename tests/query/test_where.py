@@ -10,7 +10,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug import UsageError, fx_debug
-from fxdebug.query.where import FACTS, Subject, compile_condition
+from fxdebug.query.measures import STATISTICS
+from fxdebug.query.where import Subject, compile_condition
 from support.trees import Does
 
 
@@ -36,8 +37,7 @@ def test_a_fact_that_is_not_known_makes_its_comparison_false():
     def holds(line):
         return compile_condition(line).match(outputs) is not None
 
-    unknown = [name for name in FACTS if name not in ("numel", "ndim", "requires_grad")]
-    assert [name for name in unknown if holds(f"{name} > 0") or holds(f"{name} <= 0")] == []
+    assert [name for name in STATISTICS if holds(f"{name} > 0") or holds(f"{name} <= 0")] == []
     assert holds("numel == 2") and not holds("input.numel > 0") and not holds("duration > 0")
 
 
@@ -105,3 +105,46 @@ def test_a_wrong_name_is_an_error_with_the_right_ones(scaled, line):
         scaled.find(where=line)
     near = {"inptu.nan > 0": "'input.nan'", "input.nam > 0": "'input.nan'", "parameters.max > 0": "'parameter.max'"}
     assert near.get(line, "") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "holds"),
+    [
+        ("duration > 1ms", True), ("duration > 1 ms", True), ("duration > 2.1ms", False), ("duration < .1s", True),
+        ("1us < duration < 1e3ms", True), ("duration == 2000µs", True), ("duration > -1s", True),
+        ("bytes == 24B", True), ("bytes < 1KiB and bytes < 1kB", True), ("2 * bytes > 0.04kB", True),
+        ("duration * 2 > 3ms", True), ("bytes / duration > 1", True), ("numel > 3 or duration > 5s", True),
+    ],
+)  # fmt: skip
+def test_numbers_have_units(line, holds):
+    trace = fx_debug(Does(lambda self, x: x * 1), torch.ones(2, 3))
+    subject = Subject(outputs=trace.root.outputs, number=lambda name: 0.002)
+    assert (compile_condition(line).match(subject) is not None) is holds
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("duration > 1MiB", "duration is in s, and 1MiB is not"),
+        ("3ms < bytes", "bytes is in B, and 3ms is not"),
+        ("nan > 5%", "nan has no unit, and 5% is not"),
+        ("input.bytes > -1ms", "input.bytes is in B, and -1ms is not"),
+        ("duration > 1 parsec", "is not an expression"),
+        ("duration > quantity('1', 'parsec')", "use comparisons of count"),
+        ("duration > quantity('x', 'ms')", "is not an expression"),
+        ("duration > 1ms(2)", "is not an expression"),
+        ("time.slef > 1ms", "there is no 'time.slef'; use count, .* or of a call or operation duration, params"),
+        ("input.duration > 1", "there is no 'input.duration'"),
+        ("time.self > 1ms", "this run has no 'time.self'"),
+    ],
+)
+def test_a_unit_of_another_kind_or_an_unknown_one_is_an_error(scaled, line, message):
+    with pytest.raises(UsageError, match=message):
+        scaled.find(where=line)
+
+
+def test_a_line_asks_for_flops_and_for_what_only_calls_have(scaled):
+    assert [call.path for call in scaled.find(where="flops >= 8 and params > 6")] == ["", "a", "b"]
+    assert {node.op for node in scaled.ops(where="macs > 1")} == {"linear"}
+    with pytest.raises(UsageError, match="operations have no params; ask calls, with find"):
+        scaled.ops(where="params > 1")

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import random
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -47,6 +48,7 @@ class Kept:
         self.buffers = [(b, _version(b), b.clone()) for b in (*module.buffers(), *module.parameters()) if _is_dense(b)]
         # inside torch.vmap: what it was given exists there only, and nothing can be executed on it afterwards
         self.in_vmap = any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in leaves)
+        self.objects = {id(x): (x, _twin(x, _same)) for x in _leaves((args, kwargs)) if _has_parts(x)}
         self.random = torch.get_rng_state()
         self.after: Any = None
         self.output: Any = None
@@ -57,6 +59,7 @@ class Kept:
         self.mutated |= list(map(id, _leaves(self.given))) != list(map(id, _leaves(self.passed)))
         self.left = tree_map(_copied, self.given) if self.mutated else self.given
         self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
+        self.returned = {id(x): (x, _twin(x, _copied)) for x in _leaves(output) if _has_parts(x)}
         self.after = torch.get_rng_state()
 
     def inputs(self) -> tuple[Any, Any]:
@@ -66,6 +69,9 @@ class Kept:
             for t, version, copy in self.versions
             if version is None or _version(t) != version
         }
+        for x, twin in self.objects.values():
+            if difference(x, twin) is not None:  # it was changed since
+                changed[id(x)] = _twin(twin, _same)
         return tree_map(lambda x: changed.get(id(x), x), self.passed)
 
     @contextlib.contextmanager
@@ -120,6 +126,37 @@ def _copied_dataclass(x: Any) -> Any:
     twin = copy.copy(x)
     for name, member in getattr(twin, "__dict__", {}).items():
         twin.__dict__[name] = tree_map(_copied, member)
+    return twin
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _has_parts(x: Any) -> bool:
+    """Is it an object of a class written in Python, which is no part of the program itself?"""
+    lasting = (torch.nn.Module, torch.Tensor, type, types.FunctionType, types.MethodType)
+    return hasattr(x, "__dict__") and not isinstance(x, lasting) and not dataclasses.is_dataclass(x)
+
+
+def _twin(x: Any, tensor: Callable[[Any], Any], made: dict[int, Any] | None = None) -> Any:
+    """What an object holds now, in objects and containers of its own; ``tensor`` makes the tensors in it."""
+    made = {} if made is None else made
+    if id(x) in made:
+        return made[id(x)]
+    if isinstance(x, torch.Tensor):
+        return tensor(x)
+    if type(x) in (list, tuple):
+        return type(x)(_twin(item, tensor, made) for item in x)
+    if type(x) is dict:
+        return {key: _twin(item, tensor, made) for key, item in x.items()}
+    if not _has_parts(x):
+        return x
+    try:
+        twin = made[id(x)] = object.__new__(type(x))
+    except TypeError:
+        return x
+    twin.__dict__.update({name: _twin(item, tensor, made) for name, item in vars(x).items()})
     return twin
 
 
@@ -182,15 +219,18 @@ def executed(explained: VerifiedCall, kept: dict[int, Kept], built: FxBuild | No
         if answer.mutated or differentiates:
             return called.forward(*args, **kwargs)
         torch.set_rng_state(answer.after)
-        return _in_order(tree_map(_answered, answer.output), answer.output)
+        returned = as_returned(answer)
+        return _in_order(tree_map(_answered, returned), returned)
 
     args, kwargs = record.inputs()
-    slots: dict[int, Any] = {}
+    slots: dict[Any, Any] = {}
     _bind(explained.template.args, args, slots)
     _bind(explained.template.kwargs, kwargs, slots)
     with record.as_it_was():
         with in_context(body.context):
-            output = Executor(built, body.module, child).run(*[slots[i] for i in range(explained.template.inputs)])
+            given = [slots[i] for i in range(explained.template.inputs)]
+            given += [slots["given", i] for i in range(len(explained.template.size_names))]
+            output = Executor(built, body.module, child, explained.objects).run(*given)
         if next(children, None) is not None:
             raise Wrong("calls fewer children")
         if not torch.equal(torch.get_rng_state(), record.after):
@@ -206,10 +246,18 @@ def problem_with(explained: VerifiedCall, kept: dict[int, Kept]) -> str | None:
         return str(error)
     record = kept[explained.tape.index]
     if type(output) is not ResultAndChanges:
-        return differs(output, record.output)
+        return differs(output, as_returned(record))
     args, kwargs = record.left
     left = {place: args[place] if type(place) is int else kwargs[place] for place in output.changed}
-    return differs(output.result, record.output) or differs(output.changed, left, "what it leaves in its arguments")
+    return differs(output.result, as_returned(record)) or differs(
+        output.changed, left, "what it leaves in its arguments"
+    )
+
+
+def as_returned(record: Kept) -> Any:
+    """What a call returned, with its objects as they were then."""
+    twins = {id(x): twin for x, twin in record.returned.values() if difference(x, twin) is not None}
+    return tree_map(lambda x: twins.get(id(x), x), record.output) if twins else record.output
 
 
 def _answered(x: Any) -> Any:
@@ -219,13 +267,16 @@ def _answered(x: Any) -> Any:
     return _copied(x)
 
 
-def _bind(template: Any, thing: Any, slots: dict[int, Any]) -> None:
+def _bind(template: Any, thing: Any, slots: dict[Any, Any]) -> None:
     """Bind what can be bound; opaque objects are passed over."""
-    from fxdebug.capture.graphs.template import Slot
+    from fxdebug.capture.graphs.symbolic_size import Size
+    from fxdebug.capture.graphs.template import OpaqueSlot, Slot
     from fxdebug.capture.tape.encoding import Struct, members_of
 
     if type(template) is Slot:
         slots.setdefault(template.number, thing)
+    elif type(template) is Size:
+        slots[template.expression] = thing
     elif type(template) in (tuple, list):
         for x, y in zip(template, thing):
             _bind(x, y, slots)
@@ -235,6 +286,9 @@ def _bind(template: Any, thing: Any, slots: dict[int, Any]) -> None:
     elif type(template) is Struct:
         for x, y in zip(template.items, members_of(thing)[1]):
             _bind(x, y, slots)
+    elif type(template) is OpaqueSlot and template.contents is not None:
+        for name, x in zip(template.contents.keys or (), template.contents.items):
+            _bind(x, getattr(thing, name), slots)
 
 
 def differs(a: Any, b: Any, at: str = "") -> str | None:
@@ -259,9 +313,9 @@ def differs(a: Any, b: Any, at: str = "") -> str | None:
         if list(a) != list(b):
             return f"{at}: keys"
         return next((d for k in a if (d := differs(a[k], b[k], f"{at}[{k!r}]"))), None)
-    if hasattr(a, "__dataclass_fields__"):
+    if hasattr(a, "__dataclass_fields__") or (a is not b and _has_parts(a)):
         return differs(vars(a), vars(b), at) if type(a) is type(b) else f"{at}: types"
     return None if a is b else difference(a, b, at)
 
 
-__all__ = ["Wrong", "differs", "executed", "keeping", "problem_with"]
+__all__ = ["Wrong", "as_returned", "differs", "executed", "keeping", "problem_with"]

@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import fx_debug, model_addition_debugger_context, save_golden
+from fxdebug import flops, fx_debug, model_addition_debugger_context, save_golden
+from fxdebug.api import save_measures
 from fxdebug.apps.cli.main import main
 from fxdebug.errors import FxDebugError
 from fxdebug.store.trace_json import journal
@@ -47,7 +48,8 @@ def make_seeds(folder: Path) -> list[Path]:
     torch.manual_seed(0)
     x, model = torch.arange(8.0).view(2, 4), Small()
     for values in ("stats", "tensors", "repr", "samples"):
-        fx_debug(model, x, {"scale": 0.5}, values=values, save=folder / values)  # type: ignore[arg-type]
+        trace = fx_debug(model, x, {"scale": 0.5}, values=values, save=folder / values)  # type: ignore[arg-type]
+        save_measures(trace.with_measures(flops(trace)))
     with contextlib.suppress(RuntimeError):
         fx_debug(Raising(), x, save=folder / "raised")
     trace = fx_debug(model, x, values="samples")
@@ -324,6 +326,11 @@ def commands(run: str, other: str, out: Path) -> list[list[str]]:
         ["show", run, "--all", "--width", "120"],
         ["find", run, "*", "--where", "absmax > 1 or nan > 0"],
         ["find", run, "--ops", "*", "--source", "*.py"],
+        ["find", run, "--where", "flops > 1 or flops.self > 1FLOP", "--csv"],
+        ["show", run, "--columns", "flops,params,kernel,source"],
+        ["show", run, "--json"],
+        ["measures", run],
+        ["graph", run, "--color", "flops", "-o", str(out / "flops.dot")],
         ["check", run],
         ["check", run, "--json"],
         *[

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.rerun.execute import Executor, bind_arguments
+from fxdebug.capture.rerun.execute import Executor, inputs_of
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.errors import UsageError
 from support import audit
@@ -139,7 +139,7 @@ def _ask(found: Others, call: Any, record: audit.Kept) -> None:
     except Exception as error:
         found.failed.append(f"{call.id} {call.type}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
         return
-    problem = audit.differs(output, record.output)
+    problem = audit.differs(output, audit.as_returned(record))
     if problem is None:
         found.right += 1
     else:
@@ -154,13 +154,11 @@ def _refused(found: Others, graph: Any, record: audit.Kept, reason: str) -> None
         found.objects[reason] += 1
         return
     args, kwargs = record.inputs()
-    slots: dict[int, Any] = {}
     try:
-        bind_arguments(template.args, args, slots)
-        bind_arguments(template.kwargs, kwargs, slots)
+        given = inputs_of(template, args, kwargs, {})
         with record.as_it_was(), in_context(template.context):
-            output = Executor(build, module).run(*[slots[slot] for slot in range(template.inputs)])
+            output = Executor(build, module).run(*given)
     except Exception:
         found.refused[reason] += 1
         return
-    (found.needless if audit.differs(output, record.output) is None else found.refused)[reason] += 1
+    (found.needless if audit.differs(output, audit.as_returned(record)) is None else found.refused)[reason] += 1

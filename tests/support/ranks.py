@@ -7,6 +7,7 @@ on its rank; they are left in ``FOLDER/<scenario>-<rank>.pickle``, or the traceb
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import pickle
 import sys
@@ -309,6 +310,70 @@ def a_result_that_is_still_on_its_way(rank: int, folder: Path) -> Facts:
         "files": sorted(mine.files),
         "bytes": mine.files.get("Sum.inner_outputs.safetensors", b"")[-16:],
     }
+
+
+class Log(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.log(x.amax(1, keepdim=True) + 50)  # of the poisoned batch: log of a negative number
+
+
+class Root(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x.clamp(min=0).sum(1, keepdim=True).sqrt()  # the root of 0 has no derivative
+
+
+def watched_training(rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Module], middle: nn.Module) -> Facts:
+    """Eight steps on each rank; the batch of rank 1 is poisoned at step 5."""
+    torch.manual_seed(0)
+    model = wrap(nn.Sequential(nn.Linear(4, 4, bias=False), middle, nn.Linear(4, 4, bias=False)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    losses = []
+    with fxdebug.watch(model, every=4, save=folder / "run") as watched:
+        for step in range(8):
+            x = batch(10 * step + rank, "")["x"]
+            if step == 5 and rank == 1:
+                x = torch.full_like(x, -math.inf) if isinstance(middle, Log) else x * 0
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+    return {
+        "steps": len(watched.steps),
+        "losses": [step.loss for step in watched.steps],
+        "plain": losses,
+        "incidents": [(i.step, i.trouble, i.path, i.op, i.what) for i in watched.incidents],
+        "file": watched.report().settings["rank"],
+        "folders": sorted(path.name for path in (folder / "run").iterdir()),
+        "notes": [note.what for note in watched.report().notes],
+    }
+
+
+def sharded_parts(model: nn.Module) -> nn.Module:
+    for part in (*model, model):  # type: ignore[misc]
+        if any(True for _ in part.parameters()):
+            fully_shard(part)
+    return model
+
+
+@scenario
+def watched_data_parallel(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, nn.parallel.DistributedDataParallel, Log())
+
+
+@scenario
+def watched_data_parallel_backward(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, nn.parallel.DistributedDataParallel, Root())
+
+
+@scenario
+def watched_fully_sharded(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, sharded_parts, Log())
+
+
+@scenario
+def watched_fully_sharded_backward(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, sharded_parts, Root())
 
 
 @scenario

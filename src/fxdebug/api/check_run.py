@@ -1,24 +1,168 @@
-"""``check``: find what is wrong with the numbers of a run, live or saved."""
+"""``check``: find everything that is wrong with a model, a run or a training; the worst first."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypedDict
 
-from fxdebug.analyses import numerics
-from fxdebug.analyses.findings import Findings
+from fxdebug import api
+from fxdebug.analyses.numbers import numerics
+from fxdebug.analyses.rules.merged import Done, merged_report
+from fxdebug.analyses.rules.plugin_rules import has_plugin_rules, plugin_report
+from fxdebug.analyses.rules.settings import RuleSettings, settings_of
+from fxdebug.analyses.rules.table import (
+    ACTIVATIONS,
+    ANALYSES,
+    ASKED_FOR,
+    ATTENTION,
+    GRADIENTS,
+    NUMBERS,
+    PLUGINS,
+    TRAINING,
+    WEIGHTS,
+)
+from fxdebug.analyses.training.training import training_report
 from fxdebug.api.files import load
+from fxdebug.api.reports.findings import Findings
 from fxdebug.api.trace import Trace
+from fxdebug.data.calls import Note
+from fxdebug.data.report import ReportData
+from fxdebug.errors import UsageError, first_line, nearest
+from fxdebug.store.project_settings import read_project_settings
+from fxdebug.store.training_file import is_training, read_ranks
 
 
-def check(trace: Trace | str | os.PathLike[str], *, tensors: bool = True) -> Findings:
-    """Find what is wrong with the numbers of a run, or of one saved in a folder; return findings, the worst first.
+class CheckOptions(TypedDict, total=False):
+    """The options of :func:`check` that hold for models, runs and trainings alike."""
 
-    A finding is the operation that made the first NaN or infinity, a value close to overflow, or precision lost to
-    underflow or cancellation: see :func:`fxdebug.analyses.numerics.check_numerics`. ``tensors=False`` does not read the
-    data that the run kept. Raises ``LoadError`` for a path that is no run.
+    analyses: Iterable[str] | None
+    off: Iterable[str]
+    limits: Mapping[str, float] | None
+    config: bool
+
+
+_ON_MODELS = (NUMBERS, GRADIENTS, WEIGHTS, ATTENTION, ACTIVATIONS)
+_ON_RUNS = (NUMBERS, ATTENTION, ACTIVATIONS)
+
+
+def check(
+    model: Callable[..., Any] | Trace | str | os.PathLike[str],
+    inputs: Any = None,
+    loss: Callable[[Any], Any] | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    optimizer: Any = None,
+    analyses: Iterable[str] | None = None,
+    off: Iterable[str] = (),
+    limits: Mapping[str, float] | None = None,
+    config: bool = True,
+    tensors: bool = True,
+    rank: int | None = None,
+) -> Findings:
+    """Find what is wrong with a model, with a run, or with a watched training; report findings, the worst first.
+
+    Of a ``model`` (a module, or a method of one) these are checked: the numbers of one traced run with ``inputs`` (in
+    the form of :func:`fxdebug.fx_debug`; ``None``: only its weights are looked at), activations, attention, weights,
+    and with ``loss`` (as for :func:`fxdebug.gradients`) the gradients; with an ``optimizer`` also its step. Of a run:
+    the numbers, and where tensors were kept attention and activations. Of the folder of :func:`fxdebug.watch`: the
+    training. Rules of plug-ins are asked about every run. ``analyses`` names those to do instead; ``profile`` and
+    ``shadow`` are done only so. Notes say what was done, and why the others were not. What several analyses find at one
+    place is told once.
+
+    ``off`` are rules that find nothing, by name (``"dead unit"``) or with their analysis (``"weights.dead unit"``);
+    ``limits`` are thresholds by name, such as ``{"activations.massive": 200}``. `fxdebug rules` lists both. With
+    ``config`` they are also taken from ``[tool.fxdebug]`` in the nearest ``pyproject.toml`` at or above the working
+    directory; ``limits`` win. ``tensors=False`` does not read the data that a run kept; ``rank`` chooses one rank of
+    a folder. Afterwards the model and random generators are as before. The report is also a sequence of its findings.
+    Raises ``UsageError`` for names that are not known, ``LoadError`` for a path that is no run. Exceptions of the
+    model pass through.
 
     >>> import torch, fxdebug
-    >>> print(fxdebug.check(fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))))
-    Nothing wrong with the numbers (1 operations in 1 calls).
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    >>> with torch.no_grad():
+    ...     _ = model[0].bias[3].fill_(-5)
+    >>> found = fxdebug.check(model, torch.randn(64, 8))
+    >>> [(finding.analysis, finding.rule, finding.path) for finding in found]
+    [('activations', 'dead unit', '1')]
+    >>> fxdebug.check(model, torch.randn(64, 8), off=["dead unit"]).healthy
+    True
     """
-    return numerics.check_numerics(trace if isinstance(trace, Trace) else load(trace), tensors=tensors)
+    settings = settings_of(off, limits or {}, "check").over(project_settings(config=config))
+    asked = None if analyses is None else _known(analyses)
+    if isinstance(model, (str, os.PathLike)) and is_training(Path(model)):
+        subject, calls, done = _of_training(Path(model), rank, asked, settings)
+    elif isinstance(model, (str, os.PathLike, Trace)):
+        trace = model if isinstance(model, Trace) else load(model, rank=rank)
+        subject, calls, done = _of_trace(trace, asked, settings, tensors)
+    else:
+        given = api.GivenModel(model, inputs, kwargs, loss, optimizer)
+        subject, calls, done = api.findings_of_model(given, list(asked or (*_ON_MODELS, *_plugins())), settings)
+    for name in ASKED_FOR if asked is None else ():
+        done.reasons.setdefault(name, "only where analyses= names it")
+    return Findings.of(merged_report(subject, done, settings, {"tensors": tensors}, calls))
+
+
+def project_settings(*, config: bool = True) -> RuleSettings:
+    """Return the rules that are off and the thresholds of ``[tool.fxdebug]`` in the nearest ``pyproject.toml``.
+
+    Without ``config`` no file is read: they are the defaults.
+    Raises ``UsageError`` for a damaged file and for names that are not known.
+    """
+    found = read_project_settings(Path.cwd()) if config else None
+    return RuleSettings() if found is None else settings_of(found.off, found.limits, str(found.path), str(found.path))
+
+
+def _known(analyses: Iterable[str]) -> tuple[str, ...]:
+    """Return the analyses that were asked for, in the order in which they are done."""
+    names = [analyses] if isinstance(analyses, str) else list(analyses)
+    for name in names:
+        if name not in ANALYSES:
+            raise UsageError(f"no analysis {name!r}: there are {', '.join(ANALYSES)}.{nearest(name, ANALYSES)}")
+    return tuple([name for name in ANALYSES if name in names])
+
+
+def _plugins() -> tuple[str, ...]:
+    return (PLUGINS,) if has_plugin_rules() else ()
+
+
+def _of_trace(
+    trace: Trace, asked: tuple[str, ...] | None, settings: RuleSettings, tensors: bool
+) -> tuple[str, int, Done]:
+    done = Done()
+    kept = tensors and any(value.saved is not None for call in trace.calls for value in call.outputs or ())
+    for name in asked or (*_ON_RUNS, *_plugins()):
+        if name == NUMBERS:
+            limits = settings.limits_of(NUMBERS)
+            done.reports[name] = numerics.check_numerics(trace, tensors=tensors, limits=limits)
+        elif name == PLUGINS:
+            done.reports[name] = plugin_report(trace)
+        elif name not in _ON_RUNS:
+            done.reasons[name] = "a run does not tell: give the model and inputs"
+        elif not kept:
+            done.reasons[name] = "no tensors were kept: values='tensors'" if tensors else "tensors=False"
+        else:
+            function = api.attention if name == ATTENTION else api.activations
+            try:
+                done.reports[name] = function(trace, limits=settings.limits_of(name))
+            except UsageError as error:
+                done.reasons[name] = first_line(error)
+    if asked is None:
+        done.reasons |= dict.fromkeys((WEIGHTS, GRADIENTS), "a run does not tell: give the model and inputs")
+    return trace.model, len(trace.calls), done
+
+
+def _of_training(
+    folder: Path, rank: int | None, asked: tuple[str, ...] | None, settings: RuleSettings
+) -> tuple[str, int, Done]:
+    record, *others = read_ranks(folder, rank)
+    done = Done(reasons=dict.fromkeys(asked or (), "the folder has a training, not a run"))
+    if asked is None or TRAINING in asked:
+        done.reasons.pop(TRAINING, None)
+        report: ReportData[Any] = training_report(record, settings.limits_of(GRADIENTS), others=others)
+        extent = Note(f"{len(record.steps)} steps, {len(record.watched)} of them watched")
+        done.reports[TRAINING] = replace(report, notes=(extent, *report.notes))
+    return record.model, 0, done

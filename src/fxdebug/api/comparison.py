@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from fxdebug.analyses.measured_pairs import MeasuredPair, measured_pairs
+from fxdebug.api.page import display
+from fxdebug.api.reports.report import Report
 from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
@@ -20,6 +24,7 @@ class ExportOptions(TypedDict, total=False):
     fold: bool
     rankdir: RankDir
     width: int
+    check: bool
 
 
 class Comparison(ComparisonData):
@@ -39,12 +44,14 @@ class Comparison(ComparisonData):
         """Return the same comparison with these methods."""
         return cls(**{field.name: getattr(data, field.name) for field in fields(data)})
 
-    def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
-        """Write the comparison to a file, in the format of its suffix; return the path.
+    def export(self, path: str | os.PathLike[str], to: str | None = None, **options: Unpack[ExportOptions]) -> Path:
+        """Write the comparison to a file, in the format of its suffix or for the program ``to``; return the path.
 
         ``.svg .png .pdf .dot .gv``: the graph of b with the findings marked (``fold``, ``rankdir``); ``.csv``: every
-        certain row; ``.json``: everything; ``.txt`` and ``.html``: the text of ``print`` (``width``, ``fold``). Raises
-        ``UsageError`` for another suffix, ``MissingExtra`` where a picture cannot be drawn here.
+        certain row; ``.json``: everything; ``.txt``: the text of ``print`` (``width``, ``fold``); ``.html``: the page
+        of both runs, see :meth:`show`; ``.md``: the text to paste into an issue; ``model-explorer``: a folder with both
+        graphs, pairs and errors. Raises ``UsageError`` for a form that there is not, ``MissingExtra`` where a picture
+        cannot be drawn here.
 
         >>> import torch, fxdebug, tempfile
         >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
@@ -52,7 +59,33 @@ class Comparison(ComparisonData):
         ...     fxdebug.compare(trace, trace).export(folder + "/relu.csv").name
         'relu.csv'
         """
-        return registry.export("comparison", self, Path(path), **options)
+        return registry.export("comparison", self, Path(path), to=to, **options)
+
+    def show(self, *, check: bool = True) -> display.Page:
+        """Open the page of both runs in the browser, or in the cell of a notebook: one file that needs no network.
+
+        It shows the two graphs side by side, in step, with the first operation that adds error and its way onward.
+        ``check``: with the findings about the numbers of each run.
+
+            fxdebug.compare(a, b).show()
+        """
+        return display.show("comparison", self, {"check": check})
+
+    def measures(self, names: str | Sequence[str]) -> Report[MeasuredPair]:
+        """Return measures of both runs side by side, for every pair of calls: a, b and b / a.
+
+        ``names`` is a list of measures, or one text with commas. The rows are those of the first measure, the largest
+        difference first; ``parts`` are the further ones. Numbers are in seconds, bytes, operations.
+        Raises ``UsageError`` for a measure that a run does not have.
+
+        >>> import torch, fxdebug
+        >>> a = fxdebug.fx_debug(torch.nn.Linear(4, 3), torch.ones(1, 4))
+        >>> b = fxdebug.fx_debug(torch.nn.Linear(4, 3), torch.ones(2, 4))
+        >>> row = fxdebug.compare(a, b).measures("flops").rows[0]
+        >>> row.a, row.b, row.ratio
+        (24, 48, 2.0)
+        """
+        return Report.of(measured_pairs(self, names))
 
     def text(self, *, width: int | None = None, color: bool | None = None, fold: bool = True) -> str:
         """Return the text of ``fxdebug compare``; ``width`` and ``color`` default to those of the terminal."""
@@ -68,6 +101,10 @@ class Comparison(ComparisonData):
         """
         data: dict[str, Any] = table.strict_json(table.summary(self))
         return data
+
+    def csv_text(self) -> str:
+        """Return a line for each pair, as CSV: what ``fxdebug compare --csv`` prints and ``export("….csv")`` writes."""
+        return table.csv_lines(self)
 
     def __str__(self) -> str:
         return self.text()

@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 from fxdebug.api.trace import Trace
+from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.data.trace import TraceData, replaced
-from fxdebug.errors import LoadError
+from fxdebug.errors import LoadError, UsageError
 from fxdebug.files.read_file import require_inside
+from fxdebug.store import measures_file, save_run
 from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.tensors.saved_data import SavedData
@@ -24,7 +26,8 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
     folder with only an unfinished run, the finished part is read. Raises ``LoadError`` with the path for anything that
     is not a run.
     """
-    return Trace.of(_read(Path(path), rank))
+    with collect_less_often.block():
+        return Trace.of(_read(Path(path), rank))
 
 
 def _read(path: Path, rank: int | None) -> TraceData:
@@ -37,7 +40,7 @@ def _read(path: Path, rank: int | None) -> TraceData:
             return _read_folder(path)
         if not os.path.lexists(path):
             raise LoadError(f"{path} does not exist")
-        return read_tree.read_tree_file(path) if read_tree.is_tree(path) else trace_file.read(path)
+        return read_tree.read_tree_file(path) if read_tree.is_tree(path) else _read_trace(path)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         if isinstance(error, LoadError):
             raise
@@ -49,7 +52,7 @@ def _read_folder(folder: Path) -> TraceData:
     whole = folder / trace_file.FILE
     if os.path.lexists(whole):
         require_inside(whole, folder)
-        return trace_file.read(whole)
+        return _read_trace(whole)
     refuse_several_ranks(folder)
     left = list(folder.glob(f"{STAGING_PREFIX}*/{journal.FILE}"))
     if left:
@@ -62,6 +65,31 @@ def _read_folder(folder: Path) -> TraceData:
         raise LoadError(f"{folder} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
     require_inside(tree, folder)
     return read_tree.read_tree_file(tree)
+
+
+def _read_trace(path: Path) -> TraceData:
+    """Return the run in a file, with the measures that were saved beside it."""
+    trace = trace_file.read(path)
+    if not path.name.startswith("trace."):
+        return trace
+    return measures_file.with_saved_measures(trace, measures_file.path_beside(path))
+
+
+def save_measures(trace: Trace) -> Path:
+    """Write the measures of a saved run beside its ``trace.json``, and nothing else; return the path.
+
+    Raises ``UsageError`` for a run that was not saved, ``SaveError`` where the file cannot be written.
+
+    >>> import torch, fxdebug, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2), save=folder)
+    ...     path = save_measures(trace.with_measures(fxdebug.flops(trace)))
+    ...     path.name, list(fxdebug.load(folder).taken)
+    ('measures.json', ['flops', 'flops.self', 'flops.backward'])
+    """
+    if trace.folder is None or not (trace.folder / trace_file.FILE).exists():
+        raise UsageError("this run was not saved: write it with trace.save(folder), measures included")
+    return save_run.save_measures(trace, trace.folder)
 
 
 def save_golden(trace: Trace, path: str | os.PathLike[str]) -> Path:

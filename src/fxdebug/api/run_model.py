@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
-from fxdebug.capture.runs.build_trace import Options
+from fxdebug.capture.recorder.listeners import Probe, Stepper
 from fxdebug.capture.runs.run_once import run_once
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
@@ -70,34 +70,59 @@ def fx_debug(
     >>> [(call.path, call.type) for call in trace.calls]
     [('', 'Sequential'), ('0', 'Linear'), ('1', 'ReLU')]
     """
+    probe = StopOnNonFinite() if stop_on_nonfinite else None
+    keeping: RunOptions = {"save": save, "values": values, "prune": prune, "progress": progress, "budget": budget}
+    return run_and_store(model, inputs, kwargs, method=method, weights=weights, graph=graph, probe=probe, **keeping)
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of a run that say what is kept of it, as :func:`fx_debug` has them."""
+
+    save: str | os.PathLike[str] | None
+    values: Keeping
+    prune: bool
+    progress: bool | None
+    budget: int
+
+
+@uncounted
+def run_and_store(
+    model: nn.Module | Callable[..., Any],
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    method: str = "forward",
+    weights: bool | None = None,
+    graph: bool = True,
+    probe: Probe | None = None,
+    stepper: Stepper | None = None,
+    save: str | os.PathLike[str] | None = None,
+    values: Keeping = "stats",
+    prune: bool = False,
+    progress: bool | None = None,
+    budget: int = 256 * 1024 * 1024,
+) -> Trace:
+    """Run a model once as :func:`fx_debug` does, with a probe that judges it or a stepper that changes it."""
     if values not in VALUES:
         raise UsageError(f"values={values!r}: use one of {', '.join(map(repr, VALUES))}")
-    module, target, method = _target(model, method)
+    module, target, method = target_of(model, method)
     args, keywords = arguments(inputs, kwargs)
     rank = distributed.rank_and_size()
     folder = None if save is None else rank_folder(Path(save), rank[0] if rank else None)
     run = RunStore(folder, values, budget)
     try:
         shown = progress_line.line(progress, type(module).__name__)
-        options = Options(
-            keeper=run.run_data if run.samples is None else run.samples,
-            shown=run.shown,
-            listeners=shown,
-            weights=weights,
-            value_listeners=run.watching,
-            graph=graph,
-            probe=StopOnNonFinite() if stop_on_nonfinite else None,
-        )
+        options = run.options(listeners=shown, weights=weights, graph=graph, probe=probe, stepper=stepper)
         settings = settings_of(values=values, method=method, prune=prune, rank=rank)
-        recorded, raised = run_once(target, module, args, keywords, options, settings)
-        for line in shown:
-            line.close()
         with collect_less_often.block():
+            recorded, raised = run_once(target, module, args, keywords, options, settings)[:2]
+            for line in shown:
+                line.close()
             trace = run.finish(Trace.of(recorded), module, prune, raised)
     finally:
         run.close()
     if raised is not None:
-        _remember(trace)
+        remember(trace)
         if isinstance(inputs, list):
             _note_on_list(raised, target, args, keywords)
         raise raised
@@ -105,7 +130,7 @@ def fx_debug(
 
 
 @uncounted
-def _target(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str]:
+def target_of(model: Any, method: str) -> tuple[nn.Module, Callable[..., Any], str]:
     """Return the module to record, the function to call, and the name of the method."""
     owner = None if isinstance(model, nn.Module) else getattr(model, "__self__", None)
     if isinstance(owner, nn.Module):
@@ -184,7 +209,8 @@ def settings_of(**chosen: Any) -> dict[str, Any]:
     return settings
 
 
-def _remember(trace: Trace) -> None:
+def remember(trace: Trace) -> None:
+    """Keep a run that raised, for :func:`last_failed`."""
     global _last_failed
     _last_failed = trace
 

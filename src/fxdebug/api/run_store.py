@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.api.trace import Trace
+from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.tensors.value_table import complete
 from fxdebug.data.values import Keeping, Value
 from fxdebug.errors import SaveError
@@ -56,6 +57,11 @@ class RunStore:
             self.run_data = LiveData(StagingFolder(), text=True)
         elif values == "samples":
             self.samples = Samples()
+
+    def options(self, **further: Any) -> Options:
+        """Return the options of a recording whose values go to this store; ``further`` are other fields."""
+        keeper = self.run_data if self.samples is None else self.samples
+        return Options(keeper=keeper, shown=self.shown, value_listeners=self.watching, **further)
 
     def shown(self, thing: Any) -> str:
         """Return the ``repr`` of an object, under the print options of the standard tree."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.analyses import precision_loss
-from fxdebug.analyses.precision_loss import Shadow
+from fxdebug.analyses.numbers import precision_loss
+from fxdebug.api.reports.precision import Shadow
 from fxdebug.api.run_model import arguments, settings_of
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.shadow import twin_runs
@@ -25,13 +25,14 @@ def shadow(
     *,
     dtype: torch.dtype | None = None,
     budget: int = 2 * 1024**3,
-) -> Shadow[Trace]:
+) -> Shadow:
     """Run a copy of a model and a twin in ``dtype`` (``torch.float64``), and find where rounding errors grow.
 
     ``inputs`` and ``kwargs`` are those of :func:`fxdebug.fx_debug`. The model itself is deep-copied twice and never
     run. Every result of the native run is kept until the twin reaches it, at most ``budget`` bytes. A model that draws
-    random numbers (dropout in training) may draw others in the twin. Raises ``UsageError`` for a model that cannot be
-    copied or whose twin cannot run, and passes on exceptions of the model.
+    random numbers (dropout in training) may draw others in the twin. The report has the error of every operation in
+    ``rows``, that of every call in ``calls``, and the native run in ``trace``. Raises ``UsageError`` for a model that
+    cannot be copied or whose twin cannot run, and passes on exceptions of the model.
 
     >>> import torch, fxdebug
     >>> class Shift(torch.nn.Module):
@@ -48,6 +49,7 @@ def shadow(
     args, keywords = arguments(inputs, kwargs)
     settings = settings_of(values="stats", method="forward", prune=False)
     trace, errors = twin_runs(model, args, keywords, wide, settings, budget)
-    return precision_loss.find_precision_loss(
+    found = precision_loss.find_precision_loss(
         Trace.of(trace), str(wide)[6:], errors.of_nodes, errors.of_calls, errors.notes
     )
+    return Shadow.of(found)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from fxdebug.analyses import numerics
-from fxdebug.analyses.findings import Findings
+from fxdebug.analyses.measures import available, derive
+from fxdebug.analyses.numbers import numerics
+from fxdebug.api.page import display
+from fxdebug.api.reports.findings import Findings
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
-from fxdebug.data.calls import Call
+from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.graphs import NodeKind, Status
+from fxdebug.data.measures import Measure
+from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
 from fxdebug.exports import call_text, html, registry, text
-from fxdebug.query import as_networkx, find, node_lookup, patterns, walk
+from fxdebug.query import as_networkx, attach_measures, find, measures, node_lookup, patterns, walk
 from fxdebug.query.find import TypeCondition
+from fxdebug.query.measures import Number
 from fxdebug.query.network import Node
 from fxdebug.query.node_lookup import Place
 from fxdebug.query.where import Shape, Where
@@ -26,7 +32,8 @@ from fxdebug.store import save_run
 if TYPE_CHECKING:
     import networkx as nx
 
-    from fxdebug.exports.graphviz.options import Coloring, RankDir
+    from fxdebug.data.measured.histograms import Histogram
+    from fxdebug.exports.graphviz.options import Coloring, PictureLayout, RankDir, Theme
 
 
 class ExportOptions(TypedDict, total=False):
@@ -36,10 +43,26 @@ class ExportOptions(TypedDict, total=False):
     fold: bool
     leaves: bool
     color: Coloring
+    columns: str | Sequence[str] | None
+    measures: str | Sequence[str]
     everything: bool
     rankdir: RankDir
+    layout: PictureLayout | None
+    theme: Theme
     ops: bool
     width: int
+    whole: bool
+    ranks: Sequence[TraceData]
+    step: int
+    experiment: str
+    tracking: str
+    project: str
+    embedding: str | None
+    labels: Sequence[str] | None
+    check: bool
+    reports: Sequence[ReportData[object]]
+    histograms: Mapping[int, Histogram]
+    remarks: Sequence[str]
 
 
 class Trace(TraceData):
@@ -76,8 +99,10 @@ class Trace(TraceData):
         tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``. ``source``: ``model.py``,
         ``model.py:12`` or a glob. ``where``: a function of the call, or a line about the statistics of a tensor it
         returned, as ``"absmax > 100 or nan > 0"``, of an ``input.``, of a ``parameter.`` or buffer of its own module,
-        or about its ``duration`` in seconds. Raises ``NotFound`` for a name without
-        wildcards that the trace does not know, ``UsageError`` for a condition that cannot be read.
+        or about another measure of the call, as ``"time.self > 1ms"``: :attr:`measures` has their names. Numbers may
+        have a unit (``1ms``, ``3MiB``, ``2GFLOP``, ``5%``); without one they are in seconds, bytes, operations.
+        Raises ``NotFound`` for a name without wildcards that the trace does not know, ``UsageError`` for a condition
+        that cannot be read.
 
         >>> import torch, fxdebug
         >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0]))
@@ -86,6 +111,7 @@ class Trace(TraceData):
         >>> [call.path for call in trace.find(type=(torch.nn.ReLU, "Identity"), where="input.min < 0")]
         ['0', '1']
         """
+        derive(self, where)
         return find.find_calls(
             self, path, type=type, dtype=dtype, shape=shape, status=status, source=source, where=where
         )
@@ -114,6 +140,7 @@ class Trace(TraceData):
         >>> [node.op for node in fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2)).ops()]
         ['linear']
         """
+        derive(self, where)
         return find.find_ops(
             self,
             op,
@@ -157,6 +184,58 @@ class Trace(TraceData):
         ('0#0', 'relu')
         """
         return node_lookup.node_at(self, place)
+
+    # Measures --------------------------------------------------------------------------------------
+
+    def with_measures(self, reports: ReportData[object] | Iterable[ReportData[object]]) -> Trace:
+        """Return a copy of the trace that has the measures of a report too, or of several: of ``fxdebug.profile`` …
+
+        A report may come from another run of the same model: its numbers are joined by path, call number and
+        operation. A note of the trace says which of them belong to places that this run does not have. ``save`` writes
+        the measures, and ``fxdebug.load`` reads them. Raises ``UsageError`` for a report of another model.
+
+        >>> import torch, fxdebug
+        >>> model, x = torch.nn.Linear(64, 64), torch.ones(8, 64)
+        >>> profile = fxdebug.profile(model, x, repeats=2, peak=False)
+        >>> trace = fxdebug.fx_debug(model, x).with_measures(profile)
+        >>> sorted(trace.numbers("time.self")), [call.path for call in trace.find(where="time.self < 1s")]
+        (['Linear#0', 'Linear#0/linear'], [''])
+        """
+        return attach_measures.with_measures(self, [reports] if isinstance(reports, ReportData) else reports)
+
+    @property
+    def measures(self) -> dict[str, Measure]:
+        """The measures that the trace has numbers of, by name: those of every run, and those that were attached.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
+        >>> trace.measures["duration"].unit, "flops" in trace.measures, "time.self" in trace.measures
+        ('s', True, False)
+        """
+        return available(self)
+
+    def numbers(self, measure: str) -> dict[str, Number]:
+        """Return every number of a measure: of calls and operations by their ids, of parameters by their names.
+
+        Numbers are in seconds, bytes, operations. Raises ``UsageError`` for a measure that the trace does not have.
+
+        >>> import torch, fxdebug
+        >>> fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2)).numbers("flops")
+        {'Linear#0': 8, 'Linear#0/linear': 8}
+        """
+        derive(self, measure)
+        return measures.numbers_of(self, measure)
+
+    def number(self, measure: str, place: Call | Node | Value | Parameter) -> Number:
+        """Return one number of a call, an operation, a value or a parameter; ``None`` where it is not known.
+
+        >>> import torch, fxdebug
+        >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
+        >>> trace.number("params", trace.root), trace.number("absmax", trace.root.inputs[0])
+        (6, 1.0)
+        """
+        derive(self, measure)
+        return measures.number_of(self, place, measure)
 
     # Walking ---------------------------------------------------------------------------------------
 
@@ -282,7 +361,7 @@ class Trace(TraceData):
         >>> fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).check().healthy
         True
         """
-        return numerics.check_numerics(self, tensors=tensors)
+        return Findings.of(numerics.check_numerics(self, tensors=tensors))
 
     def save(self, folder: str | os.PathLike[str], *, private: bool = False) -> Path:
         """Write the run to a folder, with the standard tree and the tensors that were kept; return the folder.
@@ -302,34 +381,72 @@ class Trace(TraceData):
         with collect_less_often.block():
             return save_run.save_trace(self, folder, private=private)
 
-    def export(self, path: str | os.PathLike[str], **options: Unpack[ExportOptions]) -> Path:
-        """Write the trace to a file, in the format of its suffix; return the path.
+    def export(self, path: str | os.PathLike[str], to: str | None = None, **options: Unpack[ExportOptions]) -> Path:
+        """Write the trace to a file, in the format of its suffix or for the program ``to``; return the path.
 
-        ``.dot .gv .svg .png .pdf``: the drawn graph (``depth``, ``color``, ``fold``, ``everything`` …); ``.graphml``
-        and ``.json``: the networkx graph; ``.html``: the tree as a page; ``.txt``: as text.
-        Raises ``UsageError`` for another suffix, ``MissingExtra`` where a picture cannot be drawn here.
+        ``.svg .png .pdf``: a picture in the layout of the page, or by Graphviz with ``layout="dot"`` (``depth``,
+        ``color`` by ``kind``, by ``status`` or by a measure such as ``time.self``, ``measures`` to write into the
+        items, ``fold``, ``theme`` …); ``.dot .gv``: the graph for Graphviz, with the same options; ``.graphml``,
+        ``.gexf`` and ``.json``: the networkx graph; ``.html``: the page of the run, see :meth:`show`; ``.txt``: the
+        tree as text; ``.md``: the state of the run to paste into an issue; ``.mmd``: a Mermaid flowchart;
+        ``.onnx``, ``netron``: the run as ONNX, for Netron (``measures``, ``whole``); ``tensorboard``: a folder with
+        graph, times, numbers of calls as scalars of a ``step``, and an ``embedding`` with ``labels``;
+        ``model-explorer``: a folder with the graph and overlays (``measures``), or a ``.json`` with the graph alone;
+        ``perfetto`` or ``.pftrace``, ``chrome-trace`` or ``.trace.json``, ``speedscope`` or ``.speedscope.json``: calls
+        in time (``ranks``: traces of further ranks); ``mlflow``: a run in a database (``measures``, ``step``,
+        ``experiment``; ``tracking``: a server in its place); ``wandb``: a folder (``measures``, ``step``, ``project``).
+        Raises ``UsageError`` for a form that there is not, ``MissingExtra`` where a picture cannot be drawn here.
 
         >>> import torch, fxdebug, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2)).export(folder + "/relu.dot", depth=1).name
         'relu.dot'
         """
-        return registry.export("trace", self, Path(path), **options)
+        chosen: Mapping[str, object] = options
+        trace = self
+        if registry.form_of("trace", Path(path), to) == ".html":
+            trace, chosen = display.prepared(self, options)
+        with collect_less_often.block():
+            return registry.export("trace", trace, Path(path), to=to, **chosen)
+
+    def show(self, *, check: bool = True, reports: Sequence[ReportData[object]] = ()) -> display.Page:
+        """Open the page of the run in the browser, or in the cell of a notebook: one file that needs no network.
+
+        It shows the tree and the graph, the numbers of every call and operation with their source lines, searches,
+        colours by any measure, folds repeated layers. ``check``: with the findings of :meth:`check`. ``reports``: of
+        other analyses, such as ``fxdebug.profile`` (times), ``fxdebug.memory``, ``fxdebug.attention``,
+        ``fxdebug.activations``; their measures are colours of the graph. The attention maps and histograms of a run
+        with ``values="tensors"`` are there anyway.
+
+            trace.show()
+        """
+        return display.show("trace", self, {"check": check, "reports": reports})
 
     def text(
-        self, *, width: int | None = None, color: bool | None = None, fold: bool = True, depth: int | None = None
+        self,
+        *,
+        width: int | None = None,
+        color: bool | None = None,
+        fold: bool = True,
+        depth: int | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> str:
         """Return the call tree as text, as ``print(trace)`` shows it, in ``width`` columns.
 
         ``width`` and ``color`` default to those of the terminal (80 columns and no colour where output is piped).
-        ``fold=False`` shows every layer; ``depth`` limits the levels.
+        ``fold=False`` shows every layer; ``depth`` limits the levels. ``columns`` takes the place of the statistics:
+        names of measures of calls (:attr:`measures`), and ``input``, ``output``, ``dtype``, ``kernel``, ``status``,
+        ``source``. Numbers of repeated layers are summed where they add up, else pooled or averaged.
+        Raises ``UsageError`` for a column that the run does not have.
 
         >>> import torch, fxdebug
-        >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
-        >>> trace.text(width=80, color=False).splitlines()[0].startswith("ReLU")
-        True
+        >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
+        >>> print("\\n".join(trace.text(width=80, columns="output,flops,params").splitlines()[1:]))
+                   flops
+        call   out  FLOP params
+        Linear 1×2     8      6
         """
-        return text.tree(self, width=width, color=color, fold=fold, depth=depth)
+        return text.tree(self, width=width, color=color, fold=fold, depth=depth, columns=columns)
 
     def describe(self, call: Call | str, *, width: int | None = None, color: bool | None = None) -> str:
         """Return one call as text: its inputs, outputs and weights with statistics, and its code.
@@ -348,4 +465,4 @@ class Trace(TraceData):
         return self.text()
 
     def _repr_html_(self) -> str:
-        return html.tree(self)
+        return html.cell(self)

@@ -3,7 +3,8 @@
     def test_the_forward_pass(trace_regression):
         trace_regression.check(model, inputs)
 
-``pytest --fxdebug-update`` writes the golden traces again. Torch is imported when a test first uses the fixture.
+``pytest --fxdebug-update`` writes the golden traces again. ``pytest --fxdebug-debug`` opens the console where a run
+differs from its golden trace. Torch is imported when a test first uses the fixture.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import fxdebug
 from fxdebug import api
 from fxdebug.errors import LoadError
 
@@ -33,11 +35,19 @@ class TraceRegression:
     """Compare the runs of one test with their golden traces in ``folder``.
 
     ``test`` names the files and ``id`` is the test's id for pytest. ``written`` is called with a line about each file
-    that an update wrote.
+    that an update wrote. ``debug`` is called with a run that differs and the path of its golden trace.
     """
 
     def __init__(
-        self, folder: Path, test: str, id: str, *, update: bool, root: Path, written: Callable[[str], None]
+        self,
+        folder: Path,
+        test: str,
+        id: str,
+        *,
+        update: bool,
+        root: Path,
+        written: Callable[[str], None],
+        debug: Callable[[Trace, Path], None] | None = None,
     ) -> None:
         self._folder = folder
         self._test = test
@@ -45,6 +55,7 @@ class TraceRegression:
         self._update = update
         self._root = root
         self._written = written
+        self._debug = debug
         self._checks = 0
 
     def check(
@@ -99,6 +110,8 @@ class TraceRegression:
         comparison = api.compare(golden, trace, **options)
         if comparison.equal:
             return
+        if self._debug is not None:
+            self._debug(trace, path)
         first = comparison.first
         place = "" if first is None else f" in {first.where}"
         what = "differs from" if comparison.findings else "could not be compared with"
@@ -144,12 +157,17 @@ def file_name(name: str) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option ``--fxdebug-update``."""
+    """Add the options ``--fxdebug-update`` and ``--fxdebug-debug``."""
     group = parser.getgroup("fxdebug", "golden traces of models")
     group.addoption(
         "--fxdebug-update",
         action="store_true",
         help="write the golden traces of trace_regression again, from what the models do now",
+    )
+    group.addoption(
+        "--fxdebug-debug",
+        action="store_true",
+        help="open the console at the first difference where a run of trace_regression differs from its golden trace",
     )
 
 
@@ -165,7 +183,26 @@ def trace_regression(request: pytest.FixtureRequest) -> TraceRegression:
         update=request.config.getoption("--fxdebug-update"),
         root=request.config.rootpath,
         written=lambda line: node.user_properties.append((_PROPERTY, line)),  # pytest-xdist brings these along
+        debug=_console(request.config) if request.config.getoption("--fxdebug-debug") else None,
     )
+
+
+def _console(config: pytest.Config) -> Callable[[Trace, Path], None]:
+    """Return a function that opens the console on a run, at its first difference from a golden trace."""
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist, which has no terminal
+        raise pytest.UsageError("--fxdebug-debug needs the terminal: run pytest with -n 0")
+
+    def converse(trace: Trace, golden: Path) -> None:
+        capture = config.pluginmanager.getplugin("capturemanager")
+        if capture is not None:
+            capture.suspend(in_=True)
+        try:
+            fxdebug.post_mortem(trace, against=golden)
+        finally:
+            if capture is not None:
+                capture.resume()
+
+    return converse
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -88,6 +88,8 @@ GIVEN_ITERATOR = Reason("given-iterator", "it was given an iterator, which would
 CONTAINER_TOO_LARGE = Reason("container-too-large", "it passes containers too large to be followed", "recorded")
 SWAPS_TENSORS = Reason("swaps-tensors", "it swaps tensors", "recorded")
 STARTS_THREADS = Reason("starts-threads", "it starts threads", "recorded")
+GOES_ON_STILL = Reason("goes-on-still", "the run goes on: its graph is checked when it is over", "recorded")
+EDITED = Reason("edited", "what it computed was edited while it ran", "recorded")
 OWN_THREAD = Reason("own-thread", "it ran in a thread of its own", "recorded")
 GOES_ON = Reason("goes-on", "its forward goes on after it has returned", "recorded")
 ARGUMENT_UNNOTED = Reason("argument-unnoted", "an argument could not be noted ({error})", "recorded")
@@ -240,6 +242,11 @@ SETTING_AROUND_CALL = Reason(
 )
 ENVIRONMENT_AROUND_CALL = Reason(
     "environment-around-call", "its Python changes the environment around a call, and a graph does not", "call.fx"
+)
+CHANGED_BY_CALLER = Reason(
+    "changed-by-caller",
+    "its caller changes attributes or other objects around it, and a graph does not",
+    "call.fx",
 )
 VARIABLE_AROUND_CALL = Reason(
     "variable-around-call",

@@ -123,7 +123,7 @@ def compare(
         tuple(findings),
         tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
         tuple([call for call in b.calls if call.index not in pairs.calls]),
-        (*rows.notes(), *(() if strict else notes_on(judge, written)), *_unreadable_notes(meter)),
+        (*rows.notes(), *(() if strict else notes_on(judge, written)), *_meter_notes(meter)),
         tuple(returned),
         _settings(judge, tolerance, globs) | {"strict": strict},
         coverage,
@@ -151,7 +151,14 @@ def _check_traces(a: object, b: object) -> None:
             raise UsageError(f"compare needs two traces or folders of saved runs, not {type(trace).__name__}")
 
 
-def _unreadable_notes(meter: Meter) -> Iterator[str]:
+def _meter_notes(meter: Meter) -> Iterator[str]:
+    """Yield what was not measured in the usual way."""
+    if meter.positions is not None:
+        long, short = ("a", "b") if meter.positions[1] == 1 else ("b", "a")
+        yield (
+            f"{long} has {max(meter.positions)} positions, {short} one: it is compared with the last one of {long}, "
+            'call by call; this takes the tensors of both (values="tensors")'
+        )
     for why, count in meter.unreadable.items():
         many = "a value was" if count == 1 else f"{count} values were"
         yield f"{many} compared by statistics, as the data could not be read: {why}"
@@ -176,12 +183,14 @@ def pair_traces(
 ) -> Pairs:
     """Pair the calls, steps and values that belong together in two traces."""
     _check_traces(a, b)
-    graphs = a.call_graphs is not None and b.call_graphs is not None  # else calls are compared with calls
+    meter = meter or Meter(a, b)
+    # else calls are compared with calls: one position of a sequence needs other operations than all of them
+    graphs = a.call_graphs is not None and b.call_graphs is not None and meter.positions is None
     one, other = steps_of(a, graphs=graphs), steps_of(b, graphs=graphs)
     for run in (one, other):
         rejoin_patched(run)
     one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
-    pairs, meter = Pairs(one, other), meter or Meter(a, b)
+    pairs = Pairs(one, other)
     pair_by_path(pairs)
     pair_weights(pairs)
     pair_values(pairs, meter)

@@ -39,6 +39,8 @@ class Meter:
         # numbers read from printed text have few digits: a smaller error counts as none
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
         self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0
+        self.positions = _positions(a, b)
+        self._of_calls: dict[int, frozenset[int]] = {}  # per side, by the id of its trace; made when asked for
 
     def tolerance(self, a: Value, b: Value) -> float:
         """Return the error that counts as rounding between these two."""
@@ -56,10 +58,12 @@ class Meter:
         by_stats = error_between(a.stats, b.stats)
         if by_stats is not None and by_stats <= self._printed:
             by_stats = 0.0
+        if (dim := self._sequence_dim(a, b)) is not None:
+            return self._measure_last_position(a, b, dim)
         if math.prod(a.shape) != math.prod(b.shape) and not _is_repetition(a, b):
             return Measures(math.inf, what="shape")
         if _squeezed(a.shape) == _squeezed(b.shape):
-            if a.saved is not None and b.saved is not None:
+            if self._has_data(self._a, a) and self._has_data(self._b, b):
                 both = self._tensors(a, b)
                 if both is not None:
                     return self._measure_tensors(a, b, *both)
@@ -85,7 +89,9 @@ class Meter:
 
     def _sorted(self, a: Sequence[Value], b: Sequence[Value]) -> tuple[Tensor, Tensor] | None:
         """Return all numbers of either side but zeros, in ascending order; ``None`` without the data."""
-        if any(value.saved is None for value in (*a, *b)):
+        if not all(self._has_data(self._a, value) for value in a) or not all(
+            self._has_data(self._b, value) for value in b
+        ):
             return None
         try:
             one, other = sorted_nonzero(map(self._a.tensor, a)), sorted_nonzero(map(self._b.tensor, b))
@@ -95,6 +101,14 @@ class Meter:
         return None if one.numel() != other.numel() else (one, other)  # some may be 0 in the narrower dtype
 
     # Tensors -------------------------------------------------------------------------------------
+
+    def _has_data(self, trace: TraceData, value: Value) -> bool:
+        """Has a run the data of a value? Data of single operations, kept for attention, do not count."""
+        if value.saved is None:
+            return False
+        if id(trace) not in self._of_calls:
+            self._of_calls[id(trace)] = _values_of_calls(trace)
+        return value.number in self._of_calls[id(trace)]
 
     def _tensors(self, a: Value, b: Value) -> tuple[Tensor, Tensor] | None:
         try:
@@ -115,12 +129,58 @@ class Meter:
                 return Measures(0.0, TENSORS, max_abs=0.0, mean_abs=0.0)
             return measure_elements(one, other, self.tolerance(a, b), a, b)
 
+    def face_one_position(self, a: Value, b: Value) -> bool:
+        """Is one value the other one at a single position of the sequence, by their shapes?"""
+        return self._sequence_dim(a, b) is not None
+
+    def _sequence_dim(self, a: Value, b: Value) -> int | None:
+        """Return the one dimension in which two shapes differ, if their sizes there are those of the sequences."""
+        if self.positions is None or len(a.shape) != len(b.shape):
+            return None
+        differing = [dim for dim, sizes in enumerate(zip(a.shape, b.shape)) if sizes[0] != sizes[1]]
+        return differing[0] if [(a.shape[dim], b.shape[dim]) for dim in differing] == [self.positions] else None
+
+    def _measure_last_position(self, a: Value, b: Value, dim: int) -> Measures:
+        """Measure the last position of a sequence and the only one of the other value; it takes the data of both."""
+        both = self._tensors(a, b) if a.saved is not None and b.saved is not None else None
+        if both is None:
+            return Measures(0.0, what="unknown")
+        return self._measure_tensors(a, b, *(tensor.to_dense().narrow(dim, -1, 1) for tensor in both))
+
     # Samples -------------------------------------------------------------------------------------
 
     def _samples(self, a: Value, b: Value) -> tuple[Sequence[float], Sequence[float]] | None:
         """Return the elements of both at fixed positions, where one side kept only those."""
-        one, other = _sampled_elements(self._a, a), _sampled_elements(self._b, b)
+        one, other = self._sampled_elements(self._a, a), self._sampled_elements(self._b, b)
         return None if one is None or other is None or len(one) != len(other) else (one, other)
+
+    def _sampled_elements(self, trace: TraceData, value: Value) -> Sequence[float] | None:
+        read_sample = getattr(trace.data, "sample", None)
+        if read_sample is not None:
+            sample: Sequence[float] | None = read_sample(value)
+            return sample
+        if not self._has_data(trace, value):
+            return None
+        try:
+            flat = trace.tensor(value).detach().reshape(-1)
+            return [_real(flat[position].item()) for position in sample_positions(flat.numel())]
+        except Exception:  # as in `_tensors`, or of a layout without positions (sparse, nested)
+            return None
+
+
+def _positions(a: TraceData, b: TraceData) -> tuple[int, int] | None:
+    """Return the lengths of the sequences that two runs are given, where one is 1 and the other more.
+
+    They are read from inputs in one slot whose shapes differ in one dimension, behind that of the batch.
+    """
+    others = dict(b.root.inputs.named())
+    for slot, value in a.root.inputs.named():
+        other = others.get(slot)
+        if other is not None and len(value.shape) == len(other.shape):
+            differing = [(x, y) for x, y in zip(value.shape[1:], other.shape[1:]) if x != y]
+            if len(differing) == 1 and value.shape[:1] == other.shape[:1] and min(differing[0]) == 1:
+                return differing[0]
+    return None
 
 
 def _squeezed(shape: Sequence[int]) -> list[int]:
@@ -128,18 +188,14 @@ def _squeezed(shape: Sequence[int]) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def _sampled_elements(trace: TraceData, value: Value) -> Sequence[float] | None:
-    read_sample = getattr(trace.data, "sample", None)
-    if read_sample is not None:
-        sample: Sequence[float] | None = read_sample(value)
-        return sample
-    if value.saved is None:
-        return None
-    try:
-        flat = trace.tensor(value).detach().reshape(-1)
-        return [_real(flat[position].item()) for position in sample_positions(flat.numel())]
-    except Exception:  # as in `_tensors`, or of a layout without positions (sparse, nested)
-        return None
+def _values_of_calls(trace: TraceData) -> frozenset[int]:
+    """Return the numbers of the values that calls are given and return."""
+    return frozenset(
+        value.number
+        for call in trace.calls
+        for slots in (call.inputs, call.outputs, call.given, call.returned)
+        for value in slots or ()
+    )
 
 
 def _real(item: Any) -> float:

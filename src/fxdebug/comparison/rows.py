@@ -46,7 +46,7 @@ class Rows:
             if measures.what == "unknown" or measures.error <= self._judge.meter.tolerance(partner, value):
                 continue
             because = f"the runs were given different inputs: {slot}"
-            if measures.what == "shape":
+            if partner.shape != value.shape:
                 because += f", {shape_text(partner.shape)} in a and {shape_text(value.shape)} in b"
             yield Row(
                 path=root.path,

@@ -156,6 +156,8 @@ def is_distinctive(value: Value) -> bool:
     stats = value.stats
     if stats is None or stats.mean is None or value.numel < 4 or value.dtype not in EPS:
         return False
+    if not math.isfinite(rms_of(stats)):  # numbers near the largest there are
+        return False
     return bool(stats.std) and not is_additive_mask(stats) and not is_masked(stats) and stats.finite == stats.count
 
 

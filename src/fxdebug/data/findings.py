@@ -34,6 +34,7 @@ class Finding:
     a number. ``value`` is the result and ``inputs`` are the operands, with statistics. ``reached`` counts the later
     operations with it in their results; ``output`` tells whether the run returned it. ``absorbed`` names the operations
     with it in an input but not in the result. ``others`` are nodes with the same finding.
+    ``analysis`` names the analysis that made it, or several with commas that found the same.
     """
 
     rule: str
@@ -54,6 +55,7 @@ class Finding:
     output: bool = False
     absorbed: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    analysis: str = ""
 
     @property
     def kind(self) -> str:
@@ -78,6 +80,7 @@ class Finding:
             "inputs": [value_as_json(value) for value in self.inputs],
             "absorbed": list(self.absorbed),
             "others": list(self.others),
+            "analysis": self.analysis,
         }
 
 

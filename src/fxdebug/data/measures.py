@@ -1,13 +1,14 @@
 """Measures: every number about a call, an operation, a value or a parameter, by name, with unit and meaning.
 
 An analysis registers the measures that it takes. Its report has their numbers by the id of a call or of a node.
+Columns, conditions, pictures and files ask for numbers by the names of their measures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
 
 from fxdebug.errors import UsageError
 
@@ -19,6 +20,8 @@ OPERATION: Final = "operation"
 VALUE: Final = "value"
 PARAMETER: Final = "parameter"
 
+SUBJECTS: tuple[Subject, ...] = get_args(Subject)
+
 Numbers: TypeAlias = Mapping[str, float]  # by the id of a call, of a node, or the name of a parameter
 
 
@@ -28,7 +31,7 @@ class Measure:
 
     ``unit`` is that of the number as it is stored: seconds, bytes, operations. ``of`` has the subjects that have this
     number. ``adds`` tells whether the numbers of repeated layers add up; where they do not, statistics are pooled and
-    other numbers averaged.
+    other numbers averaged. ``own`` tells whether the number of a call leaves out the calls in it.
     """
 
     name: str
@@ -36,21 +39,43 @@ class Measure:
     about: str
     of: frozenset[Subject]
     adds: bool = False
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A measure that was taken of one run: its numbers, and in words by which analysis, with which settings."""
+
+    measure: Measure
+    numbers: Numbers = field(repr=False)
+    by: str = ""
 
 
 MEASURES: dict[str, Measure] = {}
 
 
-def register(name: str, unit: Unit, about: str, of: Iterable[Subject], *, adds: bool = False) -> Measure:
+def register(
+    name: str, unit: Unit, about: str, of: Iterable[Subject], *, adds: bool = False, own: bool = False
+) -> Measure:
     """Add a measure to the registry and return it. Raises ``UsageError`` for a name with another meaning.
 
     >>> register("flops", "FLOP", "floating point operations of products, forward", [CALL, OPERATION], adds=True).unit
     'FLOP'
     """
-    measure = Measure(name, unit, about, frozenset(of), adds)
+    measure = Measure(name, unit, about, frozenset(of), adds, own)
     if MEASURES.setdefault(name, measure) != measure:
         raise UsageError(f"there is a measure {name!r} with another meaning: {MEASURES[name].about}")
     return measure
+
+
+def names_in(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of measures that are given as a list, or as one text with commas, each once.
+
+    >>> names_in("time.self, flops"), names_in(["flops"])
+    (('time.self', 'flops'), ('flops',))
+    """
+    listed = names.split(",") if isinstance(names, str) else names
+    return tuple(dict.fromkeys(name.strip() for name in listed))
 
 
 def quantity(number: float | None, unit: Unit = "") -> str:
@@ -63,17 +88,44 @@ def quantity(number: float | None, unit: Unit = "") -> str:
     """
     if number is None:
         return "n/a"
-    if unit in ("", "%"):
-        return f"{_three_digits(number)} {unit}".strip()
-    if unit == "s":
-        steps = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-        factor, name = next((step for step in steps if abs(number) >= step[0] * 0.9995), steps[-1])
-        return f"{_three_digits(number / factor if number else 0.0)} {name if number else 's'}"
+    name, factor = scale(number, unit)
+    return f"{_three_digits(number / factor)} {name}".strip()
+
+
+def scale(number: float, unit: Unit) -> tuple[str, float]:
+    """Return the name of the unit that a number is shown in, with its prefix, and how many plain units that is.
+
+    >>> scale(0.01523, "s"), scale(3 * 2**20, "B"), scale(7.0, "")
+    (('ms', 0.001), ('MiB', 1048576.0), ('', 1.0))
+    """
+    steps = _STEPS.get(unit, ((unit, 1.0),))
+    fallback = steps[0] if number == 0 else steps[-1]
+    if unit == "s":  # from seconds downwards
+        return next((step for step in steps if abs(number) >= step[1] * 0.9995), fallback)
+    return next((step for step in reversed(steps) if abs(number) >= step[1] * 0.9995), steps[0])
+
+
+_BYTES: Final[tuple[tuple[str, Unit], ...]] = (("", "B"), ("/s", "B/s"))  # also with prefixes of 1000: MB, MB/s
+
+
+def _steps(unit: Unit) -> tuple[tuple[str, float], ...]:
+    """Return a unit with its prefixes: of 1024 for bytes, of 1000 for all else."""
     base, prefixes = (1024.0, ("", "Ki", "Mi", "Gi", "Ti", "Pi")) if unit[0] == "B" else (1e3, ("", *"kMGTPE"))
-    power = 0
-    while abs(number) >= base * 0.9995 and power < len(prefixes) - 1:
-        number, power = number / base, power + 1
-    return f"{_three_digits(number)} {prefixes[power]}{unit}"
+    return tuple([(prefix + unit, base**power) for power, prefix in enumerate(prefixes)])
+
+
+_STEPS: dict[Unit, tuple[tuple[str, float], ...]] = {
+    "s": (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
+    **{unit: _steps(unit) for unit in get_args(Unit) if unit not in ("", "s", "%")},
+}
+
+# Every unit that may be written after a number, with the plain unit and how many of these it is.
+UNITS: dict[str, tuple[float, Unit]] = {
+    **{name: (factor, unit) for unit, steps in _STEPS.items() for name, factor in steps},
+    **{f"{prefix}B{per}": (1e3**power, unit) for power, prefix in enumerate("kMGTP", 1) for per, unit in _BYTES},
+    "us": (1e-6, "s"),
+    "%": (1.0, "%"),
+}
 
 
 def _three_digits(number: float) -> str:

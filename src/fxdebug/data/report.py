@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
+from fxdebug.data.measured.histograms import Histogram
+from fxdebug.data.measured.timings import Span
 from fxdebug.data.measures import Numbers, Unit
-from fxdebug.data.timings import Span
 
 Cell: TypeAlias = "float | int | str | bool | None"
 Row = TypeVar("Row", covariant=True)
@@ -22,7 +23,8 @@ Row = TypeVar("Row", covariant=True)
 class Column:
     """One column of a report: the attribute of the rows, its heading, its unit and one line of explanation.
 
-    ``adds`` tells whether the numbers of repeated layers add up where the screen shows these in one line.
+    ``adds`` tells whether the numbers of repeated layers add up where the screen shows these in one line. ``quotient``
+    names two other columns whose quotient this one is, for such lines too.
     """
 
     field: str
@@ -31,6 +33,7 @@ class Column:
     about: str = ""
     adds: bool = False
     shown: bool = True  # on the terminal; files have every column
+    quotient: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class ReportData(Generic[Row]):
     dataclasses with an attribute for every column, in the order of the screen; ``None`` means that a number could not
     be measured, and ``notes`` say why. ``totals`` are the numbers about the whole, by heading, with their unit.
     ``measures`` are the numbers by measure and by the id of a call or node: ``trace.with_measures(report)`` attaches
-    them to a trace.
+    them to a trace. ``ranked``: the screen puts the lines with the largest numbers first, and leaves out zeros.
+    ``folds``: rows of repeated layers are one line there.
     """
 
     analysis: str
@@ -57,7 +61,9 @@ class ReportData(Generic[Row]):
     spans: tuple[Span, ...] = ()
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     marks: tuple[tuple[int, str], ...] = ()
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
     ranked: bool = True
+    folds: bool = True
 
     def cells(self, row: Row) -> dict[str, Cell]:  # type: ignore[misc]
         """Return one row by the field names of the columns."""

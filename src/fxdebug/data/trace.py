@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fxdebug.data.calls import Call, CallTree, Failure, GraphSource, Note, Parameter, call_graphs_of
 from fxdebug.data.graphs import Graph, RunGraphs
+from fxdebug.data.measures import Taken
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
 
@@ -65,6 +66,7 @@ class TraceData:
     data: ValueReader | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
     source_lines: Mapping[str, str] = field(default_factory=dict, repr=False)  # "file.py:12" → the text of the line
+    taken: Mapping[str, Taken] = field(default_factory=dict, repr=False)  # measures that analyses took, by name
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # results of queries, computed once
 
     def __post_init__(self) -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import io
 import shutil
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fxdebug.cells import cell_len, shortened_to, wrapped
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, leaves
+from fxdebug.exports.columns import number
 from fxdebug.exports.records import tensor_label
-from fxdebug.exports.text import not_finite, number, shortened_to, wants_color
+from fxdebug.exports.text import not_finite, wants_color
 from fxdebug.printable import printable, printable_lines
+from fxdebug.query.measures import Tensor
 from fxdebug.query.names import own_parameters
-from fxdebug.query.where import Measured
 
 _LONGEST_TEXT = 60  # characters of an argument that is no tensor
 
@@ -36,8 +37,8 @@ def call_text(trace: TraceData, call: Call, *, width: int | None = None, color: 
     )
     console.print(_headline(call))
     for line in _facts(call):
-        console.print(Text("\n".join(textwrap.wrap(printable(line), width, subsequent_indent="  ")), "dim"))
-    parts: dict[str, list[tuple[str, Measured | str]]] = {
+        console.print(Text("\n".join(wrapped(printable(line), width, further="  ")), "dim"))
+    parts: dict[str, list[tuple[str, Tensor | str]]] = {
         "inputs": list(_arguments(call)),
         "outputs": list(_results(call)),
         "weights": [(parameter.name, parameter) for parameter in own_parameters(trace, call)],
@@ -78,19 +79,19 @@ def _facts(call: Call) -> Iterator[str]:
         yield f"note: {note.what}"
 
 
-def _arguments(call: Call) -> Iterator[tuple[str, Measured | str]]:
+def _arguments(call: Call) -> Iterator[tuple[str, Tensor | str]]:
     for position, item in enumerate(call.inputs.args):
         yield from _tensors_or_text(f"args[{position}]", item)
     for name, item in call.inputs.kwargs.items():
         yield from _tensors_or_text(name, item)
 
 
-def _results(call: Call) -> Iterator[tuple[str, Measured | str]]:
+def _results(call: Call) -> Iterator[tuple[str, Tensor | str]]:
     if call.outputs is not None:
         yield from _tensors_or_text("", call.outputs.item)
 
 
-def _tensors_or_text(slot: str, item: Item) -> Iterator[tuple[str, Measured | str]]:
+def _tensors_or_text(slot: str, item: Item) -> Iterator[tuple[str, Tensor | str]]:
     """Yield the tensors inside an item, or the item itself as text where there is none."""
     found = list(leaves(item, slot))
     yield from found
@@ -101,13 +102,13 @@ def _tensors_or_text(slot: str, item: Item) -> Iterator[tuple[str, Measured | st
             yield slot, repr(item)
 
 
-def _table(title: str, rows: Sequence[tuple[str, Measured | str]], width: int) -> Table:
+def _table(title: str, rows: Sequence[tuple[str, Tensor | str]], width: int) -> Table:
     """Return the tensors of one kind with their statistics; dtype and shape stay when there is little room."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     bad = any(not isinstance(tensor, str) and _not_finite(tensor) for _, tensor in rows)
     columns = [title, "", "mean", "std", "min", "max", *(["not finite"] if bad else [])]
     lines = [list(_cells(name, tensor, bad)) for name, tensor in rows]
-    sizes = [max(len(column), *(line[i].cell_len for line in lines)) for i, column in enumerate(columns)]
+    sizes = [max(cell_len(column), *(line[i].cell_len for line in lines)) for i, column in enumerate(columns)]
     shown = list(range(len(columns)))
     for dropped in ("std", "min", "max", "mean"):
         if sum(sizes[i] + 2 for i in shown) <= width:
@@ -121,7 +122,7 @@ def _table(title: str, rows: Sequence[tuple[str, Measured | str]], width: int) -
     return table
 
 
-def _cells(name: str, tensor: Measured | str, bad: bool) -> Iterable[Text]:
+def _cells(name: str, tensor: Tensor | str, bad: bool) -> Iterable[Text]:
     yield Text(printable(name) or "result")
     if isinstance(tensor, str):
         yield Text(shortened_to(tensor, _LONGEST_TEXT), "dim")
@@ -135,5 +136,5 @@ def _cells(name: str, tensor: Measured | str, bad: bool) -> Iterable[Text]:
         yield Text(_not_finite(tensor), "bold red")
 
 
-def _not_finite(tensor: Measured) -> str:
+def _not_finite(tensor: Tensor) -> str:
     return "" if tensor.stats is None else not_finite(tensor.stats)

@@ -1,13 +1,12 @@
-"""The call tree as HTML: the display of a Trace in a notebook, and a page of its own."""
+"""The call tree as HTML without scripts: the display of a Trace in a notebook, and a page's text without JavaScript."""
 
 from __future__ import annotations
 
 from html import escape as _escaped
-from pathlib import Path
 
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.text import headline, not_finite, number, remarks, shapes
-from fxdebug.files.write_file import write_text
+from fxdebug.exports.columns import number, shapes
+from fxdebug.exports.text import headline, not_finite, remarks
 from fxdebug.printable import printable_lines
 from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output
 
@@ -30,6 +29,8 @@ _STYLE = """
 .fxd .note{padding:2px 4px;color:#5c3a00;background:#fff1cf;border-radius:3px;width:fit-content;max-width:100%}
 """
 _OPEN_LEVELS = 2  # levels of the tree that are open at first
+LARGEST = 64 * 1024  # bytes in a notebook: a cell is saved with the notebook, and shown again when it is opened
+MOST_LETTERS = 200  # of one name or remark
 
 
 def escape(text: str) -> str:
@@ -37,27 +38,39 @@ def escape(text: str) -> str:
     return _escaped(printable_lines(text), quote=True)
 
 
-def tree(trace: TraceData) -> str:
-    """Return a collapsible tree without scripts or links, for any notebook and for e-mail."""
+def cell(trace: TraceData) -> str:
+    """Return the tree for a notebook in at most 64 KiB: of a large run without its lowest levels."""
+    deepest = max((call.depth for call in trace.calls), default=0)
+    whole: list[tuple[int | None, bool]] = [(None, True), (None, False)]
+    for depth, titles in whole + [(depth, False) for depth in range(min(deepest, 12) - 1, -1, -1)]:
+        shown = tree(trace, depth, titles)
+        if len(shown.encode()) <= LARGEST:
+            return shown
+    return f'<div class="fxd">{escape(_short(headline(trace).plain))}: too large to be shown here</div>'
+
+
+def tree(trace: TraceData, depth: int | None = None, titles: bool = True) -> str:
+    """Return a collapsible tree without scripts or links, down to ``depth`` levels below the root.
+
+    ``titles``: with path and source line where the mouse is over a name.
+    """
     columns = "".join(f'<span class="num dim">{name}</span>' for name in ("mean", "std", "min", "max"))
     header = (
         '<div class="leaf"><span class="name dim">call</span><span class="shape dim">out</span>'
         f'<span class="num dim">dtype</span>{columns}</div>'
     )
-    notes = "".join(f'<div class="note">{escape(text.plain)}</div>' for text in remarks(trace))
+    notes = "".join(
+        f'<div class="note">{escape(_short(text.plain, 5 * MOST_LETTERS))}</div>' for text in remarks(trace)
+    )
+    if depth is not None:
+        notes += f'<div class="note">calls deeper than {depth} levels are left out: trace.show() has all of them</div>'
     return (
-        f'<div class="fxd"><style>{_STYLE}</style><div class="head">{escape(headline(trace).plain)}</div>'
-        f"{header}{_rows(fold_repeated(trace))}{notes}</div>"
+        f'<div class="fxd"><style>{_STYLE}</style><div class="head">{escape(_short(headline(trace).plain))}</div>'
+        f"{header}{_rows(fold_repeated(trace, depth=depth), titles)}{notes}</div>"
     )
 
 
-def write_page(trace: TraceData, path: Path) -> Path:
-    """Write the tree as a page of its own."""
-    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(trace.model)}</title></head>'
-    return write_text(path, f'{head}<body style="margin:1em;color-scheme:light dark">{tree(trace)}</body></html>')
-
-
-def _rows(root: FoldedCalls) -> str:
+def _rows(root: FoldedCalls, titles: bool) -> str:
     """Return all rows, depth first and without recursion: models may be nested deeper than Python can recurse."""
     pieces: list[str] = []
     pending: list[tuple[Row, int] | str] = [(root, 0)]
@@ -68,24 +81,25 @@ def _rows(root: FoldedCalls) -> str:
             continue
         row, depth = entry
         if not row.children:
-            pieces.append(f'<div class="leaf">{_cells(row)}</div>')
+            pieces.append(f'<div class="leaf">{_cells(row, titles)}</div>')
             continue
-        pieces.append(f"<details{' open' if depth < _OPEN_LEVELS else ''}><summary>{_cells(row)}</summary>")
+        pieces.append(f"<details{' open' if depth < _OPEN_LEVELS else ''}><summary>{_cells(row, titles)}</summary>")
         pending.append("</details>")
         pending.extend((child, depth + 1) for child in reversed(row.children))
     return "".join(pieces)
 
 
-def _cells(row: Row) -> str:
+def _cells(row: Row, titles: bool) -> str:
     if not isinstance(row, FoldedCalls):
-        return f'<span class="name">{escape(row.name)}</span>'
+        return f'<span class="name">{escape(_short(row.name))}</span>'
     call, value, stats = row.first, main_output(row.first), row.stats()
     bad = stats is not None and stats.finite < stats.count
-    title = escape(f"{call.path or call.type}  ({call.source or 'source unknown'})")
-    kind = "" if row.name == call.type else f' <span class="type">{escape(call.type)}</span>'
-    cells = [f'<span class="name" title="{title}">{escape(row.name)}{kind}</span>']
+    title = f"{_end(call.path or call.type)}  ({_end(call.source or 'source unknown')})"
+    shown_title = f' title="{escape(title)}"' if titles else ""
+    kind = "" if row.name == call.type else f' <span class="type">{escape(_short(call.type))}</span>'
+    cells = [f'<span class="name"{shown_title}>{escape(_short(row.name))}{kind}</span>']
     if call.error is not None:
-        return cells[0] + f'<span class="bad">raised {escape(str(call.error))}</span>'
+        return cells[0] + f'<span class="bad">raised {escape(_short(str(call.error)))}</span>'
     cells.append(f'<span class="shape">{escape(shapes([call.outputs for call in row.calls]))}</span>')
     cells.append(f'<span class="num dim">{escape("" if value is None else value.dtype)}</span>')
     numbers = ("",) * 4 if stats is None else [number(x) for x in (stats.mean, stats.std, stats.min, stats.max)]
@@ -93,3 +107,11 @@ def _cells(row: Row) -> str:
     if stats is not None and bad:
         cells.append(f'<span class="bad">{escape(not_finite(stats))}</span>')
     return "".join(cells)
+
+
+def _short(text: str, most: int = MOST_LETTERS) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _end(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"…{text[1 - most :]}"

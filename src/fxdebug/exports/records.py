@@ -12,30 +12,45 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fxdebug.analyses.findings import Findings
+from fxdebug.analyses.numbers.findings import extent, is_healthy
 from fxdebug.data.calls import Call, Parameter
-from fxdebug.data.findings import number_as_json, value_as_json
+from fxdebug.data.findings import Finding, number_as_json, value_as_json
+from fxdebug.data.measures import Unit
+from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import UNKNOWN, Inputs, Outputs, Stats, Value
+from fxdebug.exports.columns import column_values
+from fxdebug.query.attach_measures import all_numbers
 from fxdebug.query.find import facts_of
+from fxdebug.query.measures import Number, Tensor, id_of, measures_of
 from fxdebug.query.names import own_parameters
 from fxdebug.query.network import Node
-from fxdebug.query.where import Measured, Shape
+from fxdebug.query.where import Shape, place_of
 
 if TYPE_CHECKING:
     import networkx as nx
 
-SCHEMAS = {name: f"fxdebug.{name}/1" for name in ("show", "call", "find", "ops", "check", "graph")}
+SCHEMAS = {
+    name: f"fxdebug.{name}/1"
+    for name in ("show", "call", "find", "ops", "check", "graph", "measures", "rules", "plugins", "compare")
+}
 STATISTICS = ("mean", "std", "min", "max")
 _COLUMNS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
 
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A call or an operation that was found, with the facts that ``where`` asked for (else four statistics)."""
+    """A call or an operation that was found, with the facts that ``where`` asked for (else four statistics).
+
+    ``units`` are those of the facts. ``measures`` has the numbers that analyses took of it, ``columns`` the facts and
+    numbers that were asked for by name.
+    """
 
     item: Call | Node
     facts: dict[str, Any] = field(default_factory=dict)
+    units: dict[str, Unit] = field(default_factory=dict)
+    measures: dict[str, float] = field(default_factory=dict)
+    columns: dict[str, str | Number] = field(default_factory=dict)
 
     @property
     def is_call(self) -> bool:
@@ -78,7 +93,7 @@ class FoundRow:
         return self.values[0].stats if self.values else None
 
 
-def tensor_label(tensor: Measured) -> str:
+def tensor_label(tensor: Tensor) -> str:
     """Return dtype and shape, and which part of a distributed tensor this is: ``float32[2, 3] local shard of 2×6``."""
     sizes = ", ".join("?" if size == UNKNOWN else str(size) for size in tensor.shape)
     part = "" if tensor.sharding is None else str(tensor.sharding)
@@ -90,17 +105,26 @@ def found_rows(
 ) -> list[FoundRow]:
     """Return the rows of what ``find`` or ``ops`` returned for these conditions."""
     if where is not None:
-        return [FoundRow(item, facts) for item, facts in zip(found, facts_of(trace, found, dtype, shape, where))]
+        every = facts_of(trace, found, dtype, shape, where)
+        known = measures_of(trace)
+        units = {name: known[place_of(name)[1]].unit for name in (every[0] if every else ())}
+        return [_row(trace, item, facts=facts, units=units) for item, facts in zip(found, every)]
     rows = []
     for item in found:
         stats = FoundRow(item).stats
-        rows.append(FoundRow(item, {name: None if stats is None else getattr(stats, name) for name in STATISTICS}))
+        facts = {name: None if stats is None else getattr(stats, name) for name in STATISTICS}
+        rows.append(_row(trace, item, facts=facts))
     return rows
 
 
-def calls_to(trace: TraceData, depth: int | None) -> list[FoundRow]:
-    """Return rows for all calls down to ``depth`` levels below the root."""
-    return [FoundRow(call) for call in trace.calls if depth is None or call.depth <= depth]
+def calls_to(trace: TraceData, depth: int | None, columns: Sequence[str] = ()) -> list[FoundRow]:
+    """Return rows for all calls down to ``depth`` levels below the root, with the columns of these names."""
+    calls = [call for call in trace.calls if depth is None or call.depth <= depth]
+    return [_row(trace, call, columns=column_values(trace, call, columns)) for call in calls]
+
+
+def _row(trace: TraceData, item: Call | Node, **asked: Any) -> FoundRow:
+    return FoundRow(item, measures=all_numbers(trace.taken, id_of(trace, item)), **asked)
 
 
 # Records -----------------------------------------------------------------------------------------
@@ -158,32 +182,49 @@ def _tensors(slots: Inputs | Outputs | None) -> list[dict[str, Any]]:
 # JSON --------------------------------------------------------------------------------------------
 
 
-def trace_json(trace: TraceData, depth: int | None = None) -> str:
-    """Return the calls of a run, down to ``depth`` levels below the root, and its notes."""
-    calls = [call_record(row.item) for row in calls_to(trace, depth) if isinstance(row.item, Call)]
+def trace_json(trace: TraceData, rows: Sequence[FoundRow]) -> str:
+    """Return some calls of a run, and its notes."""
+    calls = [_record(row) for row in rows]
     facts = {"duration": trace.duration, "method": trace.root.method, "never_called": list(trace.never_called)}
     notes = [{"what": note.what, "where": note.where} for note in trace.notes]
     return _json("show", trace.model, **facts, calls=calls, notes=notes)
 
 
+def _record(row: FoundRow) -> dict[str, Any]:
+    """Return a row as plain data, with its measures and with the columns that were asked for."""
+    record = call_record(row.item) if isinstance(row.item, Call) else node_record(row.item)
+    columns = {name: one if isinstance(one, str) else number_as_json(one) for name, one in row.columns.items()}
+    return record | {"measures": row.measures} | ({"columns": columns} if columns else {})
+
+
 def call_json(trace: TraceData, call: Call) -> str:
     """Return one call with its code, its arguments, its results and its weights."""
     weights = [parameter_record(parameter) for parameter in own_parameters(trace, call)]
-    return _json("call", trace.model, **call_record(call), code=call.code, parameters=weights)
+    return _json("call", trace.model, **_record(_row(trace, call)), code=call.code, parameters=weights)
 
 
 def found_json(trace: TraceData, rows: Sequence[FoundRow], ops: bool) -> str:
     """Return what was found, each with the facts that ``where`` asked for."""
     found = []
     for row in rows:
-        record = call_record(row.item) if isinstance(row.item, Call) else node_record(row.item)
-        found.append({**record, "facts": {name: number_as_json(fact) for name, fact in row.facts.items()}})
+        found.append({**_record(row), "facts": {name: number_as_json(fact) for name, fact in row.facts.items()}})
     return _json("ops" if ops else "find", trace.model, found=found)
 
 
-def findings_json(trace: TraceData, findings: Findings) -> str:
+def findings_json(report: ReportData[Finding]) -> str:
     """Return the findings of ``check``."""
-    return _json("check", trace.model, **findings.as_json())
+    checked = extent(report)
+    return _json(
+        "check",
+        report.subject,
+        healthy=is_healthy(report.findings),
+        findings=[finding.as_json() for finding in report.findings],
+        operations=checked.operations,
+        calls=checked.calls,
+        unmeasured=checked.unmeasured,
+        notes=list(checked.notes),
+        settings={name: number_as_json(setting) for name, setting in report.settings.items()},
+    )
 
 
 def graph_json(trace: TraceData, graph: nx.MultiDiGraph) -> str:
@@ -206,9 +247,14 @@ def _json(form: str, model: str, **facts: Any) -> str:
 
 
 def found_csv(rows: Sequence[FoundRow], asked: bool = False) -> str:
-    """Return a line for each call or operation with its first result; ``asked``: also its facts, after ``where.``."""
+    """Return a line for each call or operation with its first result, its measures and the columns asked for.
+
+    ``asked``: also its facts, after ``where.``.
+    """
     names = ("id", "kind", "path", "depth", "status", "source", "duration", "error", "outputs", "dtype", "shape")
     facts = list(rows[0].facts) if rows and asked else []
+    measures = list(dict.fromkeys(name for row in rows for name in row.measures))
+    columns = [name for name in (rows[0].columns if rows else ()) if name not in measures]
     lines: list[list[Any]] = []
     for row in rows:
         item, stats = row.item, row.stats
@@ -218,13 +264,15 @@ def found_csv(rows: Sequence[FoundRow], asked: bool = False) -> str:
         dtype = row.values[0].dtype if row.values else None
         place = [row.id, row.kind, call.path, call.depth, row.status, row.source]
         numbers = [None if stats is None else getattr(stats, name) for name in _COLUMNS]
-        lines.append([*place, *own, len(row.values), dtype, shape, *numbers, *(row.facts[name] for name in facts)])
-    return _csv([*names, *_COLUMNS, *(f"where.{name}" for name in facts)], lines)
+        further = [row.measures.get(name) for name in measures] + [row.columns[name] for name in columns]
+        numbers += [*further, *(row.facts[name] for name in facts)]
+        lines.append([*place, *own, len(row.values), dtype, shape, *numbers])
+    return csv_text([*names, *_COLUMNS, *measures, *columns, *(f"where.{name}" for name in facts)], lines)
 
 
 def call_csv(trace: TraceData, call: Call) -> str:
     """Return a line for each tensor of one call: inputs, outputs, weights."""
-    tensors: list[tuple[str, str, Measured]] = [("input", slot, value) for slot, value in call.inputs.named()]
+    tensors: list[tuple[str, str, Tensor]] = [("input", slot, value) for slot, value in call.inputs.named()]
     if call.outputs is not None:
         tensors += [("output", slot, value) for slot, value in call.outputs.named()]
     tensors += [(parameter.kind, parameter.name, parameter) for parameter in own_parameters(trace, call)]
@@ -232,22 +280,23 @@ def call_csv(trace: TraceData, call: Call) -> str:
     for kind, slot, tensor in tensors:
         numbers = [None if tensor.stats is None else getattr(tensor.stats, name) for name in _COLUMNS]
         lines.append([kind, slot, tensor.dtype, "×".join(map(str, tensor.shape)), *numbers])
-    return _csv(["kind", "name", "dtype", "shape", *_COLUMNS], lines)
+    return csv_text(["kind", "name", "dtype", "shape", *_COLUMNS], lines)
 
 
-def findings_csv(findings: Findings) -> str:
+def findings_csv(findings: Sequence[Finding]) -> str:
     """Return a line for each finding."""
-    names = ("severity", "kind", "node", "path", "call", "op", "source", "what", "reached", "output")
-    return _csv(names, [[getattr(finding, name) for name in names] for finding in findings])
+    names = ("severity", "kind", "node", "path", "call", "op", "source", "what", "reached", "output", "analysis")
+    return csv_text(names, [[getattr(finding, name) for name in names] for finding in findings])
 
 
 def edges_csv(graph: nx.MultiDiGraph) -> str:
     """Return a line for each edge of a graph."""
     names = ("source", "target", "argument", "kind", "output", "shape", "dtype")
-    return _csv(names, [[edge.get(name) for name in names] for edge in _edges(graph)])
+    return csv_text(names, [[edge.get(name) for name in names] for edge in _edges(graph)])
 
 
-def _csv(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+def csv_text(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    """Return lines of cells as CSV, under a line of their names."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)

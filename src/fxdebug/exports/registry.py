@@ -1,11 +1,13 @@
-"""The table of all exporters: the function that writes a trace or a comparison, for each suffix.
+"""The table of all exporters: the function that writes a trace, a comparison or a report, for each form.
 
-An exporter takes ``(thing, path, **options)``, or ``(thing, path, options)`` where ``options`` is a dataclass, and
+A form is a suffix, ``.svg``, or the name of the program that opens it, ``tensorboard``; some programs have both. An
+exporter takes ``(thing, path, **options)``, or ``(thing, path, options)`` where ``options`` is a dataclass, and
 returns the path. Its module is imported when it is used.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -13,20 +15,36 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from fxdebug.errors import SaveError, UsageError
+from fxdebug.errors import FxDebugError, SaveError, UsageError, first_line, nearest
+from fxdebug.plugins import installed
 
-Kind: TypeAlias = Literal["trace", "comparison", "report"]
+Kind: TypeAlias = Literal["trace", "comparison", "report", "training", "attention", "map", "matrix"]
 
 EXPORTERS: dict[tuple[Kind, str], str] = {
     ("trace", ".dot"): "fxdebug.exports.graphviz.dot:write_dot",
     ("trace", ".gv"): "fxdebug.exports.graphviz.dot:write_dot",
-    ("trace", ".svg"): "fxdebug.exports.graphviz.render:write_picture",
-    ("trace", ".png"): "fxdebug.exports.graphviz.render:write_picture",
-    ("trace", ".pdf"): "fxdebug.exports.graphviz.render:write_picture",
+    ("trace", ".svg"): "fxdebug.exports.picture.write:write_picture",
+    ("trace", ".png"): "fxdebug.exports.picture.write:write_picture",
+    ("trace", ".pdf"): "fxdebug.exports.picture.write:write_picture",
     ("trace", ".graphml"): "fxdebug.exports.graphml:write_graphml",
     ("trace", ".json"): "fxdebug.exports.graphml:write_json",
-    ("trace", ".html"): "fxdebug.exports.html:write_page",
+    ("trace", ".html"): "fxdebug.exports.page.write:write_trace",
     ("trace", ".txt"): "fxdebug.exports.text:write_text",
+    ("trace", ".onnx"): "fxdebug.exports.programs.onnx_run:write_onnx",
+    ("trace", "tensorboard"): "fxdebug.exports.programs.tensorboard_log:write_trace",
+    ("trace", "netron"): "fxdebug.exports.programs.onnx_run:write_onnx",
+    ("trace", ".gexf"): "fxdebug.exports.graphml:write_gexf",
+    ("trace", ".mmd"): "fxdebug.exports.documents.mermaid:write_mermaid",
+    ("trace", ".md"): "fxdebug.exports.documents.markdown:write_run",
+    ("trace", "model-explorer"): "fxdebug.exports.programs.model_explorer:write_model_explorer",
+    ("trace", "perfetto"): "fxdebug.exports.timelines.perfetto:write_perfetto",
+    ("trace", ".pftrace"): "fxdebug.exports.timelines.perfetto:write_perfetto",
+    ("trace", "chrome-trace"): "fxdebug.exports.timelines.chrome_trace:write_chrome_trace",
+    ("trace", ".trace.json"): "fxdebug.exports.timelines.chrome_trace:write_chrome_trace",
+    ("trace", "speedscope"): "fxdebug.exports.timelines.speedscope:write_speedscope",
+    ("trace", ".speedscope.json"): "fxdebug.exports.timelines.speedscope:write_speedscope",
+    ("trace", "mlflow"): "fxdebug.exports.trackers.tracked:write_mlflow",
+    ("trace", "wandb"): "fxdebug.exports.trackers.tracked:write_wandb",
     ("comparison", ".svg"): "fxdebug.exports.comparison.graph:write_picture",
     ("comparison", ".png"): "fxdebug.exports.comparison.graph:write_picture",
     ("comparison", ".pdf"): "fxdebug.exports.comparison.graph:write_picture",
@@ -35,31 +53,110 @@ EXPORTERS: dict[tuple[Kind, str], str] = {
     ("comparison", ".csv"): "fxdebug.exports.comparison.table:write_csv",
     ("comparison", ".json"): "fxdebug.exports.comparison.table:write_json",
     ("comparison", ".txt"): "fxdebug.exports.comparison.text:write_text",
-    ("comparison", ".html"): "fxdebug.exports.comparison.text:write_page",
+    ("comparison", ".html"): "fxdebug.exports.page.write:write_comparison",
+    ("report", "tensorboard"): "fxdebug.exports.programs.tensorboard_log:write_report",
+    ("report", "perfetto"): "fxdebug.exports.timelines.perfetto:write_report",
+    ("report", ".pftrace"): "fxdebug.exports.timelines.perfetto:write_report",
+    ("report", "chrome-trace"): "fxdebug.exports.timelines.chrome_trace:write_report",
+    ("report", ".trace.json"): "fxdebug.exports.timelines.chrome_trace:write_report",
+    ("report", "speedscope"): "fxdebug.exports.timelines.speedscope:write_report",
+    ("report", ".speedscope.json"): "fxdebug.exports.timelines.speedscope:write_report",
+    ("report", "mlflow"): "fxdebug.exports.trackers.tracked:report_to_mlflow",
+    ("report", "wandb"): "fxdebug.exports.trackers.tracked:report_to_wandb",
+    ("training", "tensorboard"): "fxdebug.exports.programs.tensorboard_log:write_training",
+    ("comparison", ".md"): "fxdebug.exports.documents.markdown:write_comparison",
+    ("comparison", "model-explorer"): "fxdebug.exports.programs.compared_explorer:write_model_explorer",
     ("report", ".csv"): "fxdebug.exports.report.files:write_csv",
     ("report", ".json"): "fxdebug.exports.report.files:write_json",
     ("report", ".timeline"): "fxdebug.exports.report.timelines:write_timeline",
     ("report", ".txt"): "fxdebug.exports.report.text:write_text",
+    ("report", ".html"): "fxdebug.exports.report.html:write_page",
     ("report", ".png"): "fxdebug.exports.report.plot:write_picture",
     ("report", ".svg"): "fxdebug.exports.report.plot:write_picture",
     ("report", ".pdf"): "fxdebug.exports.report.plot:write_picture",
+    ("attention", ".html"): "fxdebug.exports.report.attention_page:write_page",
+    ("map", ".png"): "fxdebug.exports.report.attention_picture:write_map",
+    ("map", ".svg"): "fxdebug.exports.report.attention_picture:write_map",
+    ("map", ".pdf"): "fxdebug.exports.report.attention_picture:write_map",
+    ("matrix", ".png"): "fxdebug.exports.report.activation_picture:write_heatmap",
+    ("matrix", ".svg"): "fxdebug.exports.report.activation_picture:write_heatmap",
+    ("matrix", ".pdf"): "fxdebug.exports.report.activation_picture:write_heatmap",
 }
 
 
 def suffixes(kind: Kind) -> list[str]:
-    """Return the suffixes of the files that a trace or a comparison can be written to."""
-    return [suffix for known, suffix in EXPORTERS if known == kind]
+    """Return the suffixes of the files that a trace, a comparison or a report can be written to."""
+    return [form for form in _all_forms(kind) if form.startswith(".")]
 
 
-def exporter(kind: Kind, suffix: str) -> Callable[..., Path]:
-    """Return the function that writes files of a suffix; raises ``UsageError`` with the suffixes there are."""
-    place = EXPORTERS.get((kind, suffix.lower()))
+def names(kind: Kind) -> list[str]:
+    """Return the programs that a trace, a comparison or a report can be written for: what ``to`` takes."""
+    return [form for form in _all_forms(kind) if not form.startswith(".")]
+
+
+def _all_forms(kind: Kind) -> list[str]:
+    """Return our forms, then those that plug-ins add; these write traces."""
+    ours = [form for known, form in EXPORTERS if known == kind]
+    others = installed.plugins(installed.EXPORTERS) if kind == "trace" else ()
+    return [*ours, *(one.name for one in others if one.name not in ours)]
+
+
+def form_of(kind: Kind, path: Path, to: str | None = None) -> str:
+    """Return the form to write: ``to``, or the longest suffix of the path that is one (``.speedscope.json``).
+
+    ``to`` is the name of a program, or a suffix with or without its dot. Raises ``UsageError`` with the forms there
+    are.
+
+    >>> form_of("trace", Path("run.svg")), form_of("trace", Path("run"), "json")
+    ('.svg', '.json')
+    """
+    if to is None:
+        found = [suffix for suffix in suffixes(kind) if path.name.lower().endswith(suffix)]
+        if found:
+            return max(found, key=len)
+        raise UsageError(f"nothing exports to {path.suffix or 'a file without suffix'!r}: {_forms(kind)}")
+    wanted = to.lower().replace("_", "-")
+    form = next((form for form in (wanted, f".{wanted}") if form in _all_forms(kind)), None)
+    if form is None:
+        near = nearest(wanted, [*names(kind), *suffixes(kind)])
+        raise UsageError(f"nothing exports to {to!r}: {_forms(kind)}.{near}")
+    return form
+
+
+def _forms(kind: Kind) -> str:
+    """Return what can be asked for instead."""
+    programs = names(kind)
+    return f"use {', '.join(suffixes(kind))}" + (f", or to={' or '.join(map(repr, programs))}" if programs else "")
+
+
+def exporter(kind: Kind, form: str) -> Callable[..., Path]:
+    """Return the function that writes a form, as :func:`form_of` returns it."""
+    place = EXPORTERS.get((kind, form))
     if place is None:
-        what = suffix or "a file without suffix"
-        raise UsageError(f"nothing exports to {what!r}: use {', '.join(suffixes(kind))}")
+        plugin = installed.plugin(installed.EXPORTERS, form)
+        assert plugin is not None, f"{form} is no form of a {kind}"
+        return _of_plugin(plugin)
     module, _, name = place.partition(":")
     function: Callable[..., Path] = getattr(importlib.import_module(module), name)
     return function
+
+
+def _of_plugin(plugin: installed.Plugin) -> Callable[..., Path]:
+    """Return the exporter of a plug-in; whatever it raises becomes a ``SaveError`` that names the plug-in."""
+    function = plugin.function()
+
+    @functools.wraps(function)
+    def write(thing: object, path: Path, **options: Any) -> Path:
+        try:
+            function(thing, path, **options)
+        except FxDebugError:
+            raise
+        except Exception as error:
+            what = f"the plug-in {plugin.name!r} of {plugin.package} failed"
+            raise SaveError(f"{what}: {type(error).__name__}: {first_line(error)}") from error
+        return path
+
+    return write
 
 
 def option_names(function: Callable[..., Path]) -> list[str]:
@@ -75,16 +172,17 @@ def _defaults(parameters: list[inspect.Parameter]) -> Any:
     return default if is_dataclass(default) else None
 
 
-def export(kind: Kind, thing: object, path: Path, *, suffix: str | None = None, **options: Any) -> Path:
-    """Write ``path`` by its suffix, or in the format of another ``suffix``.
+def export(kind: Kind, thing: object, path: Path, *, to: str | None = None, **options: Any) -> Path:
+    """Write ``path`` by its suffix, or in the form ``to``: the name of a program, or another suffix.
 
-    Raises ``UsageError`` for an option that its exporter does not have.
+    Raises ``UsageError`` for a form that there is not, and for an option that its exporter does not have.
     """
-    write = exporter(kind, path.suffix if suffix is None else suffix)
+    form = form_of(kind, path, to)
+    write = exporter(kind, form)
     known = option_names(write)
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise UsageError(f"{path.suffix} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
+        raise UsageError(f"{form} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
     defaults = _defaults(list(inspect.signature(write).parameters.values())[2:])
     arguments = options if defaults is None else {"options": replace(defaults, **options)}
     try:
@@ -93,4 +191,6 @@ def export(kind: Kind, thing: object, path: Path, *, suffix: str | None = None, 
     except OSError as error:
         if isinstance(error, SaveError):
             raise
+        if isinstance(error, IsADirectoryError):
+            raise SaveError(f"{path} cannot be written: it is a folder") from error
         raise SaveError(f"cannot write {path}: {error.strerror or error}") from error

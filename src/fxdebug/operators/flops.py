@@ -1,10 +1,10 @@
 """Floating point operations of one torch operation, from the shapes of its operands.
 
-Counted are multiplications and additions of products: matrix products, convolutions, attention, recurrent layers. A
-product of an m×k with a k×n matrix counts 2·m·k·n, as in ``torch.utils.flop_counter`` and as in the definition of a
-device's peak. Element by element operations, sums and normalisations count 0: memory traffic limits them, and no
-counter of other tools includes them. An operation with products whose number has no formula here is ``None``: it is
-listed as unknown, never counted as 0.
+Counted are multiplications and additions of products: matrix products, convolutions, attention, recurrent layers, and
+Fourier transforms. A product of an m×k with a k×n matrix counts 2·m·k·n, as in ``torch.utils.flop_counter`` and as in
+the definition of a device's peak. Element by element operations, sums and normalisations count 0: memory traffic limits
+them, and no counter of other tools includes them. An operation with products whose number has no formula here is
+``None``: it is listed as unknown, never counted as 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from fxdebug.data.values import Item, Value, leaves
+from fxdebug.data.values import Group, Item, Value, leaves
 from fxdebug.operators.names import canonical
 
 
@@ -40,8 +40,8 @@ def flops_of(
 
     ``op`` is the short name, ``target`` the function's full name; ``args`` and ``kwargs`` are its operands and
     ``result`` its result, with a :class:`~fxdebug.data.values.Value` for each tensor. The backward is counted for the
-    operands that require a gradient: each needs as many operations as the forward, attention two and a half times as
-    many as its forward (its fused kernel computes the scores anew).
+    operands that require a gradient: each needs as many operations as the forward, fused attention two and a half
+    times as many as its forward (the kernel computes the scores anew).
 
     >>> a, b = Value(0, (2, 3), "float32", "cpu"), Value(1, (3, 5), "float32", "cpu")
     >>> flops_of("matmul", "matmul", Value(2, (2, 5), "float32", "cpu"), (a, b))
@@ -51,11 +51,13 @@ def flops_of(
     """
     short = op.partition(".")[0]  # of an overload, such as linear.default
     name = canonical(short)
-    formula = _FORMULAS.get(short.strip("_")) or _FORMULAS.get(name)
+    formula: Formula | None = _FORMULAS.get(short.strip("_")) or _FORMULAS.get(name)
     if formula is None:
         return None if name in _PRODUCTS_WITHOUT_FORMULA or not is_torch_function(target) else NONE
     if any(_hides_sizes(value) for value in _tensors([result, *args])):
         return None
+    if any(value.layout.startswith("sparse") for value in _tensors([*args, *(kwargs or {}).values()])):
+        formula = _sparse_product if name == "matmul" or short in ("mm", "sparse_mm", "smm") else _unknown
     try:
         return formula(result, args, kwargs or {})
     except (TypeError, ValueError, IndexError, KeyError, AttributeError):
@@ -157,15 +159,31 @@ def _aten_convolution(result: Item, args: Sequence[Item], kwargs: Mapping[str, I
 
 
 def _attention(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
-    """Scores (queries × keys) and their product with the values; masked scores are computed like any other."""
+    """Scores (queries × keys) and their product with the values; masked scores are computed like any other.
+
+    A fused kernel computes the scores anew in its backward. On the CPU there is one for queries and values of one
+    width, without dropout and without a gradient of the mask (``sdp_utils_cpp.cpp`` of torch 2.13); on accelerators
+    there are kernels for the other cases too.
+    """
     query, key = _tensor(args, kwargs, 0, "query"), _tensor(args, kwargs, 1, "key")
     value = _tensor(args, kwargs, 2, "value")
     rows, dim = query.numel // query.shape[-1], query.shape[-1]
     batches = max(1, math.prod(_first(result).shape[:-1]) // rows) if rows else 1  # queries may be broadcast
     forward = 2 * rows * batches * key.shape[-2] * (dim + value.shape[-1])
-    gradient = any(x.requires_grad for x in (query, key, value))
-    scores_again = 2 * rows * batches * key.shape[-2] * dim
-    return Flops(forward, 2 * forward + scores_again if gradient else 0)
+    mask = _argument(args, kwargs, 3, "attn_mask")
+    with_mask = isinstance(mask, Value) and bool(mask.requires_grad)
+    if not with_mask and not any(x.requires_grad for x in (query, key, value)):
+        return Flops(forward)
+    dropout = _argument(args, kwargs, 4, "dropout_p") or 0.0
+    fused = query.device != "cpu" or (
+        len(query.shape) == 4 and dim == value.shape[-1] and not with_mask and not dropout and not _is_complex(query)
+    )
+    scores_again = 2 * rows * batches * key.shape[-2] * dim if fused else 0
+    return Flops(forward, 2 * forward + scores_again)
+
+
+def _is_complex(value: Value) -> bool:
+    return value.dtype.startswith("complex")
 
 
 def _multi_head_attention(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
@@ -184,9 +202,13 @@ def _multi_head_attention(result: Item, args: Sequence[Item], kwargs: Mapping[st
     for x, weight in zip((query, key, value), weights):
         total += _products(2 * x.numel // x.shape[-1] * weight.numel, x, weight)
     batch = query.shape[1] if len(query.shape) == 3 else 1
-    forward = 2 * batch * query.shape[0] * key.shape[0] * 2 * width
+    keys = key.shape[0] + (_argument(args, kwargs, 7, "bias_k") is not None)
+    keys += bool(_argument(args, kwargs, 9, "add_zero_attn"))
+    forward = 2 * batch * query.shape[0] * keys * 2 * width
     gradient = any(bool(x.requires_grad) for x in (query, key, value, *weights))
     fused = _argument(args, kwargs, 15, "need_weights") is False  # its backward computes the scores anew
+    if query.device == "cpu" and _argument(args, kwargs, 13, "training") is not False:
+        fused = fused and not _argument(args, kwargs, 10, "dropout_p")
     rows = query.numel // query.shape[-1]
     projected = Value(-1, (rows, width), query.dtype, query.device, requires_grad=gradient)
     backward = (2 * forward + forward // 2 * fused) * gradient
@@ -234,6 +256,8 @@ def _tensordot(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -
     a, b = _tensor(args, kwargs, 0, "a"), _tensor(args, kwargs, 1, "b")
     out = _first(result).numel
     contracted = math.isqrt(a.numel * b.numel // out) if out else 0  # |a|·|b| = |out|·k²
+    if out == 1:  # torch calls `dot`, whose backward multiplies vectors by one number
+        return Flops(2 * contracted)
     return _products(2 * out * contracted, a, b)
 
 
@@ -302,6 +326,74 @@ def _tensors(args: Sequence[Item]) -> Iterator[Value]:
         yield from (value for _, value in leaves(item))
 
 
+def _sparse_product(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
+    """Each number of a sparse matrix that is not 0 meets a row, or a column, of the dense one."""
+    a, b = _tensor(args, kwargs, 0, "input", "self", "mat1"), _tensor(args, kwargs, 1, "mat2", "other", "vec")
+    sparse, dense = (a, b) if a.layout.startswith("sparse") else (b, a)
+    if dense.layout != "strided" or len(sparse.shape) != 2 or sparse.stats is None:
+        raise ValueError("the numbers of the sparse matrix are not known")
+    nonzero = sparse.stats.count - (sparse.stats.zeros or 0)
+    kept = sparse.shape[1] if sparse is b else sparse.shape[0]
+    return _products(2 * nonzero * (_first(result).numel // kept if kept else 0), a, b)
+
+
+def _unknown(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
+    raise ValueError("there is no formula for these operands")
+
+
+def _distances(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
+    """``cdist``: of many points, Euclidean distances are a product, of rows with two more columns for their norms.
+
+    Source: ``_euclidean_dist`` and ``cdist_impl`` in ``aten/src/ATen/native/Distance.cpp`` of torch 2.13.
+    """
+    a, b = _tensor(args, kwargs, 0, "x1"), _tensor(args, kwargs, 1, "x2")
+    p, mode = _argument(args, kwargs, 2, "p"), _argument(args, kwargs, 3, "compute_mode")
+    many = max(a.shape[-2], b.shape[-2]) > 25 and mode in (None, "use_mm_for_euclid_dist_if_necessary")
+    if p not in (None, 2) or not (many or mode == "use_mm_for_euclid_dist"):
+        return NONE
+    pairs, width = _first(result).numel, a.shape[-1]
+    return Flops(2 * pairs * (width + 2), _products(2 * pairs * width, a, b).backward)
+
+
+def _fourier(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
+    """``fft.fftn`` and the like, over all dimensions or those of ``dim``."""
+    sizes, dims = _argument(args, kwargs, 1, "s"), _argument(args, kwargs, 2, "dim")
+    whole = len(sizes.items) if isinstance(sizes, Group) else len(_first(result).shape)
+    return _transforms(result, args, kwargs, _whole_numbers(dims) or range(-whole, 0))
+
+
+def _fourier_of_one(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
+    return _transforms(result, args, kwargs, _whole_numbers(_argument(args, kwargs, 2, "dim")) or [-1])
+
+
+def _fourier_of_two(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
+    return _transforms(result, args, kwargs, _whole_numbers(_argument(args, kwargs, 2, "dim")) or [-2, -1])
+
+
+def _transforms(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item], dims: Sequence[int]) -> Flops:
+    """5·N·log₂(n) for transforms over n of N complex numbers, half of it where one side is real.
+
+    It is the number by which FFTW's authors compare transforms (https://www.fftw.org/speed/method.html), whatever the
+    algorithm. The backward is a transform of the same size.
+    """
+    inputs, output = _tensor(args, kwargs, 0, "input", "self"), _first(result)
+    real = not (_is_complex(inputs) and _is_complex(output))
+    longer = max(inputs, output, key=lambda x: x.numel) if real else output
+    length = math.prod(longer.shape[dim] for dim in dims)
+    return _products(round((2.5 if real else 5) * longer.numel * math.log2(length)) if length else 0, inputs)
+
+
+def _whole_numbers(item: Item) -> list[int]:
+    items = item.items if isinstance(item, Group) else [item]
+    return [x for x in items if isinstance(x, int)]
+
+
+def _kernel_of_attention(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
+    """``aten._scaled_dot_product_flash_attention`` and the like: fused, whatever the device."""
+    query, key, value = (_tensor(args, kwargs, i, name) for i, name in enumerate(("query", "key", "value")))
+    return _attention(result, (replace(query, device="kernel"), key, value), {})
+
+
 def _grouped(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:
     """``grouped_mm``: every row meets the matrix of its group."""
     a, b = _tensor(args, kwargs, 0, "input", "self", "mat_a"), _tensor(args, kwargs, 1, "mat2", "mat_b")
@@ -323,6 +415,22 @@ _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("convolution", "_convolution"), _aten_convolution),
     "scaled_dot_product_attention": _attention,
     "flex_attention": _attention,
+    **dict.fromkeys(
+        (
+            f"scaled_dot_product_{kind}"
+            for kind in (
+                "flash_attention",
+                "flash_attention_for_cpu",
+                "efficient_attention",
+                "cudnn_attention",
+            )
+        ),
+        _kernel_of_attention,
+    ),
+    "cdist": _distances,
+    **dict.fromkeys((f"fft_{kind}fft" for kind in ("", "i", "r", "ir", "h", "ih")), _fourier_of_one),
+    **dict.fromkeys((f"fft_{kind}fft2" for kind in ("", "i", "r", "ir", "h", "ih")), _fourier_of_two),
+    **dict.fromkeys((f"fft_{kind}fftn" for kind in ("", "i", "r", "ir", "h", "ih")), _fourier),
     "multi_head_attention_forward": _multi_head_attention,
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), _recurrent_cell),
@@ -330,6 +438,7 @@ _FORMULAS: dict[str, Formula] = {
     "einsum": _einsum,
     **dict.fromkeys(("chain_matmul", "linalg_multi_dot"), _chain),
     **dict.fromkeys(("grouped_mm", "_grouped_mm"), _grouped),
+    **dict.fromkeys(("sparse_mm", "smm"), _matmul),
 }
 
 # Torch's operations with products inside and no formula here: factorisations, solvers, transforms, distances.
@@ -341,9 +450,8 @@ _PRODUCTS_WITHOUT_FORMULA = frozenset(
     linalg_cond linalg_det linalg_slogdet det slogdet logdet linalg_householder_product linalg_ldl_factor
     linalg_ldl_solve linalg_tensorinv linalg_tensorsolve cholesky cholesky_inverse cholesky_solve geqrf lu lu_solve
     lu_unpack orgqr ormqr qr svd svd_lowrank pca_lowrank lobpcg triangular_solve lstsq
-    fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_hfft2
-    fft_ihfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfftn fft_ihfftn stft istft cdist cov corrcoef
-    sparse_mm smm hspmm sparse_sampled_addmm _scaled_mm scaled_mm scaled_grouped_mm _scaled_grouped_mm
+    stft istft cov corrcoef
+    hspmm sparse_sampled_addmm _scaled_mm scaled_mm scaled_grouped_mm _scaled_grouped_mm
     transformer_encoder_layer_fwd native_multi_head_attention while_loop cond scan map""".split()
 )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Stats, Value
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Network, Node, network_of
 from fxdebug.query.node_lookup import Place, node_at
@@ -15,7 +17,11 @@ from fxdebug.query.node_lookup import Place, node_at
 if TYPE_CHECKING:
     import networkx as nx
 
+_N = TypeVar("_N", bound=Hashable)
+
 STATISTICS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros")
+_SHOWN = ("mean", "std", "min", "max")
+_statistics_of = attrgetter(*STATISTICS)
 
 
 def whole_graph(trace: TraceData) -> nx.MultiDiGraph:
@@ -31,12 +37,25 @@ def graph_at(trace: TraceData, depth: int | None = None, *, ops: bool = True) ->
     return collapsed(network_of(trace), depth, ops=ops)
 
 
+def maximum_flows(capacities: Mapping[tuple[_N, _N], float], source: _N, targets: Iterable[_N]) -> list[float]:
+    """Return the maximum flow from a node to each target; ``capacities`` has those of the edges, by their ends."""
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_node(source)
+    graph.add_edges_from((start, end, {"capacity": capacity}) for (start, end), capacity in capacities.items())
+    reached = nx.descendants(graph, source)
+    below = graph.subgraph(reached | {source})
+    return [float(nx.maximum_flow_value(below, source, end)) if end in reached else 0.0 for end in targets]
+
+
 def subgraph(trace: TraceData, places: Iterable[Place]) -> nx.MultiDiGraph:
     """Return the graph of some places and the edges among them."""
     net, whole = network_of(trace), whole_graph(trace)
     chosen = {node_at(trace, place).id for place in places}
     graph = empty(model=net.trace.model)
-    graph.add_nodes_from((id, attributes(net.nodes[id])) for id in net.nodes if id in chosen)
+    taken = _taken_numbers(net.trace)
+    graph.add_nodes_from((id, attributes(net.nodes[id]) | taken.get(id, {})) for id in net.nodes if id in chosen)
     graph.add_edges_from((u, v, dict(data)) for u, v, data in whole.edges(chosen, data=True) if v in chosen)
     return graph
 
@@ -55,7 +74,9 @@ def to_networkx(network: Network) -> nx.MultiDiGraph:
     """Return the graph of a network; its attributes name shared weights, modules never called and unused parameters."""
     trace = network.trace
     graph = empty(**_graph_attributes(network))
-    graph.add_nodes_from((node.id, attributes(node)) for node in network.nodes.values())
+    of_values: dict[int, dict[str, Any]] = {}
+    taken = _taken_numbers(trace)
+    graph.add_nodes_from([(n.id, attributes(n, of_values) | taken.get(n.id, {})) for n in network.nodes.values()])
     graph.add_edges_from((edge.source, edge.target, edge_attributes(edge)) for edge in network.edges)
     for path in trace.never_called:
         id = path if path not in graph else f"{path} (never called)"
@@ -63,8 +84,11 @@ def to_networkx(network: Network) -> nx.MultiDiGraph:
     return graph
 
 
-def attributes(node: Node) -> dict[str, Any]:
-    """Return a node's attributes for networkx: strings and numbers, absent where unknown."""
+def attributes(node: Node, of_values: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Return a node's attributes for networkx: strings and numbers, absent where unknown.
+
+    ``of_values`` keeps those of each value: the nodes of one tensor are many.
+    """
     facts: dict[str, Any] = {"kind": node.kind, "op": node.op, "target": node.target, "path": node.path}
     facts |= {"call": node.call.index, "depth": node.depth, "order": node.position}
     if node.status is not None:
@@ -75,16 +99,48 @@ def attributes(node: Node) -> dict[str, Any]:
         facts["error"] = str(node.call.error)
     value = node.value
     if value is not None:
-        facts |= {"shape": str(value.shape), "dtype": value.dtype, "device": value.device, "value": value.number}
-        if value.name is not None:
-            facts["parameter"] = value.name
-        if value.stats is not None:
-            numbers = {name: _finite_number(getattr(value.stats, name)) for name in STATISTICS}
-            facts |= {name: number for name, number in numbers.items() if number is not None}
-            facts["stats"] = " ".join(
-                f"{name} {numbers[name]:.4g}" for name in ("mean", "std", "min", "max") if numbers[name] is not None
-            )
+        known = None if of_values is None else of_values.get(value.number)
+        if known is None:
+            known = _value_attributes(value)
+            if of_values is not None:
+                of_values[value.number] = known
+        facts |= known
     return facts
+
+
+def _taken_numbers(trace: TraceData) -> dict[str, dict[str, float]]:
+    """Return the finite numbers that analyses took, by the id of a call or operation and the name of the measure."""
+    found: dict[str, dict[str, float]] = {}
+    for name, taken in trace.taken.items():
+        for id, number in taken.numbers.items():
+            if isinstance(number, (int, float)) and math.isfinite(number):
+                found.setdefault(id, {})[name] = number
+    return found
+
+
+def _value_attributes(value: Value) -> dict[str, Any]:
+    """Return the attributes of a node that come from its first tensor."""
+    facts: dict[str, Any] = {"shape": str(value.shape), "dtype": value.dtype, "device": value.device}
+    facts["value"] = value.number
+    if value.name is not None:
+        facts["parameter"] = value.name
+    if value.stats is not None:
+        numbers = _finite_numbers(value.stats)
+        facts |= numbers
+        facts["stats"] = " ".join([f"{name} {numbers[name]:.4g}" for name in _SHOWN if name in numbers])
+    return facts
+
+
+def _finite_numbers(stats: Stats) -> dict[str, int | float]:
+    """Return the statistics that are known and finite, as numbers that every format can hold."""
+    row = _statistics_of(stats)
+    try:
+        if all(map(math.isfinite, row)) and stats.absmax < 2**63:  # type: ignore[operator]  # as nearly all are
+            return dict(zip(STATISTICS, row))
+    except TypeError:  # some are not known, or are complex
+        pass
+    numbers = {name: _finite_number(number) for name, number in zip(STATISTICS, row)}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _finite_number(number: Any) -> int | float | None:
@@ -144,7 +200,8 @@ def collapsed(network: Network, depth: int | None = None, *, ops: bool = True) -
     stands_for = _representatives(network, depth, leaves=not ops)
     graph = empty(model=network.trace.model)
     chosen = dict.fromkeys(stands_for.values())
-    graph.add_nodes_from((id, attributes(network.nodes[id])) for id in chosen)
+    taken = _taken_numbers(network.trace)
+    graph.add_nodes_from((id, attributes(network.nodes[id]) | taken.get(id, {})) for id in chosen)
     seen: set[tuple[str, str, str, int | None]] = set()
     for edge in network.edges:
         source, target = stands_for[edge.source], stands_for[edge.target]

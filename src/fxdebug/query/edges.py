@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from fxdebug.data.calls import Call
-from fxdebug.data.graphs import Op, refs_in
-from fxdebug.data.values import Group, Item, Value, leaves
+from fxdebug.data.graphs import CallGraph, Op, refs_in
+from fxdebug.data.values import Group, Item, Value, fast_constructor, leaves
 
 if TYPE_CHECKING:
     from fxdebug.query.network import Network
@@ -32,6 +32,9 @@ class Edge:
     kind: EdgeKind = "data"
 
 
+_quick_edge = fast_constructor(Edge)
+
+
 class Flow(NamedTuple):
     """A result on its way into an argument: the node that made it, the whole result, and its step's position."""
 
@@ -48,6 +51,7 @@ class Flows:
         self._net = network
         self._calls = network.trace.calls
         self._fed: dict[int, dict[int, str]] = {}  # call without a graph → number of a value → node that feeds it
+        self._operands: dict[int, list[list[tuple[str, str]]]] = {}  # graph → what each of its steps uses
         self._writes: dict[int, list[Value]] = {}  # call → values that it and all calls inside it wrote to
 
     def connect(self) -> None:
@@ -62,7 +66,7 @@ class Flows:
         root = self._calls[0]
         self._fed[0] = {value.number: f"{net.call_id(root)}/{slot}" for slot, value in root.inputs.named()}
         for target, source in net.memory_sources.items():
-            net.edges.append(Edge(source, target, "", net.nodes[target].value, "", "memory"))
+            net.edges.append(_quick_edge(source, target, "", net.nodes[target].value, "", "memory"))
         for call in self._calls:
             if net.steps(call):
                 self._connect_steps(call)
@@ -75,7 +79,7 @@ class Flows:
         net = self._net
         body, steps = net.bodies[call.index], net.steps(call)
         assert body is not None
-        children = iter(body.calls)
+        own, children = net.call_id(call), iter(body.calls)
         ids: dict[str, str] = {}
         positions: dict[str, int] = {}
         called: dict[int, Call] = {}
@@ -85,29 +89,35 @@ class Flows:
                 called[position] = self._calls[next(children)]
                 ids[step.name] = net.call_id(called[position])
             else:
-                ids[step.name] = f"{net.call_id(call)}/{step.name}"
+                ids[step.name] = f"{own}/{step.name}"
         writers = self._writers(body.writes, called, ids, steps)
-        for position, step in enumerate(steps):
+        for position, (step, operands) in enumerate(zip(steps, self._operands_of(body, steps))):
             flows = [
-                Flow(argument, ids[name], body.results[positions[name]], positions[name])
-                for argument, name in _operands(step)
+                Flow(argument, ids[name], body.results[positions[name]], positions[name]) for argument, name in operands
             ]
             if step.kind == "call_module":
                 arrivals = self._enter(called[position], flows)
             else:
                 arrivals = [(ids[step.name], flow, *_value_into(flow, step, body.results[position])) for flow in flows]
             for target, flow, value, output in arrivals:
-                net.edges.append(Edge(flow.source, target, flow.argument, value, output))
+                net.edges.append(_quick_edge(flow.source, target, flow.argument, value, output))
                 if writers and value is not None and value.storage is not None:
                     self._memory(writers.get(value.storage, ()), flow, position, target, value)
-        own = net.call_id(call)
-        net.edges.append(Edge(ids[steps[-1].name], own, "result", net.nodes[own].value))
+        net.edges.append(_quick_edge(ids[steps[-1].name], own, "result", net.nodes[own].value))
         missing = {child.index for child in call.children} - set(body.calls)  # it raised, or ran in a thread
         if missing:
             places = [net.nodes[ids[step.name]] for step in steps if step.kind == "placeholder"]
             feeds = {value.number: place.id for place in places for value in place.values}
             for index in sorted(missing):
                 self._enter_by_values(self._calls[index], feeds)
+
+    def _operands_of(self, body: CallGraph, steps: tuple[Op, ...]) -> list[list[tuple[str, str]]]:
+        """Return what each step of a graph uses; calls share graphs."""
+        assert body.graph is not None
+        known = self._operands.get(body.graph)
+        if known is None:
+            known = self._operands[body.graph] = [list(_operands(step)) for step in steps]
+        return known
 
     def _writers(
         self, writes: Iterable[tuple[int, Value]], called: dict[int, Call], ids: dict[str, str], steps: tuple[Op, ...]
@@ -124,7 +134,7 @@ class Flows:
         """Add an edge from the step that last wrote to a value's memory between its making and this use."""
         between = [writer for position, writer in writers if flow.position < position < used]
         if between and between[-1] != target:
-            self._net.edges.append(Edge(between[-1], target, flow.argument, value, "", "memory"))
+            self._net.edges.append(_quick_edge(between[-1], target, flow.argument, value, "", "memory"))
 
     # Into a call ---------------------------------------------------------------------------------
 
@@ -176,10 +186,10 @@ class Flows:
         if call.children and (accounted or call.parent is None):
             for slot, value in () if call.outputs is None else call.outputs.named():
                 if value.number in feeds:
-                    net.edges.append(Edge(feeds[value.number], own, "result", value, slot))
+                    net.edges.append(_quick_edge(feeds[value.number], own, "result", value, slot))
         elif call.parent is None:
             for slot, value in call.inputs.named():
-                net.edges.append(Edge(f"{own}/{slot}", own, slot, value))
+                net.edges.append(_quick_edge(f"{own}/{slot}", own, slot, value))
 
     def _enter_by_values(self, child: Call, feeds: dict[int, str]) -> None:
         """Connect the arguments of a call with the nodes that are known to have returned them."""
@@ -192,7 +202,7 @@ class Flows:
         own, body = net.call_id(child), bool(net.steps(child))
         for target, flow, arriving, output in self._enter(child, flows):
             if not (body and target == own):  # an argument inside an object: each read of it has an edge of its own
-                net.edges.append(Edge(flow.source, target, flow.argument, arriving, output))
+                net.edges.append(_quick_edge(flow.source, target, flow.argument, arriving, output))
 
     def _accounted_by_children(self, call: Call) -> bool:
         """Is every value that the call returned a result of the calls inside it, or one of its arguments?"""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.graphs import NODE_KINDS, STATUSES, NodeKind, Status
+from fxdebug.data.measures import CALL, OPERATION
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
+from fxdebug.query.measures import Number, measures_of, number_of
 from fxdebug.query.names import (
     WILDCARDS,
     names_of_call,
@@ -48,7 +50,8 @@ def find_calls(
     count, too), or a tuple of these. ``dtype`` and ``shape``: of a tensor it returned. ``status``: ``verified``,
     ``recorded`` or ``opaque``. ``source``: ``model.py``, ``model.py:12`` or a glob. ``where``: a function of the call,
     or a line about the statistics of a tensor it returned, of an ``input.``, of a ``parameter.`` or buffer of its own
-    module, or about its ``duration``. ``dtype``, ``shape`` and a line must hold for one and the same tensor.
+    module, or about another measure of the call: ``"duration > 1ms"``. ``dtype``, ``shape`` and a line must hold for
+    one and the same tensor.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0, 2.0]))
@@ -92,7 +95,7 @@ def find_ops(
     ``op``: a glob over their names (``softmax``, ``mat*``). ``path`` and ``type``: of the module whose ``forward``
     ran them. ``kind``: one of torch.fx's kinds of nodes; ``call_function`` and ``call_method`` by default. The other
     conditions are those of :func:`find_calls`; an ``input.`` is an operand, a ``parameter.`` one that is a parameter
-    or buffer, and operations have no ``duration``.
+    or buffer. A measure that only calls have, such as ``duration``, is a ``UsageError``.
     """
     require_graphs(trace, "operations")
     nodes = list(network_of(trace).nodes.values())
@@ -174,8 +177,9 @@ class _Matches(Generic[CallOrNode]):
 
     def __init__(self, trace: TraceData, dtype: str | None, shape: Shape, where: Where[CallOrNode]) -> None:
         self._trace = trace
-        line = where if isinstance(where, str) else None
-        self._conditions = conditions(dtype, shape, line, frozenset(value.dtype for value in trace.values))
+        self._line = line = where if isinstance(where, str) else None
+        dtypes = frozenset(value.dtype for value in trace.values)
+        self._conditions = conditions(dtype, shape, line, dtypes, measures_of(trace))
         self._function: Callable[[CallOrNode], object] | None = where if callable(where) else None
         self._own: dict[str, list[Parameter]] = {}  # path → parameters and buffers of the module itself
         if self._mentions("parameter"):
@@ -199,18 +203,27 @@ class _Matches(Generic[CallOrNode]):
         own: list[Parameter] = []
         if self._mentions("parameter"):
             own = [parameter for name in names_of_call(call) for parameter in self._own.get(name, ())]
-        return Subject(tuple(call.outputs or ()), inputs, own, call.duration)
+        return Subject(tuple(call.outputs or ()), inputs, own, self._number(call, CALL))
 
     def _of_node(self, node: Node) -> Subject:
-        line = self._conditions.line
-        if line is not None and "duration" in line.names:
-            raise UsageError(f"where={line.line!r}: operations have no duration; ask calls, with find")
         operands: list[Value] = []
         if self._mentions("input") or self._mentions("parameter"):
             edges = network_of(self._trace).into.get(node.id, ())
             operands = [edge.value for edge in edges if edge.value is not None and edge.kind == "data"]
         inputs = [value for value in operands if value.name is None]
-        return Subject(node.values, inputs, [value for value in operands if value.name is not None])
+        parameters = [value for value in operands if value.name is not None]
+        return Subject(node.values, inputs, parameters, self._number(node, OPERATION))
+
+    def _number(self, item: Call | Node, subject: Literal["call", "operation"]) -> Callable[[str], Number]:
+        """Return the function that gives a number of a call or an operation by its measure."""
+
+        def number(name: str) -> Number:
+            if subject not in measures_of(self._trace)[name].of:
+                ask = "calls, with find" if subject == OPERATION else "operations, with ops"
+                raise UsageError(f"where={self._line!r}: {subject}s have no {name}; ask {ask}")
+            return number_of(self._trace, item, name)
+
+        return number
 
 
 def _source_pattern(source: str | None) -> Callable[[str], bool]:

@@ -10,7 +10,7 @@ from typing import Any
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import CallGraph, NodeKind, Op, Status
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Item, Stats, Value, leaves
+from fxdebug.data.values import Item, Stats, Value, fast_constructor, leaves
 from fxdebug.printable import printable
 from fxdebug.query.edges import Edge, Flows
 
@@ -91,6 +91,7 @@ class Node:
         return f"<node {self}>"
 
 
+_quick_node = fast_constructor(Node)
 _END = object()
 
 
@@ -109,9 +110,7 @@ class Network:
         self.memory_sources: dict[str, str] = {}  # read of an attribute → the node that last wrote its memory
         self.writers: set[str] = set()  # nodes that wrote to memory which existed before them
         self._last_writer: dict[int, str] = {}  # storage → the node that last made or wrote it
-        self._root = trace.model
-        if trace.model in trace.modules or any(call.path == trace.model for call in trace.calls):
-            self._root = ""
+        self._root = root_name(trace)
         self.first_position = [0] * len(trace.calls)  # per call: the position of the first node in it
         self._add_nodes()
         Flows(self).connect()
@@ -188,7 +187,7 @@ class Network:
     ) -> None:
         body = self.bodies[call.index]
         status = None if body is None else body.status
-        node = self.nodes[id] = Node(id, call, item, status, source, depth, len(self.nodes), step, slot)
+        node = self.nodes[id] = _quick_node(id, call, item, status, source, depth, len(self.nodes), step, slot)
         kind = node.kind
         if kind == "get_attr":
             for value in node.values:
@@ -209,6 +208,12 @@ class Network:
         self.producer_of.setdefault(value.number, id)
         if value.storage is not None:
             self._last_writer[value.storage] = id
+
+
+def root_name(trace: TraceData) -> str:
+    """Return the name of the root in ids of calls and nodes: the model's, unless a module has that name too."""
+    is_taken = trace.model in trace.modules or any(call.path == trace.model for call in trace.calls)
+    return "" if is_taken else trace.model
 
 
 def network_of(trace: TraceData) -> Network:

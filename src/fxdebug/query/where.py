@@ -1,8 +1,9 @@
-"""Conditions: dtype, shape, and ``where=`` lines such as ``absmax > 100 or input.nan > 0``.
+"""Conditions: dtype, shape, and ``where=`` lines such as ``absmax > 100 or input.nan > 0`` or ``time.self > 1ms``.
 
-The grammar of a line: comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers and names. A name in ``FACTS``
-is about a tensor of the result; after ``input.``, ``output.`` or ``parameter.`` it is about a tensor there.
-``duration`` is the time of a call in seconds. A line is parsed, never executed as Python.
+The grammar of a line: comparisons, arithmetic, ``and``, ``or`` and ``not`` over numbers, with or without a unit, and
+names of measures. A measure of tensors is about a tensor of the result; after ``input.``, ``output.`` or ``parameter.``
+it is about a tensor there. Other measures are about the call or the operation. A line is parsed, never executed as
+Python.
 """
 
 from __future__ import annotations
@@ -15,44 +16,32 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from fxdebug.data.calls import Call, Parameter
+from fxdebug.data.calls import Call
+from fxdebug.data.measures import MEASURES, UNITS, Measure, Unit
 from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest
 from fxdebug.operators.dtypes import DTYPES
+from fxdebug.query.measures import EVERY_RUN, OF_TENSORS, Number, Tensor
 from fxdebug.query.network import Node
 
 Shape: TypeAlias = "str | Sequence[int | None] | None"
-Measured: TypeAlias = Value | Parameter
-Scope: TypeAlias = Mapping[str, Any]  # "input", "output", "parameter" → one tensor each; "duration" → seconds
+Scope: TypeAlias = Mapping[str, Any]  # "input", "output", "parameter" → one tensor each; "" → the numbers by name
 
-STATISTICS = ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros", "finite")
 TENSORS = ("input", "output", "parameter")
-
-
-def _statistic(name: str) -> Callable[[Measured], Any]:
-    return lambda value: None if value.stats is None else getattr(value.stats, name)
-
-
-FACTS: dict[str, Callable[[Measured], Any]] = {
-    **{name: _statistic(name) for name in STATISTICS},
-    "inf": lambda value: None if value.stats is None else value.stats.posinf + value.stats.neginf,
-    "numel": lambda value: math.prod(value.shape),
-    "ndim": lambda value: len(value.shape),
-    "requires_grad": lambda value: value.requires_grad,
-}
-NAMES = (*FACTS, "duration", *(f"{tensors}.{name}" for tensors in TENSORS for name in FACTS))
+ITSELF = ""  # the call or the operation that a line is about
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The tensors of one call or operation that a condition may be about, and the duration of a call."""
+    """The tensors of one call or operation that a condition may be about, and its other numbers by measure."""
 
     outputs: Sequence[Value] = ()
     inputs: Sequence[Value] = ()
-    parameters: Sequence[Measured] = ()
-    duration: float | None = None
+    parameters: Sequence[Tensor] = ()
+    number: Callable[[str], Number] = lambda name: None
 
 
 @dataclass(frozen=True)
@@ -64,8 +53,19 @@ class Condition:
     evaluate: Callable[[Scope], Any]
 
     def mentions(self, tensors: str) -> bool:
-        """Does the line mention tensors of this kind? A name alone is about the output."""
-        return any((name.partition(".")[0] if "." in name else "output") == tensors for name in self.names)
+        """Does the line mention tensors of this kind? The name of a measure of tensors alone is about the output."""
+        return tensors in self.tensors
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """The kinds of tensors that the line mentions, in the order of :data:`TENSORS`."""
+        mentioned = {place_of(name)[0] for name in self.names}
+        return tuple(kind for kind in TENSORS if kind in mentioned)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that the line mentions, without ``input.``, ``output.`` and ``parameter.``."""
+        return tuple(dict.fromkeys(place_of(name)[1] for name in self.names))
 
     def match(self, subject: Subject) -> dict[str, Any] | None:
         """Return the facts by name for the first tensors of which the line is true, or ``None``.
@@ -73,9 +73,8 @@ class Condition:
         A comparison with a fact that a tensor lacks is false, also where there is no such tensor at all.
         """
         given = dict(zip(TENSORS, (subject.inputs, subject.outputs, subject.parameters)))
-        chosen = [tensors for tensors in TENSORS if self.mentions(tensors)]
-        for tensors in itertools.product(*(given[name] or (None,) for name in chosen)):
-            scope = {**dict(zip(chosen, tensors)), "duration": subject.duration}
+        for tensors in itertools.product(*(given[name] or (None,) for name in self.tensors)):
+            scope = {**dict(zip(self.tensors, tensors)), ITSELF: subject.number}
             if self.evaluate(scope):
                 return {name: fact(scope) for name, fact in self.names.items()}
         return None
@@ -94,29 +93,32 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def compile_condition(line: str) -> Condition:
+def compile_condition(line: str, measures: Mapping[str, Measure] = EVERY_RUN) -> Condition:
     """Return the condition of a ``where=`` line.
 
-    Raises :class:`~fxdebug.errors.UsageError` for anything but comparisons of known names and numbers.
+    ``measures`` are those that the calls or operations have, by name. Raises :class:`~fxdebug.errors.UsageError` for
+    anything but comparisons of known names and numbers, and for a number with a unit of another kind.
 
     >>> from fxdebug.data.values import Stats
     >>> value = Value(0, (2,), "float32", "cpu", stats=Stats(2, 0.0, 1.0, -3.0, 250.0, 250.0))
     >>> compile_condition("absmax > 100 or input.nan > 0").match(Subject(outputs=[value]))
     {'absmax': 250.0, 'input.nan': None}
+    >>> compile_condition("bytes >= 8B and duration < 1ms").match(Subject([value], number=lambda name: 0.0002))
+    {'bytes': 8, 'duration': 0.0002}
     """
     if len(line) > LONGEST:
         raise UsageError(_TOO_LARGE)
-    names: dict[str, Callable[[Scope], Any]] = {}
+    compiler = _Compiler(line, measures)
     try:
-        tree = ast.parse(line.strip(), mode="eval").body
+        tree = ast.parse(_without_units(line.strip()), mode="eval").body
         if _depth(tree) > DEEPEST:
             raise UsageError(_TOO_LARGE)
-        evaluate = _evaluator(tree, line, names)
+        evaluate = compiler.evaluator(tree)
     except (SyntaxError, ValueError) as error:  # ValueError: a null character
         raise UsageError(f"where={line!r} is not an expression: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
         raise UsageError(_TOO_LARGE) from None
-    return Condition(line, names, evaluate)
+    return Condition(line, compiler.names, evaluate)
 
 
 def _depth(tree: ast.expr) -> int:
@@ -128,49 +130,146 @@ def _depth(tree: ast.expr) -> int:
     return levels
 
 
-def _evaluator(tree: ast.expr, line: str, names: dict[str, Callable[[Scope], Any]]) -> Callable[[Scope], Any]:
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, (int, float)):
-        number = tree.value
-        return lambda scope: number
-    name = _dotted(tree)
-    if name is not None:
-        return names.setdefault(name, _fact(name, line))
-    if isinstance(tree, ast.BoolOp):
-        parts = [_evaluator(part, line, names) for part in tree.values]
-        combine = all if isinstance(tree.op, ast.And) else any
-        return lambda scope: combine(part(scope) for part in parts)
-    if isinstance(tree, ast.UnaryOp):
-        inner = _evaluator(tree.operand, line, names)
-        if isinstance(tree.op, ast.Not):
-            return lambda scope: not inner(scope)
-        if isinstance(tree.op, ast.USub):
-            return lambda scope: _unless_missing(operator.neg, inner(scope))
-    if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
-        function = _BINARY[type(tree.op)]
-        left, right = _evaluator(tree.left, line, names), _evaluator(tree.right, line, names)
-        return lambda scope: _unless_missing(function, left(scope), right(scope))
-    if isinstance(tree, ast.Compare) and all(type(op) in _COMPARE for op in tree.ops):
-        return _comparison(tree, line, names)
-    raise UsageError(f"where={line!r}: use comparisons of {_KNOWN} with numbers, and/or/not")
+# A number with its unit stands in the tree as a call: 1ms is quantity("1", "ms").
+_QUANTITY = "quantity"
+_WITH_UNIT = re.compile(
+    r"(?<![\w.])(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s?("
+    + "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+    + r")(?![\w(])"
+)
+
+
+def _without_units(line: str) -> str:
+    """Return a line with every number that has a unit as a call.
+
+    >>> _without_units("time.self > 1ms and bytes < 3MiB")
+    "time.self > quantity('1', 'ms') and bytes < quantity('3', 'MiB')"
+    """
+    return _WITH_UNIT.sub(rf"{_QUANTITY}('\1', '\2')", line)
+
+
+class _Compiler:
+    """Makes functions of the expressions of one line; ``names`` are those that it has met."""
+
+    def __init__(self, line: str, measures: Mapping[str, Measure]) -> None:
+        self._line = line
+        self._measures = measures
+        self.names: dict[str, Callable[[Scope], Any]] = {}
+
+    def evaluator(self, tree: ast.expr) -> Callable[[Scope], Any]:
+        """Return the function of an expression."""
+        if isinstance(tree, ast.Constant) and isinstance(tree.value, (int, float)):
+            number = tree.value
+            return lambda scope: number
+        quantity = _quantity(tree)
+        if quantity is not None:
+            amount = quantity.number
+            return lambda scope: amount
+        name = _dotted(tree)
+        if name is not None:
+            return self.names.setdefault(name, self._fact(name))
+        if isinstance(tree, ast.BoolOp):
+            parts = [self.evaluator(part) for part in tree.values]
+            combine = all if isinstance(tree.op, ast.And) else any
+            return lambda scope: combine(part(scope) for part in parts)
+        if isinstance(tree, ast.UnaryOp):
+            inner = self.evaluator(tree.operand)
+            if isinstance(tree.op, ast.Not):
+                return lambda scope: not inner(scope)
+            if isinstance(tree.op, ast.USub):
+                return lambda scope: _unless_missing(operator.neg, inner(scope))
+        if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
+            function = _BINARY[type(tree.op)]
+            left, right = self.evaluator(tree.left), self.evaluator(tree.right)
+            return lambda scope: _unless_missing(function, left(scope), right(scope))
+        if isinstance(tree, ast.Compare) and all(type(op) in _COMPARE for op in tree.ops):
+            return self._comparison(tree)
+        raise UsageError(f"where={self._line!r}: use comparisons of {_KNOWN} with numbers, and/or/not")
+
+    def _comparison(self, tree: ast.Compare) -> Callable[[Scope], bool]:
+        terms = (tree.left, *tree.comparators)
+        operands = [self.evaluator(part) for part in terms]
+        signs = [_COMPARE[type(op)] for op in tree.ops]
+        for one, other in itertools.pairwise(terms):
+            self._require_same_unit(one, other)
+
+        def holds(scope: Scope) -> bool:
+            facts = [operand(scope) for operand in operands]
+            pairs = zip(signs, facts, facts[1:])
+            return all(a is not None and b is not None and _compare(sign, a, b) for sign, a, b in pairs)
+
+        return holds
+
+    def _require_same_unit(self, one: ast.expr, other: ast.expr) -> None:
+        """Raise ``UsageError`` for a measure that is compared with a number of another unit."""
+        for named, number in ((one, other), (other, one)):
+            name, quantity = _dotted(named), _quantity(number)
+            if name is not None and quantity is not None:
+                unit = self._measures[place_of(name)[1]].unit
+                if unit != quantity.unit:
+                    is_in = f"is in {unit}" if unit else "has no unit"
+                    raise UsageError(f"where={self._line!r}: {name} {is_in}, and {quantity.text} is not")
+
+    def _fact(self, name: str) -> Callable[[Scope], Any]:
+        tensors, own = place_of(name)
+        measure = self._measures.get(own)
+        if measure is None or (tensors != ITSELF and own not in OF_TENSORS):
+            missing = f"this run has no {name!r}" if name in MEASURES else f"there is no {name!r}"
+            raise UsageError(f"where={self._line!r}: {missing}; {self._known()}.{nearest(name, self._all())}")
+        if tensors == ITSELF:
+            return lambda scope: scope[ITSELF](own)
+        fact = OF_TENSORS[own]
+        return lambda scope: None if scope.get(tensors) is None else fact(scope[tensors])
+
+    def _known(self) -> str:
+        others = [name for name in self._measures if name not in OF_TENSORS]
+        return f"use {_KNOWN}" + (f", or of a call or operation {', '.join(others)}" if others else "")
+
+    def _all(self) -> list[str]:
+        return [*self._measures, *(f"{tensors}.{name}" for tensors in TENSORS for name in OF_TENSORS)]
+
+
+def place_of(name: str) -> tuple[str, str]:
+    """Return the tensors that a name is about (or :data:`ITSELF`), and its measure.
+
+    >>> place_of("input.absmax"), place_of("absmax"), place_of("time.self")
+    (('input', 'absmax'), ('output', 'absmax'), ('', 'time.self'))
+    """
+    tensors, _, own = name.partition(".")
+    if tensors in TENSORS and own:
+        return tensors, own
+    return ("output" if name in OF_TENSORS else ITSELF), name
 
 
 def _dotted(tree: ast.expr) -> str | None:
-    """Return a name, or two with a dot between them."""
-    if isinstance(tree, ast.Attribute) and isinstance(tree.value, ast.Name):
-        return f"{tree.value.id}.{tree.attr}"
-    return tree.id if isinstance(tree, ast.Name) else None
+    """Return a name, or several with dots between them."""
+    parts = []
+    while isinstance(tree, ast.Attribute):
+        parts.append(tree.attr)
+        tree = tree.value
+    return ".".join([tree.id, *reversed(parts)]) if isinstance(tree, ast.Name) else None
 
 
-def _comparison(tree: ast.Compare, line: str, names: dict[str, Callable[[Scope], Any]]) -> Callable[[Scope], bool]:
-    operands = [_evaluator(part, line, names) for part in (tree.left, *tree.comparators)]
-    signs = [_COMPARE[type(op)] for op in tree.ops]
+class _Quantity(NamedTuple):
+    """A number in plain units, its unit, and how it was written."""
 
-    def holds(scope: Scope) -> bool:
-        facts = [operand(scope) for operand in operands]
-        pairs = zip(signs, facts, facts[1:])
-        return all(a is not None and b is not None and _compare(sign, a, b) for sign, a, b in pairs)
+    number: float
+    unit: Unit
+    text: str
 
-    return holds
+
+def _quantity(tree: ast.expr) -> _Quantity | None:
+    """Return a number with a unit, or ``None`` for any other expression."""
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        inner = _quantity(tree.operand)
+        return None if inner is None else _Quantity(-inner.number, inner.unit, f"-{inner.text}")
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id != _QUANTITY:
+        return None
+    texts = [part.value for part in tree.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    if len(texts) != 2 or texts[1] not in UNITS:
+        return None
+    factor, unit = UNITS[texts[1]]
+    return _Quantity(float(texts[0]) * factor, unit, "".join(texts))
 
 
 def _compare(sign: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
@@ -208,21 +307,7 @@ def _as_float(number: Any) -> Any:
         return math.inf if number > 0 else -math.inf
 
 
-_KNOWN = f"{', '.join(FACTS)} (of the output, or after {', '.join(f'{name}.' for name in TENSORS)}) or duration"
-
-
-def _fact(name: str, line: str) -> Callable[[Scope], Any]:
-    if name == "duration":
-        return lambda scope: scope["duration"]
-    tensors, _, own = name.rpartition(".")
-    fact = FACTS.get(own)
-    if tensors not in ("", *TENSORS):
-        near = nearest(name, NAMES)
-        raise UsageError(f"where={line!r}: use comparisons of {_KNOWN} with numbers, and/or/not.{near}")
-    if fact is None:
-        raise UsageError(f"where={line!r}: there is no {name!r}; use {_KNOWN}.{nearest(name, NAMES)}")
-    which = tensors or "output"
-    return lambda scope: None if scope.get(which) is None else fact(scope[which])
+_KNOWN = f"{', '.join(OF_TENSORS)} (of the output, or after {', '.join(f'{name}.' for name in TENSORS)})"
 
 
 # Dtype, shape and line together ---------------------------------------------------------------------------
@@ -245,8 +330,10 @@ class Conditions:
         return {} if self.line is None else self.line.match(replace(subject, outputs=outputs))
 
 
-def conditions(dtype: str | None, shape: Shape, line: str | None, dtypes: Collection[str]) -> Conditions:
-    """Return the dtype, the shape and the line as one; ``dtypes`` are those of the trace."""
+def conditions(
+    dtype: str | None, shape: Shape, line: str | None, dtypes: Collection[str], measures: Mapping[str, Measure]
+) -> Conditions:
+    """Return the dtype, the shape and the line as one; ``dtypes`` and ``measures`` are those of the trace."""
     short = None if dtype is None else dtype.removeprefix("torch.")
     if short is not None and not set(short) & set("*?[") and short not in {*dtypes, *DTYPES}:
         raise NotFound(
@@ -260,7 +347,7 @@ def conditions(dtype: str | None, shape: Shape, line: str | None, dtypes: Collec
         return wanted is None or _matches_shape(value.shape, wanted)
 
     any_fits = short is None and wanted is None
-    return Conditions(None if any_fits else fits, None if line is None else compile_condition(line))
+    return Conditions(None if any_fits else fits, None if line is None else compile_condition(line, measures))
 
 
 def shape_pattern(shape: str | Sequence[int | None]) -> tuple[int | None, ...]:

@@ -88,6 +88,12 @@ def array_of(flat: Tensor) -> np.ndarray:
     return np.frombuffer(memory, _kind(flat.dtype), count)
 
 
+def shaped_array_of(tensor: Tensor) -> np.ndarray:
+    """Return the data of a dense tensor as an array of its shape; of one on the CPU it is the same memory."""
+    host = tensor.detach().cpu()
+    return array_of(host.reshape(-1)).reshape(host.shape)
+
+
 def is_freed(tensor: Tensor) -> bool:
     """Has the program freed the memory of a strided tensor, or a part of it? Reading it would end the process.
 

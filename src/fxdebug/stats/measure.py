@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from fxdebug.data.values import Stats, fast_constructor
 from fxdebug.stats import accelerator
 from fxdebug.stats.cpu_sums import (
+    BLOCK,
     REAL,
     Sums,
     array_of,
@@ -330,30 +331,47 @@ def _sum(array: np.ndarray, largest: int) -> int:
 
 
 def _complex(tensor: Tensor) -> Stats:
-    flat, repeats = flat_of(tensor.resolve_conj())
+    """Measure block by block: the wide numbers of a whole tensor would take several times its memory."""
+    if tensor.is_conj():
+        stats = _complex(tensor.conj())  # of the numbers in memory
+        return stats if stats.mean is None else replace(stats, mean=complex(stats.mean).conjugate())
+    flat, repeats = flat_of(tensor)
     if accelerator.is_off_cpu(flat):
         flat = flat.cpu()
-    if flat.dtype is torch.complex32:
-        flat = flat.to(torch.complex64)
-    nan = torch.isnan(flat)
-    infinite = torch.isinf(flat) & ~nan
-    bad = int(nan.sum()), int(infinite.sum())
-    finite = flat[~(nan | infinite)] if any(bad) else flat
-    many = flat.numel() * repeats
-    count = finite.numel()
+    nan = infinite = zeros = 0
+    absmax = 0.0
+    for block in flat.split(BLOCK):
+        wide = block.to(torch.complex128)
+        is_nan = torch.isnan(wide)
+        is_infinite = torch.isinf(wide) & ~is_nan
+        nan, infinite, zeros = (
+            nan + int(is_nan.sum()),
+            infinite + int(is_infinite.sum()),
+            zeros + int((wide == 0).sum()),
+        )
+        finite = wide[~(is_nan | is_infinite)]
+        absmax = max(absmax, float(finite.abs().max())) if finite.numel() else absmax
+    many, count = flat.numel() * repeats, flat.numel() - nan - infinite
     if count == 0:
-        return Stats(many, None, None, None, None, None, bad[0] * repeats, bad[1] * repeats)
-    wide = finite.to(torch.complex128)
-    absmax = float(wide.abs().max())
+        return Stats(many, None, None, None, None, None, nan * repeats, infinite * repeats)
     is_extreme = 0.0 < absmax < 1e-100 or 1e100 < absmax < math.inf  # its square is no float64
     scale = absmax if is_extreme else 1.0
-    if scale != 1.0:
-        wide = torch.view_as_complex(torch.view_as_real(wide) / scale)
-    mean = complex(wide.mean())
-    root = math.sqrt(float(((wide - mean).abs() ** 2).sum())) * scale
-    std = root * math.sqrt(repeats / (count * repeats - 1)) if count * repeats > 1 else 0.0
-    zeros = int((finite == 0).sum()) * repeats
-    return Stats(many, mean * scale, std, None, None, absmax, bad[0] * repeats, bad[1] * repeats, 0, zeros)
+    mean = sum([complex(block.sum()) for block in _finite_blocks(flat, scale)], 0j) / count
+    squares = math.fsum([float(((block - mean).abs() ** 2).sum()) for block in _finite_blocks(flat, scale)])
+    std = math.sqrt(squares) * scale * math.sqrt(repeats / (count * repeats - 1)) if count * repeats > 1 else 0.0
+    return Stats(
+        many, mean * scale, std, None, None, absmax, nan * repeats, infinite * repeats, 0, zeros * repeats
+    )  # fmt: skip
+
+
+def _finite_blocks(flat: Tensor, scale: float) -> Iterator[Tensor]:
+    """Yield the finite numbers of a complex tensor in double precision, divided by ``scale``."""
+    for block in flat.split(BLOCK):
+        wide = block.to(torch.complex128)
+        if scale != 1.0:
+            wide = torch.view_as_complex(torch.view_as_real(wide) / scale)
+        finite = torch.isfinite(wide)
+        yield wide if bool(finite.all()) else wide[finite]
 
 
 def _sparse(tensor: Tensor) -> Stats:

@@ -27,6 +27,7 @@ except ImportError:  # Windows
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_bytes
 from fxdebug.files.write_file import write_bytes
+from fxdebug.store import measures_file
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.transformers.safe_file_names import MAX_NAME_BYTES
 
@@ -176,7 +177,8 @@ def _publish_locked(staging: Path, target: Path, sources: dict[str, str], new: _
     obsolete = _forget_replaced(runs, new)
     in_use = {name for run in runs for name in run.names}
     if not any(run.key == new.key for run in runs):  # files of an earlier process belong to no run of this one
-        obsolete |= {*_numbered_files(target, sources), *_shards_named_in(target, sources)} - in_use
+        files = {*sources, *([measures_file.FILE] if trace_file.FILE in sources else [])}
+        obsolete |= {*files, *_numbered_files(target, files), *_shards_named_in(target, sources)} - in_use
     if beside and not in_use.isdisjoint(sources):
         sources = {name: name for name in _number_files(list(sources), staging, target, set()).values()}
     new.names = list(sources)
@@ -186,6 +188,13 @@ def _publish_locked(staging: Path, target: Path, sources: dict[str, str], new: _
     for name in obsolete.difference(sources):
         (target / name).unlink(missing_ok=True)
     runs.append(new)
+
+
+def add_to_published(target: Path, name: str) -> None:
+    """Count a further file in a folder to the run of this process that has the ``trace.json`` there, if any."""
+    for run in _published_runs.get(str(target.resolve()), ()):
+        if trace_file.FILE in run.names and name not in run.names:
+            run.names.append(name)
 
 
 _replace = os.replace  # with text, not paths: for hundreds of files, making paths takes longer than moving

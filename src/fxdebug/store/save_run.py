@@ -13,8 +13,10 @@ from pathlib import Path
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import require_inside, require_regular
+from fxdebug.files.write_file import write_text
+from fxdebug.store import measures_file
 from fxdebug.store.private import without_private
-from fxdebug.store.publish_run import next_shard, publish, publishing_to
+from fxdebug.store.publish_run import add_to_published, next_shard, publish, publishing_to
 from fxdebug.store.rank_folders import rank_folder
 from fxdebug.store.staging_folder import StagingFolder
 from fxdebug.store.trace_json import trace_file
@@ -55,6 +57,21 @@ def save_trace(trace: TraceData, folder: str | os.PathLike[str], *, private: boo
     return target
 
 
+def save_measures(trace: TraceData, folder: Path) -> Path:
+    """Write the measures of a trace beside the ``trace.json`` that is in a folder; return the path.
+
+    Raises :class:`SaveError`.
+    """
+    path = folder / measures_file.FILE
+    with publishing_to(folder):
+        try:
+            write_text(path, measures_file.text_of(trace))
+        except OSError as error:
+            raise SaveError(f"cannot write {path}: {error.strerror or error}") from error
+        add_to_published(folder, path.name)
+    return path
+
+
 def _shards_to_copy(trace: TraceData, target: Path) -> dict[Path, str]:
     """Return the files with the trace's tensors, and names for them that are free in the target."""
     staging = getattr(trace.data, "staging", None)
@@ -74,7 +91,7 @@ def write_run(
     shards: Mapping[str, str] | None = None,
     rows: ValueRowCache | None = None,
 ) -> list[str]:
-    """Write ``trace.json`` and the debug tree of a run into a folder; return the file names.
+    """Write ``trace.json``, the measures taken and the debug tree of a run into a folder; return the file names.
 
     ``…_FULL_TENSORS.json`` is written only if values were printed or saved as tensors. ``shards``: old and new names of
     renamed tensor files. ``rows``: the JSON of values that the run's journal has made already.
@@ -82,4 +99,7 @@ def write_run(
     names = write_tree_files(trace, folder, prune=prune, shards=shards or {})
     with open_text(folder / trace_file.FILE) as file:
         trace_file.write(trace, file, shards or {}, rows=rows)
+    if trace.taken:
+        write_text(folder / measures_file.FILE, measures_file.text_of(trace))
+        names.append(measures_file.FILE)
     return [*names, trace_file.FILE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -539,6 +540,17 @@ def test_run_traces_a_transformers_model_on_text(tmp_path, capsys):
     assert trace.root.outputs["logits"].shape == (2, 2)
 
 
+def test_no_line_of_the_program_called_a_model_that_a_command_runs(model, tmp_path, capsys):
+    script = Path(sys.executable).with_name("fxdebug")
+    command = [str(script)] if script.exists() else [sys.executable, "-m", "fxdebug"]
+    for number, start in enumerate((command, [sys.executable, "-m", "fxdebug"])):
+        folder = str(tmp_path / f"run-{number}")
+        subprocess.run([*start, "run", f"{model}:build", "--save", folder], check=True, capture_output=True)
+        trace = fxdebug.load(folder)
+        assert trace.root.source is None
+        assert all(call.source is None or "net.py" in call.source or "torch" in call.source for call in trace.calls)
+
+
 def test_run_gives_a_decoder_the_token_it_begins_with(tmp_path, capsys):
     from transformers import T5Config
 
@@ -567,3 +579,29 @@ def test_run_without_transformers_names_the_extra(tmp_path, capsys, monkeypatch)
         2, "", "fxdebug: loading a transformers model needs the package 'transformers': "
         "pip install 'fxdebug[transformers]'\n",
     )  # fmt: skip
+
+
+def test_every_command_that_prints_data_prints_it_as_json_and_csv():
+    """The others write files, start programs, or talk to somebody."""
+    forms = {
+        command.function.__name__: {flag for argument in command.arguments for flag in argument.flags}
+        for command in main.COMMANDS
+    }
+    without = {name for name, flags in forms.items() if not {"--json", "--csv"} <= flags}
+    assert without == {"debug", "export", "mcp", "open", "page", "serve"}
+
+
+def test_compare_prints_json_with_its_schema_and_csv(tmp_path, capsys):
+    for name, scale in (("a", 1), ("b", 2)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        with torch.no_grad():
+            model[0].weight.mul_(scale)
+        fxdebug.fx_debug(model, torch.ones(1, 2), save=tmp_path / name)
+    runs = [str(tmp_path / name) for name in "ab"]
+    assert main.main(["compare", *runs, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["schema"] == "fxdebug.compare/1"
+    assert main.main(["compare", *runs, "--csv"]) == 1
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {"position", "verdict", "a_path", "b_mean"} <= rows[0].keys() and len(rows) >= 3
+    assert main.main(["compare", *runs, "--csv", "--json"]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +141,38 @@ def test_the_oldest_templates_go_when_there_are_too_many(traced: Counter[str], m
     templates = [each for of_class in known_templates._known.values() for each in of_class.values()]
     assert all(known._entries <= 12 or len(known._oldest) == 1 for known in templates)
     assert all(set(known._last.values()) <= {template for _, template in known._oldest} for known in templates)
+
+
+# Bodies that cannot be traced ---------------------------------------------------------------------
+
+
+class Opens(nn.Module):
+    """Writes to a file, which its Python must not do a second time."""
+
+    def __init__(self, path: Path, opens: bool) -> None:
+        super().__init__()
+        self.path, self.opens = path, opens
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.opens:
+            with open(self.path, "a") as file:
+                file.write(".")
+        return x * 2 + x
+
+
+def test_a_body_that_cannot_be_traced_is_tried_once_for_each_way_it_runs(traced: Counter[str], tmp_path: Path) -> None:
+    model, x = Opens(tmp_path / "log", True), torch.ones(2)
+    first = fx_debug(model, x)
+    assert first.root.status == "recorded"
+    again = fx_debug(model, x)
+    assert again.root.body == first.root.body
+    assert traced == {"Opens": 1}
+    other = Opens(tmp_path / "log", True)  # of another module nothing is known
+    assert fx_debug(other, x).root.status == "recorded"
+    assert traced == {"Opens": 2}
+    model.opens = False  # the operations are the same
+    assert fx_debug(model, x).root.status == "verified"
+    assert traced == {"Opens": 3}
 
 
 # Nothing looks through all objects ---------------------------------------------------------------

@@ -139,6 +139,30 @@ def test_a_forward_that_prints_is_verified(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "shape torch.Size([3, 8])\n"
 
 
+class Sink:
+    """Keeps a stream, as handlers of loggers do."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_forward_that_writes_to_a_stream_somebody_keeps_is_verified(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = Sink(getattr(sys, name))
+
+    class Writes(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sink.stream.write("seen\n")
+            return self.l(x)
+
+    trace = fxdebug.fx_debug(Writes(), torch.ones(3, 8))
+    assert trace.root.status == "verified"
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err)[name == "stderr"] == "seen\n"
+
+
 def test_a_file_is_written_once(tmp_path: Any) -> None:
     path = tmp_path / "log.txt"
 

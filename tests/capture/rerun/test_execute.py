@@ -238,7 +238,7 @@ def test_a_recorded_call_has_no_graph_to_run_and_says_why() -> None:
 def test_an_opaque_call_has_no_graph_to_run_and_says_why() -> None:
     x = torch.randn(2, 5, 8)
     with torch.no_grad():
-        call = fxdebug.fx_debug(nn.MultiheadAttention(8, 2).eval(), (x, x, x)).root
+        call = fxdebug.fx_debug(nn.MultiheadAttention(8, 2, batch_first=True).eval(), (x, x, x)).root
     with pytest.raises(fxdebug.UsageError, match=r"#0 is opaque and can only be shown: MultiheadAttention runs fused"):
         _ = call.fx
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import functools
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from torch import fx, nn
 from torch.nn.utils import prune
 
 from fxdebug import UsageError, fx_debug
+from support.same import difference
 
 X = torch.arange(8.0).view(2, 4) / 8
 
@@ -237,6 +239,79 @@ def test_children_that_torch_made(name: str, training: bool) -> None:
     assert torch.equal(found, model(X))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("name", GENERATED)
+def test_graphs_of_children_that_torch_made_hold_after_that_of_their_caller_ran(name: str, copied: bool) -> None:
+    """Torch compiles a graph anew where it becomes part of another, and is then another function of the same text."""
+    child = GENERATED[name]()
+    model = Body(lambda self, x: self.a(x) + 1, a=child)
+    if name != "exported":
+        model.eval()
+    forward = getattr(type(child), "forward", None)
+    trace = fx_debug(model, X)
+    graph = copy.copy(trace.root.fx) if copied else trace.root.fx
+    assert torch.equal(graph(X), model(X))
+    assert copied or getattr(type(child), "forward", None) is forward
+    for call in trace.calls[1:]:
+        if call.status == "verified" and call.parent is trace.root:
+            assert torch.equal(call.fx(X), child(X))
+
+
+@pytest.mark.parametrize("finds_other", [False, True])
+def test_a_forward_of_the_same_text_is_another_if_it_finds_other_objects(finds_other: bool) -> None:
+    child = fx.symbolic_trace(Small()).eval()
+    call = fx_debug(Body(lambda self, x: self.a(x), a=child), X).find("a")[0]
+    generated: Any = type(child).forward
+    names = dict(generated.__globals__) | ({generated.__code__.co_names[0]: object()} if finds_other else {})
+    type(child).forward = types.FunctionType(generated.__code__, names, "forward")  # type: ignore[method-assign]
+    if finds_other:
+        with pytest.raises(UsageError, match="Small ran another forward than it has"):
+            call.fx(X)
+    else:
+        assert torch.equal(call.fx(X), child(X))
+
+
+def scaled(self: Any, x: torch.Tensor) -> torch.Tensor:
+    sparse = x.to_sparse_csr()
+    assert sparse.layout is torch.sparse_csr and sparse.is_sparse_csr and not sparse.is_sparse
+    parts = sparse.crow_indices(), sparse.col_indices(), sparse.values() * 2
+    made: torch.Tensor = torch.sparse_csr_tensor(*parts, size=sparse.shape) @ x.t()
+    return made
+
+
+def written_inside(self: Any, x: torch.Tensor) -> torch.Tensor:
+    sparse = x.to_sparse().coalesce()
+    sparse.values().mul_(3)
+    return sparse.to_dense() + len(sparse.shape)
+
+
+SPARSE: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "multiplied": lambda self, x: torch.sparse.mm(x.to_sparse(), x.t()),
+    "asked": lambda self, x: x.to_sparse().to_dense() if x.to_sparse().is_sparse else x,
+    "by columns": lambda self, x: x.to_sparse_csc().to_dense() * 2,
+    "made of parts": scaled,
+    "written inside": written_inside,
+    "passed to a child": lambda self, x: self.c(x.to_sparse()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_tensors_inside_a_body(name: str) -> None:
+    model = Body(SPARSE[name], c=Body(lambda self, s: torch.sparse.sum(s, 0).to_dense()))
+    x = (X - 0.3).relu()
+    trace = fx_debug(model, x)
+    assert {call.status for call in trace.calls} == {"verified"}, [call.reason for call in trace.calls]
+    assert torch.equal(trace.root.fx(x), model(x))
+    assert torch.equal(trace.root.fx(X[:1]), model(X[:1]))
+
+
+def test_a_body_that_asks_how_a_sparse_tensor_lies_in_memory_is_recorded() -> None:
+    trace = fx_debug(Body(lambda self, x: x * 2 if x.to_sparse().is_contiguous() else x), X)
+    assert trace.root.reason.startswith("it asks a tensor for is_contiguous, which a symbol does not have")
+
+
 class Boxed:
     """What some libraries return: an object with a tensor in it."""
 
@@ -307,7 +382,8 @@ def labels_for_another(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("body", [renews, labels, fills, labels_for_another])
 def test_an_object_that_the_body_changes_is_never_returned_unchanged(body: Callable[..., Any]) -> None:
-    model = Body(body, boxes=Boxes(), opens=Opens())
+    model, other = Body(body, boxes=Boxes(), opens=Opens()), torch.randn(3, 4)
     call = fx_debug(model, X).root
-    with pytest.raises(UsageError):
-        call.fx(X)
+    for x in (X, other):
+        assert difference(call.fx(x), model(x)) is None
+        assert difference(copy.copy(call.fx)(x), model(x)) is None

@@ -321,3 +321,30 @@ def test_a_forward_that_raises_leaves_its_partial_run_on_every_rank(
     assert found["raised"] == found["drop-in raised"] == f"on rank {rank}"
     assert str(found["error"]) == f"ValueError: on rank {rank}"
     assert len(found["files"]) == (0 if rank else 2)
+
+
+# Watching a training -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded"])
+def test_the_rank_with_the_poisoned_batch_names_it_and_none_waits(facts, kind):
+    on = [facts(f"watched_{kind}", rank) for rank in RANKS]
+    assert [seen["steps"] for seen in on] == [8, 8] and [seen["file"] for seen in on] == [0, 1]
+    assert all(str(seen["losses"]) == str(seen["plain"]) for seen in on)
+    assert on[0]["folders"] == ["step-5", "training.rank0.jsonl", "training.rank1.jsonl"]
+    (healthy,), (guilty,) = (seen["incidents"] for seen in on)
+    assert (guilty[0], guilty[3], guilty[4]) == (5, "input", "the input 'input' has 12 -Inf of 12")
+    assert (healthy[0], healthy[2]) == (5, "") and healthy[4].endswith("look at the incidents of the others")
+
+
+@pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded"])
+def test_a_backward_that_is_not_finite_is_explained_on_all_ranks(facts, kind):
+    for rank in RANKS:
+        ((step, trouble, path, op, what),) = facts(f"watched_{kind}_backward", rank)["incidents"]
+        assert (step, trouble, path, op) == (5, "gradient", "1", "sqrt") and "the backward of sqrt makes" in what
+
+
+def test_numbers_of_sharded_weights_are_those_of_a_rank(facts):
+    note = "weights are sharded: numbers of weights and their gradients are those of this rank's part"
+    assert [facts("watched_fully_sharded", rank)["notes"] for rank in RANKS] == [[note], [note]]
+    assert [facts("watched_data_parallel", rank)["notes"] for rank in RANKS] == [[], []]

@@ -201,7 +201,8 @@ def test_any_two_runs_can_be_shown_and_exported(tmp_path, form, kind):
     assert found.export(tmp_path / f"x{form}").stat().st_size > 50
 
 
-def test_a_page_can_be_read_without_anything_else(different, tmp_path):
+def test_a_page_has_the_text_for_readers_without_scripts(different, tmp_path):
     text = different.export(tmp_path / "x.html").read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>") and "<script" not in text and "src=" not in text
+    inside = text.partition("<noscript>")[2].partition("</noscript>")[0]
+    assert different._repr_html_() == inside and "<script" not in inside
     assert Path(different.export(tmp_path / "x.txt", width=80)).read_text(encoding="utf-8") == f"{different}\n"

@@ -38,5 +38,7 @@ def test_a_call_that_raised_is_red_and_named(tmp_path):
     with pytest.raises(RuntimeError):
         fx_debug(nn.Sequential(linear(), nn.Linear(3, 3)), ones())
     trace = fxdebug.last_failed()
-    assert texts(svg(trace, tmp_path)).count("raised RuntimeError") == 2  # the box of the model, and the call
+    assert (
+        texts(svg(trace, tmp_path, layout="dot")).count("raised RuntimeError") == 2
+    )  # the box of the model, and the call
     assert fills(dot(trace, tmp_path)) == {"input": "#ffffff", "0": "#dff0e1", "1": "#f7c6c5"}

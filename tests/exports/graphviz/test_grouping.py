@@ -44,7 +44,7 @@ def test_depth_closes_calls_and_what_is_closed_says_how_often_it_repeats(tower, 
         ("Tower#0", "Tower#0→"),
     ]
     assert "calls 1 levels down are closed" in dot(tower, tmp_path, depth=1)
-    assert texts(svg(tower, tmp_path, depth=0))[0] == "Tower"
+    assert texts(svg(tower, tmp_path, depth=0, layout="dot"))[0] == "Tower"
 
 
 def test_an_unasked_depth_is_one_that_can_be_read():
@@ -124,7 +124,7 @@ def test_layers_in_turn_are_drawn_in_a_box_in_the_order_in_which_they_ran(tmp_pa
     assert boxes(drawn) == {"Sequential": ["12"], "(0, 1) … (10, 11) ×6": ["0 … 10", "1 … 11"]}
     ends = {("input", "0 … 10"), ("12", "output")}
     assert arrows(drawn) == {("0 … 10", "1 … 11"), ("1 … 11", "12"), *ends}
-    assert "(0, 1) … (10, 11) ×6" in texts(svg(trace, tmp_path))
+    assert "(0, 1) … (10, 11) ×6" in texts(svg(trace, tmp_path, layout="dot"))
     assert [len(step.twins) for step in drawn.steps.values() if step.kind == "call"] == [1, 6, 6]
 
 

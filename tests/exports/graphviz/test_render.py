@@ -1,4 +1,4 @@
-"""Pictures by Graphviz: PNG, SVG, PDF, and what is said where that is not possible."""
+"""Pictures by Graphviz (``layout="dot"``): PNG, SVG, PDF, and what is said where that is not possible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tips(picture: ElementTree.Element) -> str:
 
 
 def test_a_png_is_a_picture_that_opens(tower, tmp_path, rankdir):
-    with Image.open(tower.export(tmp_path / "g.png", rankdir=rankdir)) as image:
+    with Image.open(tower.export(tmp_path / "g.png", layout="dot", rankdir=rankdir)) as image:
         image.load()
         assert image.format == "PNG"
         width, height = image.size
@@ -36,7 +36,7 @@ def test_a_png_is_a_picture_that_opens(tower, tmp_path, rankdir):
 
 
 def test_an_svg_shows_names_shapes_numbers_and_tooltips(tower, tmp_path):
-    picture = svg(tower, tmp_path)
+    picture = svg(tower, tmp_path, layout="dot")
     shown = texts(picture)
     assert picture.tag == f"{SVG}svg"
     for text in ("Tower", "layers.0 … layers.11 ×12", "head", "float32 3×4", "3×8", "verified"):
@@ -54,7 +54,7 @@ def test_an_svg_shows_names_shapes_numbers_and_tooltips(tower, tmp_path):
 
 
 def test_a_pdf_is_a_pdf(tower, tmp_path):
-    assert tower.export(tmp_path / "g.pdf").read_bytes().startswith(b"%PDF-")
+    assert tower.export(tmp_path / "g.pdf", layout="dot").read_bytes().startswith(b"%PDF-")
 
 
 NAMES = [
@@ -80,7 +80,7 @@ def test_whatever_modules_are_called_the_picture_says_it(tmp_path):
     for i, name in enumerate(NAMES):
         model.add_module(name, nn.Linear(i + 1, i + 2))  # different shapes: nothing is folded
     trace = fx_debug(model, torch.ones(1, 1), weights=False)
-    shown = texts(svg(trace, tmp_path))
+    shown = texts(svg(trace, tmp_path, layout="dot"))
     for name in (
         "a:b",
         "a<b>&c",
@@ -96,14 +96,14 @@ def test_whatever_modules_are_called_the_picture_says_it(tmp_path):
     ):
         assert name in shown, name
     assert max(map(len, shown)) < 80  # long names are cut in the middle
-    Image.open(trace.export(tmp_path / "g.png")).load()
+    Image.open(trace.export(tmp_path / "g.png", layout="dot")).load()
 
 
 def test_without_graphviz_the_error_names_both_remedies_and_the_dot_file(tower, tmp_path, monkeypatch):
     monkeypatch.setattr(render.shutil, "which", lambda name: None)
     monkeypatch.setattr(render.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'fxdebug\[draw\]', or install graphviz with your") as error:
-        tower.export(tmp_path / "g.png")
+        tower.export(tmp_path / "g.png", layout="dot")
     assert str(tmp_path / "g.dot") in str(error.value)
     assert (tmp_path / "g.dot").read_text(encoding="utf-8") == dot(tower, tmp_path)
     assert not (tmp_path / "g.png").exists()
@@ -116,7 +116,7 @@ def test_a_dot_on_the_path_is_used_first(tower, tmp_path, monkeypatch):
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert tower.export(tmp_path / "g.svg").read_text() == "-Tsvgdigraph Tower {\n"
+    assert tower.export(tmp_path / "g.svg", layout="dot").read_text() == "-Tsvgdigraph Tower {\n"
 
 
 def test_what_dot_complains_about_is_in_the_error(tower, tmp_path, monkeypatch):
@@ -125,16 +125,16 @@ def test_what_dot_complains_about_is_in_the_error(tower, tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SaveError, match=r"dot could not draw .*g\.svg: no such plugin"):
-        tower.export(tmp_path / "g.svg")
+        tower.export(tmp_path / "g.svg", layout="dot")
 
 
 def test_more_than_dot_can_lay_out_is_refused_with_what_can_be_drawn(tower, tmp_path, monkeypatch):
     monkeypatch.setattr(render, "MOST", 40)
     remedy = r"^\d+ nodes are more than dot lays out in a minute \(40\): give depth=1, or write \.dot"
     with pytest.raises(UsageError, match=remedy):
-        tower.export(tmp_path / "g.svg", fold=False, depth=9)
+        tower.export(tmp_path / "g.svg", layout="dot", fold=False, depth=9)
     assert list(tmp_path.iterdir()) == []
-    tower.export(tmp_path / "g.svg", depth=1, fold=False)  # the remedy works
+    tower.export(tmp_path / "g.svg", layout="dot", depth=1, fold=False)  # the remedy works
 
 
 def test_a_layout_that_takes_too_long_is_stopped(tower, tmp_path, monkeypatch):
@@ -143,7 +143,7 @@ def test_a_layout_that_takes_too_long_is_stopped(tower, tmp_path, monkeypatch):
 
     monkeypatch.setattr(render.subprocess, "run", slow)
     with pytest.raises(SaveError, match=r"dot did not finish .* in 180 s: give depth=\d+, or write \.dot"):
-        tower.export(tmp_path / "g.svg")
+        tower.export(tmp_path / "g.svg", layout="dot")
 
 
 def test_an_unfolded_drawing_of_very_many_calls_is_refused_before_anything_is_built(tmp_path, monkeypatch):
@@ -155,4 +155,4 @@ def test_an_unfolded_drawing_of_very_many_calls_is_refused_before_anything_is_bu
     remedy = r"^200 nodes are more than dot lays out in a minute \(50\): give depth=1, or write \.dot"
     for options in ({"depth": 2}, {"everything": True}):
         with pytest.raises(UsageError, match=remedy):
-            trace.export(tmp_path / "g.svg", fold=False, **options)
+            trace.export(tmp_path / "g.svg", layout="dot", fold=False, **options)

@@ -1,4 +1,4 @@
-"""The commands of `fxdebug` on runs: show, find, check, graph, compare, run; the first docstring line is the help."""
+"""The commands of `fxdebug` on runs: show, find, graph, compare, run; the first docstring line is the help."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def show(options: argparse.Namespace) -> int:
             print(records.call_json(trace, call))
         else:
             print(records.call_csv(trace, call) if form == "csv" else trace.describe(call, width=options.width))
-    elif form == "json":
-        print(records.trace_json(trace, options.depth))
-    elif form == "csv":
-        print(records.found_csv(records.calls_to(trace, options.depth)))
+    elif form == "text":
+        columns, fold = options.columns, not options.all
+        print(trace.text(fold=fold, depth=options.depth, width=options.width, columns=columns))
     else:
-        print(trace.text(fold=not options.all, depth=options.depth, width=options.width))
+        rows = records.calls_to(trace, options.depth, api.require_columns(trace, options.columns or ()))
+        print(records.trace_json(trace, rows) if form == "json" else records.found_csv(rows))
     return OK
 
 
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     form = form_of(options)
     if form != "text":
         rows = records.calls_to(trace, options.depth)
-        print(records.trace_json(trace, options.depth) if form == "json" else records.found_csv(rows))
+        print(records.trace_json(trace, rows) if form == "json" else records.found_csv(rows))
         return OK
     print(trace.text(depth=options.depth))
     if options.save:
@@ -129,17 +129,6 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns if is_terminal or "COLUMNS" in os.environ else None
 
 
-def check(options: argparse.Namespace) -> int:
-    """Find what is wrong with the numbers of a saved run: NaN, overflow, cancellation."""
-    trace, form = load_run(options.run, options), form_of(options)
-    findings = api.check(trace)
-    if form == "json":
-        print(records.findings_json(trace, findings))
-    else:
-        print(records.findings_csv(findings) if form == "csv" else str(findings))
-    return OK if findings.healthy else FAILED
-
-
 def graph(options: argparse.Namespace) -> int:
     """Draw the graph of a saved run, or write it for other programs."""
     trace, form = load_run(options.run, options), form_of(options)
@@ -147,7 +136,7 @@ def graph(options: argparse.Namespace) -> int:
         whole = trace.graph if options.depth is None else trace.graph_at(options.depth)
         print(records.graph_json(trace, whole) if form == "json" else records.edges_csv(whole))
         return OK
-    chosen = {name: getattr(options, name) for name in ("depth", "color", "rankdir")}
+    chosen = {name: getattr(options, name) for name in ("depth", "color", "measures", "rankdir", "layout", "theme")}
     chosen |= {"everything": options.everything or None, "fold": False if options.all else None}
     path = trace.export(options.output, **{name: value for name, value in chosen.items() if value is not None})
     print(f"wrote {path}")
@@ -166,13 +155,20 @@ def compare(options: argparse.Namespace) -> int:
         tolerance=options.tolerance,
         strict=options.strict,
     )
-    if options.json:
-        print(json.dumps(comparison.as_json(), indent=2, allow_nan=False))
+    report = comparison.measures(options.measures) if options.measures else None
+    form = form_of(options)
+    if form == "json":
+        measured = {} if report is None else {"measures": report.as_json()}
+        print(json.dumps(comparison.as_json() | measured, indent=2, allow_nan=False))
+    elif form == "csv":
+        print(comparison.csv_text())
     else:
         print(comparison.text(fold=not options.all, width=options.width))
+        if report is not None:
+            print(f"\n{report.text(width=options.width)}")
     if options.output:
         written = comparison.export(options.output)
-        print(f"\nwrote {written}", file=sys.stderr if options.json else None)
+        print(f"\nwrote {written}", file=None if form == "text" else sys.stderr)
     return {"equal": OK, "different": FAILED, "could not compare": UNUSABLE}[comparison.verdict]
 
 

@@ -3,26 +3,57 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxdebug import api
 from fxdebug.apps.cli.commands import FAILED, OK, chosen_model, form_of, load_run
+from fxdebug.apps.cli.measure_commands import attach, saved_run
+from fxdebug.errors import FxDebugError, UsageError
 
 if TYPE_CHECKING:
-    from fxdebug.api import Report
+    from fxdebug.api import Report, Trace
+    from fxdebug.api.reports.cost import Other
 
 PICTURES = (".png", ".svg", ".pdf")
 
 
 def flops(options: argparse.Namespace) -> int:
-    """Count the floating point operations of a saved run, per call."""
-    return _shown(api.flops(load_run(options.run, options)), options)
+    """Count the floating point operations of a model or of a saved run, per call."""
+    run = _run_of(options)
+    report = api.flops(run)
+    status = show_report(report, options)
+    attach(run if options.save else None, [report], options)
+    return status
 
 
 def summary(options: argparse.Namespace) -> int:
-    """List the calls of a saved run with shapes, parameters and multiply-adds."""
-    return _shown(api.summary(load_run(options.run, options)), options)
+    """List the calls of a model or of a saved run with shapes, parameters and multiply-adds."""
+    run = _run_of(options)
+    status = show_report(api.summary(run), options)
+    if options.save:
+        attach(run, [api.flops(run)], options)
+    return status
+
+
+def _run_of(options: argparse.Namespace) -> Trace:
+    """Return a saved run, or that of a model which is run once; a folder is a run whatever its name."""
+    target = options.target
+    if target is not None and (Path(target).is_dir() or ":" not in target):
+        if options.hf is not None:
+            raise UsageError(f"give either the run {target} or --hf {options.hf}, not both")
+        return load_run(target, options)
+    if target is None and options.hf is None:
+        raise UsageError("nothing to read: give the folder of a run, FILE.py:function, or --hf with a folder or name")
+    if options.rank is not None:
+        raise UsageError("--rank chooses one of the ranks of a saved run: a model is run in this process")
+    import torch
+
+    model, inputs = chosen_model(options)
+    with torch.set_grad_enabled(options.grad):
+        return api.fx_debug(model, inputs)
 
 
 def profile(options: argparse.Namespace) -> int:
@@ -30,8 +61,12 @@ def profile(options: argparse.Namespace) -> int:
     import torch
 
     model, inputs = chosen_model(options)
-    with torch.set_grad_enabled(options.grad):
-        return _shown(api.profile(model, inputs, repeats=options.repeats, loss=_loss(options)), options)
+    with torch.set_grad_enabled(options.grad), _partial_shown():
+        run = saved_run(model, inputs, options)
+        report = api.profile(model, inputs, repeats=options.repeats, loss=_loss(options))
+    status = show_report(report, options)
+    attach(run, [report], options)
+    return status
 
 
 def memory(options: argparse.Namespace) -> int:
@@ -39,8 +74,34 @@ def memory(options: argparse.Namespace) -> int:
     import torch
 
     model, inputs = chosen_model(options)
-    with torch.set_grad_enabled(options.grad):
-        return _shown(api.memory(model, inputs, steps=options.steps, loss=_loss(options)), options)
+    other: Other = {}
+    if options.batch is not None:
+        other["batch"] = options.batch
+    if options.dtype is not None:
+        dtype = getattr(torch, options.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise UsageError(f"--dtype {options.dtype}: give the name of a dtype of torch, such as bfloat16")
+        other["dtype"] = dtype
+    with torch.set_grad_enabled(options.grad), _partial_shown():
+        run = saved_run(model, inputs, options)
+        report = api.memory(model, inputs, steps=options.steps, loss=_loss(options), estimate=other or None)
+    status = show_report(report, options)
+    attach(run, [report], options)
+    return status
+
+
+@contextlib.contextmanager
+def _partial_shown() -> Iterator[None]:
+    """Print what was measured until the model raised, before its exception goes on."""
+    try:
+        yield
+    except FxDebugError:
+        raise
+    except Exception:
+        partial = api.last_failed_report()
+        if partial is not None:
+            print(partial.text())
+        raise
 
 
 def _loss(options: argparse.Namespace) -> Any:
@@ -48,9 +109,14 @@ def _loss(options: argparse.Namespace) -> Any:
     return api.mean_of_output if options.backward else None
 
 
-def _shown(report: Report[Any], options: argparse.Namespace) -> int:
-    """Print a report in the form that was asked for, and write it to a file; status 1: there are findings."""
-    form = form_of(options)
+def show_report(report: Report[Any], options: argparse.Namespace) -> int:
+    """Print a report in the form that was asked for, and write it to a file; status 1: there are findings.
+
+    With ``--against`` it is compared with an earlier one, and the file holds the report itself.
+    """
+    form, made = form_of(options), report
+    if options.against is not None:
+        report = report.compare(options.against)
     if form == "json":
         print(report.json_text(), end="")
     elif form == "csv":
@@ -59,7 +125,7 @@ def _shown(report: Report[Any], options: argparse.Namespace) -> int:
         print(report.text(rows=None if options.all else options.rows))
     if options.output:
         path = Path(options.output)
-        written = report.plot(path) if path.suffix.lower() in PICTURES else report.export(path)
+        written = made.plot(path) if path.suffix.lower() in PICTURES else made.export(path)
         if form == "text":
             print(f"\nwrote {written}")
     return FAILED if report.findings else OK

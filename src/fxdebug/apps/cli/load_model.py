@@ -92,6 +92,13 @@ def transformers_model(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
     return model, batch
 
 
+def tokenizer_of(name: str) -> Any:
+    """Return the tokenizer of a transformers model, which names the tokens of its inputs."""
+    import transformers
+
+    return transformers.AutoTokenizer.from_pretrained(name)
+
+
 def with_decoder_start(model: Any, batch: Any) -> dict[str, Any]:
     """Return the inputs; for an encoder-decoder model that needs it, with the first token of the decoder."""
     import inspect

@@ -10,8 +10,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fxdebug import api
-from fxdebug.apps.cli.commands import OK, UNUSABLE, check, compare, find, graph, run, show
+from fxdebug.apps.cli.activation_commands import activations, attention
+from fxdebug.apps.cli.agent_commands import mcp
+from fxdebug.apps.cli.check_commands import check, rules
+from fxdebug.apps.cli.commands import OK, UNUSABLE, compare, find, graph, run, show
 from fxdebug.apps.cli.cost_commands import flops, memory, profile, summary
+from fxdebug.apps.cli.debug_command import debug
+from fxdebug.apps.cli.export_commands import export, open
+from fxdebug.apps.cli.health_commands import gradients, watch, weights
+from fxdebug.apps.cli.measure_commands import measures
+from fxdebug.apps.cli.page_commands import page, serve
+from fxdebug.apps.cli.plugin_commands import analyse, plugins
+from fxdebug.data.findings import SEVERITIES
 from fxdebug.errors import FxDebugError, nearest
 from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
@@ -61,6 +71,8 @@ _WIDTH = argument(
 
 _ALL = argument("--all", action="store_true", help="show every layer (default: repeated layers once)")
 
+_OPEN = argument("--open", action="store_true", help="also open it in the browser")
+
 _FORMS = (
     argument("--json", action="store_true", help="print JSON (its form: docs/command-line.md)"),
     argument("--csv", action="store_true", help="print CSV"),
@@ -78,18 +90,65 @@ _MODEL = (
     ),
     argument("--text", action="append", metavar="TEXT", help="the input text for --hf; repeat it for a batch"),
 )
+_MODEL_OR_RUN = (
+    argument(
+        "target",
+        nargs="?",
+        metavar="FILE.py:factory|RUN",
+        help="a Python file and a function in it that returns (model, inputs), or the folder of a saved run",
+    ),
+    *_MODEL[1:],
+)
 _GRAD = argument("--grad", action="store_true", help="run with gradients enabled")
 _BACKWARD = argument(
     "--backward", action="store_true", help="also the backward, of the mean of the first tensor that is returned"
+)
+_COLUMNS = argument(
+    "--columns",
+    metavar="NAMES",
+    help="columns to show: measures such as time.self,flops,params,bytes (fxdebug measures lists them), and "
+    "input,output,dtype,kernel,status,source",
+)
+_NO_CONFIG = argument("--no-config", action="store_true", help="do not read [tool.fxdebug] of a pyproject.toml")
+_KEEP = argument("--save", action="store_true", help="also save the numbers with the run, as measures")
+_ATTACH = (
+    argument("--save", metavar="RUN", help="also run the model once traced, and save that run with these measures"),
+    argument("--into", metavar="RUN", help="attach the measures to a saved run of the same model"),
 )
 _REPORT = (
     argument("--rows", type=_integer_from(1), default=20, metavar="N", help="the most lines to print (default: 20)"),
     argument("--all", action="store_true", help="print every row (default: repeated layers in one line)"),
     argument(
-        "-o", "--output", metavar="FILE", help="also write a file ending in .png .svg .pdf (a picture) .csv .json .txt"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="also write a picture (.png .svg .pdf) or a file (.csv .json .html .txt)",
     ),
+    argument("--against", metavar="FILE", help="print what differs from the report in this file, made by -o FILE.json"),
     *_FORMS,
 )
+
+_TO_EXPORT = (
+    argument(
+        "target",
+        nargs="?",
+        metavar="RUN|FILE.py:factory|FILE",
+        help="the folder of a saved run or of a watched training, a report that -o FILE.json wrote, or a Python file "
+        "and a function in it that returns (model, inputs): it is run once",
+    ),
+    *_MODEL[1:],
+)
+_TO_PROGRAM = (
+    argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of this form, such as depth=2 (repeatable; docs/exports.md lists them)",
+    ),
+    _RANK,
+)
+_PROGRAMS = ("netron", "tensorboard")  # those of api.VIEWERS: a test compares
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -99,6 +158,7 @@ COMMANDS: tuple[Command, ...] = (
             argument(
                 "call", nargs="?", metavar="PATH", help="show this call: a module's path, or a call such as h.0#2"
             ),
+            _COLUMNS,
             _ALL,
             _DEPTH,
             _WIDTH,
@@ -117,15 +177,59 @@ COMMANDS: tuple[Command, ...] = (
             argument("--shape", metavar="SIZES", help="shape of a result, such as '2,*,384'"),
             argument("--status", metavar="STATUS", help="status of the graph: verified, recorded or opaque"),
             argument("--source", metavar="GLOB", help="source line, such as model.py or model.py:12"),
-            argument("--where", metavar="CONDITION", help="such as 'absmax > 100 or input.nan > 0'"),
+            argument("--where", metavar="CONDITION", help="such as 'absmax > 100 or time.self > 1ms'"),
             *_FORMS,
             _RANK,
         ),
     ),
     Command(
         check,
-        (_RUN, *_FORMS, _RANK),
+        (
+            argument(
+                "target",
+                nargs="?",
+                metavar="RUN|FILE.py:factory",
+                help="the folder of a saved run or of a watched training, or a Python file and a function in it that "
+                "returns (model, inputs)",
+            ),
+            *_MODEL[1:],
+            argument(
+                "--backward",
+                action="store_true",
+                help="also the gradients, of the model's loss or of the mean of its output",
+            ),
+            _GRAD,
+            argument(
+                "--fail-on",
+                choices=[*SEVERITIES, "never"],
+                default="warning",
+                help="the least severity of a finding for exit status 1 (default: warning)",
+            ),
+            argument(
+                "--off",
+                action="append",
+                default=[],
+                metavar="RULE",
+                help="a rule that finds nothing, such as 'dead unit' (repeatable; fxdebug rules lists them)",
+            ),
+            argument(
+                "--limit",
+                action="append",
+                default=[],
+                metavar="NAME=NUMBER",
+                help="a threshold, such as activations.massive=200 (repeatable)",
+            ),
+            argument(
+                "--analyses",
+                metavar="NAMES",
+                help="only these, with commas: numbers, activations, attention, weights, gradients, profile, shadow",
+            ),
+            _NO_CONFIG,
+            *_FORMS,
+            _RANK,
+        ),
     ),
+    Command(rules, (_NO_CONFIG, _WIDTH, *_FORMS)),
     Command(
         graph,
         (
@@ -138,14 +242,68 @@ COMMANDS: tuple[Command, ...] = (
                 help="a file ending in .svg .png .pdf .dot .gv .graphml .json .html .txt (default: graph.svg)",
             ),
             _DEPTH,
-            argument("--color", metavar="BY", help="colour by: status (default) mean std min max absmax zeros none"),
-            argument("--rankdir", metavar="DIRECTION", help="TB: downwards (default); LR: to the right"),
+            argument("--color", metavar="BY", help="colour by: kind (default), status, none, or a measure: time.self"),
+            argument("--measures", metavar="NAMES", help="measures to write into the nodes, such as time.self,flops"),
+            argument("--rankdir", metavar="DIRECTION", help="TB: downwards (default); LR: to the right, by Graphviz"),
+            argument("--layout", metavar="LAYOUT", help="page: as in the page of a run (default); dot: by Graphviz"),
+            argument("--theme", metavar="THEME", help="light (default) or dark"),
             _ALL,
             argument(
                 "--everything", action="store_true", help="draw sizes, parameters and the inside of leaf modules too"
             ),
             *_FORMS,
             _RANK,
+        ),
+    ),
+    Command(
+        export,
+        (
+            *_TO_EXPORT,
+            argument(
+                "-o",
+                "--output",
+                metavar="PATH",
+                help="the file or folder to write; its suffix chooses the form",
+            ),
+            argument("--to", metavar="NAME", help="the program that opens it: tensorboard, netron, …, or a suffix"),
+            *_TO_PROGRAM,
+        ),
+    ),
+    Command(
+        open,
+        (
+            *_TO_EXPORT,
+            *[
+                argument(f"--{name}", dest="program", action="store_const", const=name, help=f"start {name}")
+                for name in _PROGRAMS
+            ],
+            argument("--port", type=_integer_from(0), default=0, metavar="N", help="the port (default: a free one)"),
+            argument("--no-browser", action="store_true", help="print the address and open no browser"),
+            *_TO_PROGRAM,
+        ),
+    ),
+    Command(
+        page,
+        (
+            _RUN,
+            argument("-o", "--output", default="run.html", metavar="FILE", help="the file (default: run.html)"),
+            argument("--no-check", action="store_true", help="without findings about the numbers, which take time"),
+            _OPEN,
+            _RANK,
+        ),
+    ),
+    Command(
+        serve,
+        (
+            argument("folder", metavar="DIR", nargs="?", default=".", help="the folder with runs (default: this one)"),
+            argument(
+                "--port",
+                type=_integer_from(0),
+                default=8080,
+                metavar="N",
+                help="the port on 127.0.0.1 (default: 8080; 0: any free one)",
+            ),
+            _OPEN,
         ),
     ),
     Command(
@@ -178,8 +336,14 @@ COMMANDS: tuple[Command, ...] = (
                 action="store_true",
                 help="also find what is written differently but has no effect on these inputs, such as another epsilon",
             ),
+            argument(
+                "--measures",
+                metavar="NAMES",
+                help="also compare measures of both runs, such as time.self,flops, call by call",
+            ),
             argument("--all", action="store_true", help="show every finding and every call"),
             argument("--json", action="store_true", help="print the verdict, the coverage and the findings as JSON"),
+            argument("--csv", action="store_true", help="print every pair as CSV"),
             argument(
                 "-o",
                 "--output",
@@ -216,8 +380,34 @@ COMMANDS: tuple[Command, ...] = (
             *_FORMS,
         ),
     ),
-    Command(flops, (_RUN, *_REPORT, _RANK)),
-    Command(summary, (_RUN, *_REPORT, _RANK)),
+    Command(
+        debug,
+        (
+            argument(
+                "target",
+                nargs="?",
+                metavar="RUN|FILE.py:factory",
+                help="the folder of a saved run, or a Python file and a function in it that returns (model, inputs)",
+            ),
+            *_MODEL[1:],
+            _GRAD,
+            _BACKWARD,
+            argument(
+                "-x", "--script", action="append", metavar="FILE", help="run the commands in this file; - is the input"
+            ),
+            argument(
+                "-c",
+                "--command",
+                dest="lines",
+                action="append",
+                metavar="LINE",
+                help="run this command; repeat it for more",
+            ),
+            _RANK,
+        ),
+    ),
+    Command(flops, (*_MODEL_OR_RUN, _GRAD, _KEEP, *_REPORT, _RANK)),
+    Command(summary, (*_MODEL_OR_RUN, _GRAD, _KEEP, *_REPORT, _RANK)),
     Command(
         profile,
         (
@@ -231,7 +421,9 @@ COMMANDS: tuple[Command, ...] = (
             ),
             _BACKWARD,
             _GRAD,
+            *_ATTACH,
             *_REPORT,
+            _RANK,
         ),
     ),
     Command(
@@ -241,11 +433,56 @@ COMMANDS: tuple[Command, ...] = (
             argument(
                 "--steps", type=_integer_from(1), default=1, metavar="N", help="equal steps, to find leaks (default: 1)"
             ),
+            argument(
+                "--batch", type=_integer_from(1), metavar="N", help="also estimate the peak for a batch of this size"
+            ),
+            argument("--dtype", metavar="NAME", help="also estimate the peak in this dtype, such as bfloat16"),
             _BACKWARD,
             _GRAD,
+            *_ATTACH,
+            *_REPORT,
+            _RANK,
+        ),
+    ),
+    Command(gradients, (*_MODEL, *_REPORT)),
+    Command(
+        watch,
+        (
+            argument("folder", metavar="DIR", help="the folder that fxdebug.watch(..., save=DIR) writes"),
+            *_REPORT,
+            _RANK,
+        ),
+    ),
+    Command(
+        weights,
+        (
+            argument("a", metavar="A", help="a .safetensors or .pt file, a folder with some, or FILE.py:factory"),
+            argument("b", metavar="B", nargs="?", help="a second one: report what changed from A to B"),
             *_REPORT,
         ),
     ),
+    Command(
+        measures,
+        (
+            argument("run", nargs="?", metavar="RUN", help="a saved run: list only the measures that it has"),
+            _WIDTH,
+            *_FORMS,
+            _RANK,
+        ),
+    ),
+    Command(mcp, (argument("folder", metavar="DIR", help="the folder that has the runs, at any depth"),)),
+    Command(plugins, _FORMS),
+    Command(
+        analyse,
+        (
+            argument("name", metavar="NAME", help="an analysis that another package adds (fxdebug plugins lists them)"),
+            _RUN,
+            *_REPORT,
+            *_TO_PROGRAM,
+        ),
+    ),
+    Command(attention, (*_MODEL_OR_RUN, _GRAD, *_REPORT, _RANK)),
+    Command(activations, (*_MODEL_OR_RUN, _GRAD, *_REPORT, _RANK)),
 )
 
 

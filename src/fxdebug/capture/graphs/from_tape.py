@@ -14,9 +14,11 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 
 
-def template_of_tape(tape: CallTape, values: ValueTable) -> tuple[GraphTemplate, list[TensorId | None]]:
-    """Return a tape in template form, and the tensor in each slot of the template."""
-    return _Reader(tape, values).template()
+def template_of_tape(
+    tape: CallTape, values: ValueTable, count: int | None = None
+) -> tuple[GraphTemplate, list[TensorId | None]]:
+    """Return a tape in template form, and the tensor in each slot of the template; ``count``: of so many operations."""
+    return _Reader(tape, values).template(count)
 
 
 class _Reader:
@@ -28,14 +30,14 @@ class _Reader:
         names = attribute_names(tape.module)
         self._names = {entry.tensor_id: names[id(tensor)] for tensor, entry in _weights_on_tape(tape.module, values)}
 
-    def template(self) -> tuple[GraphTemplate, list[TensorId | None]]:
+    def template(self, count: int | None = None) -> tuple[GraphTemplate, list[TensorId | None]]:
         tape = self._tape
         paths = relative_paths(tape.module)
         template = GraphTemplate(args=(), kwargs={}, context=tape.context, for_class=False)
         template.args, template.kwargs = self._with_new_slots(tape.args), self._with_new_slots(tape.kwargs)
         template.inputs = len(self._slots)
         template.input_names = argument_names(tape.forward, tape, template.inputs)
-        for entry in tape.entries:
+        for entry in tape.entries[:count]:
             what = paths.get(id(entry.what), entry.what) if isinstance(entry.what, nn.Module) else entry.what
             args, kwargs = self._with_slots(entry.args), self._with_slots(entry.kwargs)
             out = self._with_new_slots(entry.out)
@@ -65,7 +67,9 @@ class _Reader:
                 if known is code.object:
                     return OpaqueSlot(number, type(known))
             self._objects.append(code.object)
-            return OpaqueSlot(len(self._objects) - 1, type(code.object))
+            number = len(self._objects) - 1
+            contents = None if code.contents is None else self._with_slots(code.contents)
+            return OpaqueSlot(number, type(code.object), contents)
         return code
 
 

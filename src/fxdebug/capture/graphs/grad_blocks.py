@@ -80,6 +80,25 @@ def enter_inference_mode(on: bool) -> None:
     _enter(torch.inference_mode(on))
 
 
+class _Kernels:
+    """A block in which torch may choose from some kernels for attention."""
+
+    def __init__(self, kernels: internals.AttentionKernels) -> None:
+        self._kernels = kernels
+
+    def __enter__(self) -> None:
+        self._before = internals.attention_kernels()
+        internals.set_attention_kernels(self._kernels)
+
+    def __exit__(self, *error: object) -> None:
+        internals.set_attention_kernels(self._before)
+
+
+def enter_attention_kernels(kernels: internals.AttentionKernels) -> None:
+    """Begin a block in which torch may choose from these kernels for attention."""
+    _enter(_Kernels(kernels))
+
+
 def leave_block() -> None:
     """End the innermost block."""
     _open.blocks.pop().__exit__(None, None, None)

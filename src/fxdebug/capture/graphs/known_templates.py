@@ -4,6 +4,9 @@ Templates are kept by class, forward and training flag, and found by the outline
 which constants they have. A class may have very many: each convolution of a network has other strides and groups. A
 template of a module with other traits is not tried: an attribute may decide something that leaves no mark on the tape
 (a setting around an operation, a variable around a call, a constant that only another run would show).
+
+Beside the proven ones is, for each module, the template of a tape that could not be traced. A call of this module that
+does the same again has the same graph for the same reason, and is not traced once more.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from fxdebug.capture.graphs.symbolic_size import Size
-from fxdebug.capture.graphs.template import GraphTemplate
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate
+from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, leaves_in
 from fxdebug.capture.torch_state.whose_code import is_part_of
@@ -33,7 +37,7 @@ def templates_of(tape: CallTape) -> Iterator[GraphTemplate]:
     if known is not None:
         traits = traits_of(tape.module)
         for template in known.of(tape):
-            if template.traits == traits:
+            if template.traits == traits and template.given_sizes == tape.sizes_given:
                 yield template
 
 
@@ -50,6 +54,27 @@ def remember(tape: CallTape, template: GraphTemplate) -> None:
         known = _known.setdefault(type(tape.module), {}).setdefault(_key(tape), _Templates())
         known.add(tape, template)
         known.note(tape, template)
+
+
+def remember_untraced(tape: CallTape, recorded: GraphTemplate, reason: Words) -> None:
+    """Keep the template of a tape whose body could not be traced, and the reason, for further calls of its module."""
+    if not any(isinstance(entry.what, nn.Module) for entry in recorded.entries) and _names_all(recorded):
+        recorded.traits = traits_of(tape.module)
+        known = _known.setdefault(type(tape.module), {}).setdefault(_key(tape), _Templates())
+        known.note_untraced(tape.module, recorded, reason)
+
+
+def untraced_of(tape: CallTape) -> tuple[GraphTemplate, Words] | None:
+    """Return what :func:`remember_untraced` kept for the module of a tape: the template may hold for it, or not."""
+    known = _of_forward(tape)
+    found = None if known is None else known.untraced(tape.module)
+    return None if found is None or found[0].traits != traits_of(tape.module) else found
+
+
+def _names_all(template: GraphTemplate) -> bool:
+    """Has every tensor that does not come from the arguments a name? One without matches in no other run."""
+    codes = [template.out, *[part for entry in template.entries for part in (entry.args, entry.kwargs)]]
+    return all(leaf.name is not None for code in codes for leaf in leaves_in(code) if type(leaf) is Attribute)
 
 
 def forget_templates() -> None:
@@ -77,6 +102,7 @@ class _Templates:
         self._oldest: deque[tuple[Any, GraphTemplate]] = deque()
         self._entries = 0
         self._last: dict[int, GraphTemplate] = {}
+        self._untraced: dict[int, tuple[Identity, GraphTemplate, Words]] = {}
 
     def of(self, tape: CallTape) -> Iterator[GraphTemplate]:
         """Yield the last one for the module, then those of the same outline: with the same numbers, then with sizes."""
@@ -93,6 +119,17 @@ class _Templates:
         if len(self._last) >= MOST_MODULES:
             self._last.clear()
         self._last[id(tape.module)] = template
+
+    def note_untraced(self, module: nn.Module, recorded: GraphTemplate, reason: Words) -> None:
+        """Note the template of a tape of a module that could not be traced."""
+        if len(self._untraced) >= MOST_MODULES:
+            self._untraced.clear()
+        self._untraced[id(module)] = Identity(module), recorded, reason
+
+    def untraced(self, module: nn.Module) -> tuple[GraphTemplate, Words] | None:
+        """Return what was noted for a module."""
+        found = self._untraced.get(id(module))
+        return None if found is None or found[0] != Identity(module) else found[1:]
 
     def add(self, tape: CallTape, template: GraphTemplate) -> None:
         """Add the template of a call, as the first of its outline."""
@@ -142,8 +179,10 @@ def _of_code(code: Any, with_numbers: bool) -> Any:
 
 
 def _has_sizes(template: GraphTemplate) -> bool:
-    """Does it have an expression for a number in the arguments of an operation?"""
-    return any(type(leaf) is Size for entry in template.entries for leaf in leaves_in(entry.args))
+    """Does it have an expression for a number among its arguments, or those of an operation?"""
+    return bool(template.given_sizes) or any(
+        type(leaf) is Size for entry in template.entries for leaf in leaves_in(entry.args)
+    )
 
 
 # Traits of a module ------------------------------------------------------------------------------

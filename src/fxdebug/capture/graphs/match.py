@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fxdebug.capture.graphs.names import follow, member
-from fxdebug.capture.graphs.symbolic_size import Size, evaluate
+from fxdebug.capture.graphs.symbolic_size import Size, evaluate, is_given
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
@@ -28,7 +28,8 @@ def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> M
 
 
 class Match:
-    """A template bound to one call: ``tensor_ids`` by slot, ``objects`` by number of the opaque object.
+    """A template bound to one call: ``tensor_ids`` by slot, ``objects`` by number of the opaque object,
+    ``sizes`` by number of the integer among the arguments.
 
     ``failed_at`` is the entry of the template at which it failed, if it failed at one.
     """
@@ -38,6 +39,7 @@ class Match:
         self.tape = tape
         self.tensor_ids: list[TensorId | None] = [None] * template.slots
         self.objects: dict[int, Any] = {}
+        self.sizes: dict[int, int] = {}
         self.failed_at: int | None = None
         self._answers: dict[int, Any] = {}
         self._values = values
@@ -69,6 +71,8 @@ class Match:
 
     def _same(self, index: int, expected: TapeEntry, entry: TapeEntry) -> bool:
         if expected.context != entry.context:
+            return False
+        if expected.kernels is not None and expected.kernels != entry.kernels:
             return False
         if is_call(expected):
             if not self._is_child(expected.what, entry.what):
@@ -110,7 +114,7 @@ class Match:
 
     def value_of(self, size: Size) -> int:
         """Return the value of a size expression under these bindings."""
-        return evaluate(size.expression, self._size, lambda index: int(self._answers[index]))
+        return evaluate(size.expression, self._size, lambda index: int(self._answers[index]), self.sizes)
 
     def _size(self, slot: int, dim: int) -> int:
         shape = self.shape(slot)
@@ -152,8 +156,10 @@ class Match:
                 self.tensor_ids[template.number] = code
                 return True
             return bound == code
-        if type(template) in (tuple, list, dict, Struct, slice):
+        if type(template) in (tuple, list, dict, Struct, slice, OpaqueSlot):
             return self._parts(template, code, self._bind)
+        if is_given(template):
+            return type(code) is int and self.sizes.setdefault(template.expression[1], code) == code
         return self._equal(template, code)
 
     def _parts(self, template: Any, code: Any, same: Any) -> bool:
@@ -180,7 +186,9 @@ class Match:
         if kind is OpaqueSlot:
             if type(code) is not OpaqueArg or type(code.object) is not template.type:
                 return False
-            return self.objects.setdefault(template.number, code.object) is code.object
+            if self.objects.setdefault(template.number, code.object) is not code.object:
+                return False
+            return template.contents is None or same(template.contents, code.contents)
         return bool(type(code) is kind and code == template)
 
     def _attribute(self, attribute: Attribute) -> Any:

@@ -6,6 +6,7 @@ in its place (for a tensor, a placeholder), and the *template* that is made of b
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from enum import Enum
 from typing import Any
@@ -15,8 +16,8 @@ from torch import Tensor
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import attribute_names, object_name, short_repr, steps_to
-from fxdebug.capture.graphs.placeholder_tensor import PlaceholderTensor
-from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
+from fxdebug.capture.graphs.placeholder_tensor import SPARSE, PlaceholderTensor
+from fxdebug.capture.graphs.symbolic_size import GIVEN, Shape, Size, plain
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
@@ -27,8 +28,10 @@ from fxdebug.capture.tape.encoding import (
     Struct,
     have_same_keys,
     is_same,
+    leaves_in,
     map_leaves,
     members_of,
+    state_of,
     tensor_ids_in,
 )
 from fxdebug.capture.tensors.tensor_ref import TensorId
@@ -42,10 +45,13 @@ class ArgumentMatcher:
     """The codes, placeholders and slots of one trace. Slots are numbered in ``template`` as tensors appear.
 
     ``layouts`` has shape, dtype and requires_grad of each tensor as they are at this point of the trace, and
-    ``placeholders`` weak references to the placeholders that were made.
+    ``placeholders`` weak references to the placeholders that were made. Objects whose contents were noted are made
+    anew, with placeholders for the tensors in them; with ``objects_as_they_are``, the body gets the objects themselves.
     """
 
-    def __init__(self, tape: CallTape, values: ValueTable, template: GraphTemplate) -> None:
+    def __init__(
+        self, tape: CallTape, values: ValueTable, template: GraphTemplate, objects_as_they_are: bool = False
+    ) -> None:
         self.layouts: dict[TensorId, Layout] = dict(tape.input_layouts)
         self.placeholders: list[weakref.ref[PlaceholderTensor]] = []
         self._tape = tape
@@ -54,13 +60,17 @@ class ArgumentMatcher:
         self._placeholder_of: dict[TensorId, PlaceholderTensor] = {}
         self._real: dict[TensorId, Tensor] = {}  # tensors that the body's Python reached without a placeholder
         self._objects: list[tuple[Any, Any]] = []  # (object in the trace, object on the tape), by number
+        self._made: dict[int, _Made] = {}  # by number: objects that are known by what they hold
+        self._objects_as_they_are = objects_as_they_are
         self._names = attribute_names(tape.module)
+        self._arguments: tuple[Any, Any] = tape.args, tape.kwargs
 
     def forget(self) -> None:
         """Let go of all placeholders."""
         self._placeholder_of.clear()
         self._real.clear()
         self._objects.clear()
+        self._made.clear()
 
     @property
     def objects(self) -> int:
@@ -85,15 +95,31 @@ class ArgumentMatcher:
             copies = tape.argument_copies
             fresh = ArgumentCopies(copies.copy)  # copied once more: the state that was kept must survive this trace
             originals = copies.originals()
+            made = {id(leaf.object) for leaf in leaves_in((tape.args, tape.kwargs)) if self._contents_of(leaf)}
             for copy, earlier in fresh.pairs.values():
                 original = originals.get(id(earlier), earlier)
-                if copy is not original and type(copy) not in (tuple, list, dict):
+                if copy is not original and type(copy) not in (tuple, list, dict) and id(original) not in made:
                     self._objects.append((copy, original))
-        return self.decoded(tape.args), self.decoded(tape.kwargs)
+        if self._template.given_sizes:
+            self._arguments = self._with_sizes()
+        return self.decoded(self._arguments[0]), self.decoded(self._arguments[1])
+
+    def templates_of_arguments(self) -> tuple[Any, Any]:
+        """Return the templates of the call's arguments, which were decoded before."""
+        return self.template_of(self._arguments[0]), self.template_of(self._arguments[1])
+
+    def _with_sizes(self) -> Any:
+        """Return the codes of the arguments with a size for each integer that the caller computed from sizes."""
+        positions, numbers = itertools.count(), itertools.count()
+
+        def size_or_same(code: Any) -> Any:
+            return Size(code, (GIVEN, next(numbers))) if next(positions) in self._template.given_sizes else code
+
+        return map_leaves((self._tape.args, self._tape.kwargs), size_or_same)
 
     def decoded(self, code: Any) -> Any:
         """Return the argument that is passed to the body's Python for a code."""
-        return map_leaves(code, self._decoded_leaf, Struct.build)
+        return map_leaves(code, self._decoded_leaf, _built)
 
     def result_of(self, entry: TapeEntry) -> Any:
         """Return the result that the body's Python gets for an operation or a call."""
@@ -116,9 +142,19 @@ class ArgumentMatcher:
             for mine, recorded in self._objects:
                 if recorded is code.object:
                     return mine
-            self._objects.append((code.object, code.object))  # made by a child: passed on as it is
-            return code.object
+            contents = self._contents_of(code)
+            if contents is None:
+                self._objects.append((code.object, code.object))  # made by a child: passed on as it is
+                return code.object
+            made = contents.build([self.decoded(item) for item in contents.items])
+            self._objects.append((made, code.object))
+            self._made[len(self._objects) - 1] = _Made(made)
+            return made
         return code
+
+    def _contents_of(self, code: Any) -> Struct | None:
+        """Return the codes of what an object holds, where the trace gets one that is made anew from them."""
+        return code.contents if type(code) is OpaqueArg and not self._objects_as_they_are else None
 
     def _tensor(self, tensor_id: TensorId) -> Tensor:
         known = self._placeholder_of.get(tensor_id)
@@ -127,10 +163,11 @@ class ArgumentMatcher:
         if tensor_id in self._real:
             return self._real[tensor_id]
         first = self._values.first_values[tensor_id]
-        shape, dtype, gradient = self.layouts.get(tensor_id) or _layout_of(first)
+        shape, dtype, gradient = self.layouts.setdefault(tensor_id, _layout_of(first))
         if (first.detail or "").startswith("inside"):
             raise CannotTrace(reasons.INSIDE_TRANSFORM())
-        if first.layout != "strided" or (first.detail or "").startswith(("nested", "quantised")):
+        layout = None if first.layout == "strided" else getattr(torch, first.layout)
+        if (first.detail or "").startswith(("nested", "quantised")) or (layout and layout not in SPARSE):
             kind = first.layout if first.detail is None else first.detail.split()[0].strip(":,")
             raise CannotTrace(reasons.NO_SYMBOL_FOR_KIND(kind=kind))
         if UNKNOWN in shape:
@@ -138,9 +175,10 @@ class ArgumentMatcher:
         if first.sharding is not None:
             shape = first.sharding.shape
             self.layouts[tensor_id] = (shape, dtype, gradient)
-        stride = first.stride if shape == first.shape else None
+        stride = first.stride if shape == first.shape and layout is None else None
         device = torch.device(first.device)
         placeholder = PlaceholderTensor(tensor_id, self._template.slots, shape, stride, dtype, device, gradient)
+        placeholder.sparse = layout
         self._template.slots += 1
         self._placeholder_of[tensor_id] = placeholder
         self.placeholders.append(weakref.ref(placeholder))
@@ -162,10 +200,18 @@ class ArgumentMatcher:
         if kind is OpaqueArg:
             for number, (_, recorded) in enumerate(self._objects):
                 if recorded is code.object:
-                    return OpaqueSlot(number, type(recorded))
+                    return self._first_slot_of(number, code)
             self._objects.append((code.object, code.object))
             return OpaqueSlot(len(self._objects) - 1, type(code.object))
         return code
+
+    def _first_slot_of(self, number: int, code: OpaqueArg) -> OpaqueSlot:
+        """Return the slot of an object that has been decoded; where it comes first, with what it holds."""
+        made = self._made.get(number)
+        if made is None or made.is_in_template or code.contents is None:
+            return OpaqueSlot(number, type(code.object))
+        made.is_in_template = True
+        return OpaqueSlot(number, type(code.object), self.template_of(code.contents))
 
     # From what the body's Python passes to templates ---------------------------------------------
 
@@ -229,17 +275,39 @@ class ArgumentMatcher:
             name = object_name(self._tape.module, argument)
             if name is not None:
                 return Attribute(name, None)
-        for number, (mine, recorded) in enumerate(self._objects):
-            if mine is argument:
-                if recorded is not code.object:
-                    raise CannotTrace(reasons.OTHER_OBJECT(kind=type(argument).__name__))
+        number = next((n for n, (mine, _) in reversed(list(enumerate(self._objects))) if mine is argument), None)
+        made = None if number is None else self._made.get(number)
+        if number is not None:
+            if self._objects[number][1] is not code.object:
+                raise CannotTrace(reasons.OTHER_OBJECT(kind=type(argument).__name__))
+            if made is None or not made.is_changed():
                 return OpaqueSlot(number, type(argument))
-        if argument is not code.object and (
+        elif argument is not code.object and (
             type(argument) is not type(code.object) or any(recorded is code.object for _, recorded in self._objects)
         ):
             raise CannotTrace(reasons.OTHER_OBJECT(kind=type(argument).__name__))
+        contents = None if argument is code.object else self._matched_contents(argument, code)
+        if made is not None and contents is None:  # the body has changed it since, and a graph does not
+            raise CannotTrace(reasons.OTHER_OBJECT(kind=type(argument).__name__))
         self._objects.append((argument, code.object))
-        return OpaqueSlot(len(self._objects) - 1, type(argument))
+        number = len(self._objects) - 1
+        if contents is not None:
+            self._made[number] = _Made(argument, is_in_template=True)
+        return OpaqueSlot(number, type(argument), contents)
+
+    def _matched_contents(self, argument: Any, code: OpaqueArg) -> Struct | None:
+        """Return the template of what an object holds that the body has made; ``None`` if it holds something else."""
+        contents, members = self._contents_of(code), state_of(argument)
+        if contents is None or members is None or contents.keys != tuple(members):
+            return None
+        known = len(self._objects)
+        try:
+            return contents.with_items([self.matched(x, y) for x, y in zip(members.values(), contents.items)])
+        except CannotTrace:
+            del self._objects[known:]
+            for number in [number for number in self._made if number >= known]:
+                del self._made[number]
+            return None
 
     def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute | Inside:
         entry = self._values.lookup(tensor)
@@ -267,6 +335,27 @@ class ArgumentMatcher:
         name = self._name(tensor)
         self._template.for_class &= name is not None
         return Attribute(name, None if name is not None else tensor)
+
+
+class _Made:
+    """An object in the trace that is known by what it holds, with what it held when it came first.
+
+    ``is_in_template``: the template has its contents already.
+    """
+
+    def __init__(self, made: Any, is_in_template: bool = False) -> None:
+        self._then = ArgumentCopies(made)
+        self.is_in_template = is_in_template
+
+    def is_changed(self) -> bool:
+        """Has the body given it other contents since? A graph does not."""
+        return not self._then.are_as_before()
+
+
+def _built(struct: Struct, items: list[Any]) -> Any:
+    """Return the object of a Struct. A ``torch.Size`` would forget where its items come from."""
+    is_symbolic = struct.type is torch.Size and any(type(item) is Size for item in items)
+    return Shape(items) if is_symbolic else struct.build(items)
 
 
 def _layout_of(value: Value) -> Layout:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from torch import Tensor, nn
 
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, tensor_ids_in
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, leaves_in, tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
 
 
@@ -99,21 +99,37 @@ def member(module: nn.Module, path: str) -> Any:
 
 def argument_names(forward: Callable[..., Any], tape: CallTape, count: int) -> tuple[str, ...]:
     """Return a name for each tensor argument: the parameter's, with a number where a container is passed."""
+    names: dict[TensorId, str] = {}
+    for name, code in _named_arguments(forward, tape):
+        inside = list(dict.fromkeys(tensor_ids_in(code)))
+        for position, tensor_id in enumerate(inside):
+            names.setdefault(tensor_id, name if len(inside) == 1 else f"{name}_{position}")
+    return tuple(names.values())[:count]
+
+
+def size_names(forward: Callable[..., Any], tape: CallTape, taken: Collection[str]) -> tuple[str, ...]:
+    """Return a name for each integer among the arguments that is a size, in order, and none of those ``taken``."""
+    names: list[str] = []
+    passed = 0  # leaves of the arguments
+    for name, code in _named_arguments(forward, tape):
+        count = sum(1 for _ in leaves_in(code))
+        numbers = [number for number in range(count) if passed + number in tape.sizes_given]
+        for number in numbers:
+            own = name if len(numbers) == 1 else f"{name}_{number}"
+            names.append(f"{own}_size" if own in taken else own)
+        passed += count
+    return tuple(names)
+
+
+def _named_arguments(forward: Callable[..., Any], tape: CallTape) -> list[tuple[str, Any]]:
+    """Return the code of each argument with the name of its parameter."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    named: list[tuple[str, Any]] = [
-        (positional[i] if i < len(positional) else f"arg{i}", code) for i, code in enumerate(tape.args)
-    ]
-    named += list(tape.kwargs.items())
-    names: dict[TensorId, str] = {}
-    for name, code in named:
-        inside = list(dict.fromkeys(tensor_ids_in(code)))
-        for position, tensor_id in enumerate(inside):
-            names.setdefault(tensor_id, name if len(inside) == 1 else f"{name}_{position}")
-    return tuple(names.values())[:count]
+    by_position = [(positional[i] if i < len(positional) else f"arg{i}", code) for i, code in enumerate(tape.args)]
+    return [*by_position, *tape.kwargs.items()]
 
 
 def operation_name(what: Any) -> str:

@@ -51,11 +51,15 @@ _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class PlaceholderTensor(Tensor):
-    """Stands for the tensor object ``tensor_id``; ``slot`` is its number in the template being traced."""
+    """Stands for the tensor object ``tensor_id``; ``slot`` is its number in the template being traced.
+
+    ``sparse`` is the layout of a sparse tensor, for which the tracer answers: torch makes no such tensor without data.
+    """
 
     tensor_id: TensorId
     slot: int
     gradient: bool
+    sparse: torch.layout | None = None
 
     @staticmethod
     def __new__(
@@ -87,6 +91,9 @@ class PlaceholderTensor(Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"<placeholder {int(self.tensor_id)}>"
+
+
+SPARSE = frozenset((torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc))
 
 
 def count_placeholders() -> int:

@@ -11,13 +11,15 @@ size (``functools.lru_cache``) computes anew, and its results are sizes, too.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 
-# An expression: ("size", slot, dim), ("numel", slot), ("node", index) or (operator function, operand, operand).
+# An expression: ("size", slot, dim), ("numel", slot), ("node", index), (GIVEN, number) or
+# (operator function, operand, operand). GIVEN is an integer among the arguments of the call, by number.
 Expression = tuple[Any, ...]
+GIVEN = "given"
 
 
 class Listener(Protocol):
@@ -115,7 +117,7 @@ def _shallow(operand: Any) -> Any:
 
 
 def _is_measured(size: Size) -> bool:
-    return size.expression[0] in ("size", "numel", "node")
+    return size.expression[0] in ("size", "numel", "node", GIVEN)
 
 
 def _is_same(size: Size, other: Any) -> bool:
@@ -156,6 +158,11 @@ for _name, _sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt
     setattr(Size, f"__{_name}__", _comparison(f"__{_name}__", _sign))
 
 
+def is_given(template: Any) -> bool:
+    """Is this leaf of a template an integer among the call's arguments?"""
+    return type(template) is Size and template.expression[0] == GIVEN
+
+
 class Shape(tuple[Any, ...]):
     """The ``x.shape`` of a placeholder: a tuple of sizes with the methods of ``torch.Size``."""
 
@@ -193,9 +200,11 @@ def evaluate(
     expression: Expression,
     size_of: Callable[[int, int], int],
     node: Callable[[int], int],
+    given: Mapping[int, int],
     known: dict[int, int] | None = None,
 ) -> int:
-    """Return the value of an expression: ``size_of(slot, dim)`` gives the sizes, ``node(index)`` the recorded answers.
+    """Return the value of an expression: ``size_of(slot, dim)`` gives the sizes, ``node(index)`` the recorded answers,
+    ``given`` the integers among the arguments.
 
     A ``dim`` of -1 asks for the number of elements. ``known`` keeps the sizes computed on the way, by ``id``: one size
     may occur in an expression a million times.
@@ -207,12 +216,14 @@ def evaluate(
         return size_of(expression[1], -1)
     if head == "node":
         return node(expression[1])
+    if head == GIVEN:
+        return given[expression[1]]
     known = {} if known is None else known
     operands = []
     for x in expression[1:]:
         if type(x) is Size:
             if id(x) not in known:
-                known[id(x)] = evaluate(x.expression, size_of, node, known)
+                known[id(x)] = evaluate(x.expression, size_of, node, given, known)
             x = known[id(x)]
         operands.append(x)
     return int(head(*operands))

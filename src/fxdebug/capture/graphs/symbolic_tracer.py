@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs import symbolic_size
 from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
-from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths
+from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths, size_names
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
 from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, TemplateGuard
@@ -32,17 +32,27 @@ from fxdebug.capture.replay.sandbox import Sandbox
 from fxdebug.capture.source.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
-from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.made_modules import is_same_kind_of
-from fxdebug.capture.tape.op_traits import METADATA, NUMEL, UNANSWERABLE
+from fxdebug.capture.tape.op_traits import LAYOUT, METADATA, NUMEL, UNANSWERABLE
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now, in_context
 
-_getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim")}
+_getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim", "_version")}
+_OF_LAYOUT: dict[Any, Callable[[torch.layout], Any]] = {
+    Tensor.layout.__get__: lambda layout: layout,  # type: ignore[attr-defined]
+    Tensor.is_sparse.__get__: lambda layout: layout is torch.sparse_coo,  # type: ignore[attr-defined]
+    Tensor.is_sparse_csr.__get__: lambda layout: layout is torch.sparse_csr,  # type: ignore[attr-defined]
+}
 _iterate = Tensor.__iter__
+# What every tensor that requires no gradient answers.
+_WITHOUT_GRADIENT = {
+    getattr(Tensor, name).__get__: answer
+    for name, answer in (("grad_fn", None), ("is_leaf", True), ("output_nr", 0), ("retains_grad", False))
+}
 
 
 class ModuleTracer(fx.Tracer):
@@ -50,9 +60,11 @@ class ModuleTracer(fx.Tracer):
 
     With ``sizes_as_keys``, a size is the same key as the integer. Without, a body finds nothing that was cached by
     size, so that what it computes from sizes stays symbolic; ``hashed_sizes`` says whether that made a difference.
-    ``earlier`` are attributes of the module that the call replaced: the trace begins with these.
+    ``earlier`` are attributes that the call replaced, or the run: the trace begins with these.
     With ``fixed_sizes``, the body gets sizes as Python's own integers, as some code needs (``type(n) is int``): they
     are constants of the graph. ``met_sizes`` says whether the body asked for a size.
+    ``in_surroundings``: it begins with what the caller had changed around the call.
+    With ``objects_as_they_are``, it gets objects as they are now, not as its calls returned them.
     """
 
     def __init__(
@@ -63,7 +75,9 @@ class ModuleTracer(fx.Tracer):
         *,
         sizes_as_keys: bool = False,
         fixed_sizes: bool = False,
-        earlier: EarlierAttributes | None = None,
+        earlier: EarlierAttributes | RunStart | None = None,
+        objects_as_they_are: bool = False,
+        in_surroundings: bool = False,
     ) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
         self.ambient = AmbientState(self._is_changed_for)
@@ -72,12 +86,13 @@ class ModuleTracer(fx.Tracer):
         self._sizes_as_keys = sizes_as_keys
         self._fixed_sizes = fixed_sizes
         self._earlier = earlier
+        self._in_surroundings = in_surroundings
         self._sandbox = sandbox
         self._handed_over: list[tuple[nn.Module, str]] = []  # attributes of modules that have a placeholder
         self._rng = RngWatch()
         self._tape = tape
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
-        self._arguments = ArgumentMatcher(tape, values, self._template)
+        self._arguments = ArgumentMatcher(tape, values, self._template, objects_as_they_are)
         self._position = 0  # the number of entries that the trace has passed
         self._paths: dict[int, str] | None = None
         self._around = CallsAround([entry.what for entry in tape.entries if isinstance(entry.what, nn.Module)])
@@ -88,13 +103,19 @@ class ModuleTracer(fx.Tracer):
     def template_of(self, forward: Callable[..., Any]) -> GraphTemplate:
         """Run ``forward`` along the tape. Raises :class:`CannotTrace`, or whatever the body's Python raises."""
         tape, template, arguments = self._tape, self._template, self._arguments
+        if tape.sizes_given:
+            self.met_sizes = True
+            template.given_sizes = frozenset() if self._fixed_sizes else tape.sizes_given
         args, kwargs = arguments.arguments()
-        template.args = arguments.template_of(tape.args)
-        template.kwargs = arguments.template_of(tape.kwargs)
+        template.args, template.kwargs = arguments.templates_of_arguments()
         template.inputs = template.slots
         template.input_names = argument_names(forward, tape, template.inputs)
+        if template.given_sizes:
+            template.size_names = size_names(forward, tape, template.input_names)
         if self._earlier is not None:
             self._earlier.put_back(tape.module)
+        for change in tape.surroundings if self._in_surroundings else ():
+            change()
         before = symbolic_size.set_listener(self)
         try:
             self._rng.check()  # sets a seed first: a body may set the very one that the generator has now
@@ -144,6 +165,9 @@ class ModuleTracer(fx.Tracer):
     def operation(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer a torch function that the body calls: it must be the next entry, and gets the recorded result."""
         if function in UNANSWERABLE and args and type(args[0]) is PlaceholderTensor:
+            if not args[0].gradient and function in _WITHOUT_GRADIENT:
+                self._guard(reasons.GRADIENT_ASKED(), False, None)
+                return _WITHOUT_GRADIENT[function]
             attribute = getattr(function, "__self__", None)  # the attribute, if this is its getter
             raise CannotTrace(reasons.ASKS_FOR(attribute=getattr(attribute, "__name__", function.__name__)))
         if function in METADATA:
@@ -162,7 +186,7 @@ class ModuleTracer(fx.Tracer):
                 raise CannotTrace(reasons.CHANGES_SHAPE(operation=operation_name(function)))
             self._arguments.set_layout(tensor_id, (shape, dtype, gradient))
         result = self._arguments.result_of(entry)
-        self._add(function, templates, entry)
+        self._add(function, templates, entry, self.ambient.kernels_for(entry.kernels, function))
         if not any(True for _ in tensor_ids_in(entry.out)):
             return self._answer(function, entry, result)
         return iter(result) if function is _iterate else result
@@ -179,6 +203,9 @@ class ModuleTracer(fx.Tracer):
         self._rng.check()
         self._around.note(sys._getframe(1), _BODY, entry.what)
         self.ambient.check_call(entry.what)
+        if entry.tape is not None and not entry.tape.surroundings:
+            is_changed = self.ambient.change_around_call or self._sandbox.has_switched()
+            entry.tape.surroundings = self._sandbox.plain_changes() if is_changed else self._tape.surroundings
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
         self._add(self._named(entry.what), templates, entry)
@@ -245,9 +272,15 @@ class ModuleTracer(fx.Tracer):
             operation = operation_name(entry.what)
             raise CannotTrace(reasons.IN_OPERATION(difference=error.reason, operation=operation)) from None
 
-    def _add(self, what: Any, templates: tuple[tuple[Any, ...], dict[str, Any]], entry: TapeEntry) -> None:
+    def _add(
+        self,
+        what: Any,
+        templates: tuple[tuple[Any, ...], dict[str, Any]],
+        entry: TapeEntry,
+        kernels: internals.AttentionKernels | None = None,
+    ) -> None:
         out = self._arguments.template_of(entry.out)
-        self._template.entries.append(TapeEntry(what, *templates, out, entry.context, entry.line))
+        self._template.entries.append(TapeEntry(what, *templates, out, entry.context, entry.line, kernels=kernels))
 
     # Questions -----------------------------------------------------------------------------------
 
@@ -276,9 +309,16 @@ class ModuleTracer(fx.Tracer):
             return Size(torch.Size(shape).numel(), ("numel", asked.slot))
         if function is Tensor.__len__:
             return Size(shape[0], ("size", asked.slot, 0))
+        if function == _getter["_version"]:  # which is compared with itself: how often it was written to in this body
+            passed = self._tape.entries[: self._position]
+            return sum(asked.tensor_id == written for entry in passed for written, _ in entry.writes)
         if function == _getter["requires_grad"]:
             self._guard(reasons.GRADIENT_ASKED(), asked.gradient, None)
             return asked.gradient
+        if asked.sparse is not None and function in _OF_LAYOUT:
+            return _OF_LAYOUT[function](asked.sparse)
+        if asked.sparse is not None and function in LAYOUT:
+            raise CannotTrace(reasons.ASKS_FOR(attribute=function.__name__))
         return function(*args, **kwargs)
 
     def _answer(self, function: Callable[..., Any], entry: TapeEntry, result: Any) -> Any:

@@ -15,6 +15,7 @@ from torch import nn
 
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import TapeEntry
+from fxdebug.capture.tape.encoding import Struct
 from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.data.graphs import Guard
 
@@ -42,13 +43,17 @@ class Attribute:
 
 
 class OpaqueSlot:
-    """An object that is compared by identity: the same number is the same object."""
+    """An object that is compared by identity: the same number is the same object.
 
-    __slots__ = ("number", "type")
+    ``contents`` is the template of what it holds, where it comes first and can be made anew from that.
+    """
 
-    def __init__(self, number: int, type: type) -> None:
+    __slots__ = ("contents", "number", "type")
+
+    def __init__(self, number: int, type: type, contents: Struct | None = None) -> None:
         self.number = number
         self.type = type
+        self.contents = contents
 
 
 class Inside(NamedTuple):
@@ -83,10 +88,12 @@ class TemplateGuard(Guard):
 class GraphTemplate:
     """The graph of a body in template form.
 
-    The first ``inputs`` slots are tensors among the arguments, ``input_names`` their names. An entry that is a
-    call of a child has the child's path as its ``what``, or the module itself where it has no path. ``handed_over`` are
-    the tensors in attributes that such an entry takes, by its index. ``forwards_only`` are such entries whose hooks or
-    ``__call__`` compute something: that is in this graph, and only the module's ``forward`` is left to call.
+    The first ``inputs`` slots are tensors among the arguments, ``input_names`` their names. ``given_sizes`` are the
+    integers among the arguments that the caller computed from sizes, by their position among the leaves; sizes stand
+    for them. An entry that is a call of a child has the child's path as its ``what``, or the module itself where it has
+    no path. ``handed_over`` are the tensors in attributes that such an entry takes, by its index. ``forwards_only`` are
+    such entries whose hooks or ``__call__`` compute something: that is in this graph, and only the module's ``forward``
+    is left to call.
     """
 
     args: tuple[Any, ...]
@@ -101,9 +108,12 @@ class GraphTemplate:
     opaque_slots: int = 0  # the number of objects compared by identity
     context: Context = (True, False, None)
     input_names: tuple[str, ...] = ()
+    given_sizes: frozenset[int] = frozenset()
+    size_names: tuple[str, ...] = ()
     for_class: bool = True  # it may hold for other instances of the class: it names nothing by identity
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
+    around: Words | None = None  # what was changed around its call or one in it, if a switch was: a reason to refuse
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
 
 

@@ -7,6 +7,7 @@ the same as the body.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,8 +24,8 @@ from fxdebug.capture.graphs.fx_targets import (
     sizes_as_tuples,
     struct_maker,
 )
-from fxdebug.capture.graphs.grad_blocks import Blocks
-from fxdebug.capture.graphs.symbolic_size import Size
+from fxdebug.capture.graphs.grad_blocks import Blocks, enter_attention_kernels, leave_block
+from fxdebug.capture.graphs.symbolic_size import GIVEN, Size
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import TapeEntry
 from fxdebug.capture.tape.changed_arguments import Place, changes_in, result_in
@@ -62,10 +63,11 @@ class FxBuild:
     """A ``torch.fx.Graph``, and the tables that relate its nodes to the template it was built from.
 
     ``constants`` has the objects and unregistered modules that ``get_attr`` and ``call_module`` nodes name, by target.
-    Every node of the graph is in one of four tables, except attributes, constants, grad and autocast switches and the
+    Every node of the graph is in one of four tables, except attributes, constants, switches of a state and the
     output: ``entry_of`` (an operation or call → index of its entry), ``slot_of`` (a placeholder → its slot),
-    ``size_of`` (a computed size → its expression) and ``part_of`` (an item of a result → the whole, and the keys that
-    lead to the item). ``as_data`` keeps the graph as plain data, by the classes of the children it calls.
+    ``size_of`` (a size, computed or given → its expression) and ``part_of`` (an item of a result → the whole, and the
+    keys that lead to the item). ``object_of`` has the nodes that make an object → its number.
+    ``as_data`` keeps the graph as plain data, by the classes of the children it calls.
     """
 
     def __init__(self, template: GraphTemplate) -> None:
@@ -77,13 +79,17 @@ class FxBuild:
         self.size_of: dict[fx.Node, Size] = {}
         self.inside: dict[fx.Node, Inside] = {}  # tensors that were taken out of objects
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
+        self.object_of: dict[fx.Node, int] = {}
         self.as_data: dict[tuple[str, ...], Graph] = {}
         self._node_of_slot: dict[int, fx.Node] = {}
+        self._given: dict[int, fx.Node] = {}  # integers among the arguments, by number
         self._node_of_object: dict[int, fx.Node] = {}  # of objects that an operation or a call returned
         self._attributes: dict[Any, fx.Node] = {}
         self._sizes: dict[int, fx.Node] = {}  # by ``id`` of the size, which the template keeps alive
         self._computed: dict[tuple[Any, ...], fx.Node] = {}  # by function and operands
         self._results: list[fx.Node] = []  # the node of each entry
+        self._given = dict(_objects_in((template.args, template.kwargs)))  # that are known by what they hold
+        self._passed: set[tuple[type, int]] | None = None  # tensors and objects that the graph needs, once asked for
         self._blocks = Blocks(template.context)
         self._build()
         self.nodes: tuple[fx.Node, ...] = tuple(self.graph.nodes)
@@ -96,11 +102,18 @@ class FxBuild:
             node = self.graph.placeholder(identifier(name))
             self._node_of_slot[slot] = node
             self.slot_of[node] = slot
+        for number, name in enumerate(template.size_names):
+            node = self._given[number] = self.graph.placeholder(identifier(name))
+            self.size_of[node] = Size(0, (GIVEN, number))
         for index, entry in enumerate(template.entries):
             self._switch(entry.context)
             changes = changes_in(entry.out)
             containers = self._containers(entry, changes) if changes else {}
+            if entry.kernels is not None:
+                self.graph.call_function(enter_attention_kernels, (entry.kernels,))
             node = self._node_of(entry, containers)
+            if entry.kernels is not None:
+                self.graph.call_function(leave_block)
             self.entry_of[node] = index
             self._results.append(node)
             if not changes:
@@ -208,11 +221,22 @@ class FxBuild:
         if kind is OpaqueSlot:
             if template.number in self._node_of_object:
                 return self._node_of_object[template.number]
+            slot = template if template.contents is not None else self._given.get(template.number)
+            if slot is not None:
+                return self._made_object(slot)
             return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template))
         is_written = kind in ATOMS or isinstance(template, (int, float, complex, str))
         if not is_written or kind is type or kind in NUMPY_SCALARS:
             return self._constant(f"_constant_{len(self.constants)}", template)
         return template
+
+    def _made_object(self, slot: OpaqueSlot) -> fx.Node:
+        """Make an object from what it holds."""
+        contents: Any = slot.contents
+        items = tuple([self._operand(item) for item in contents.items])
+        node = self._node_of_object[slot.number] = self.graph.call_function(struct_maker(contents), items)
+        self.object_of[node] = slot.number
+        return node
 
     def _attribute(self, attribute: Attribute) -> fx.Node:
         key = attribute.name if attribute.name is not None else id(attribute.tensor)
@@ -248,7 +272,7 @@ class FxBuild:
             node = self._computed.get((head, *parts))
             if node is None:
                 node = self._computed[(head, *parts)] = self._computation(head, parts)
-                if head != "node":
+                if head not in ("node", GIVEN):
                     self.size_of[node] = size
             self._sizes[id(size)] = node
         return node
@@ -258,6 +282,8 @@ class FxBuild:
             return self.graph.call_method("size", (self._node_of_slot[parts[0]], parts[1]))
         if head == "numel":
             return self.graph.call_method("numel", (self._node_of_slot[parts[0]],))
+        if head == GIVEN:
+            return self._given[parts[0]]
         return self._results[parts[0]] if head == "node" else self.graph.call_function(head, parts)
 
     def _take_parts(
@@ -271,18 +297,60 @@ class FxBuild:
         if kind is Slot:
             if template.number not in self._node_of_slot or not where:
                 self._node_of_slot[template.number] = node
-        elif kind is OpaqueSlot:
-            self._node_of_object.setdefault(template.number, node)
-        elif kind in _OPENED:
+        elif kind in _OPENED or kind is OpaqueSlot:
+            if kind is OpaqueSlot:
+                self._node_of_object.setdefault(template.number, node)
             for key, item, by_name in _members(template):
-                if _has_slot(item):
+                if self._needs(item) if kind is OpaqueSlot else _has_slot(item):
                     part = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
                     self.part_of[part] = (whole, (*before, *where, key))
                     self._take_parts(item, whole, part, (*where, key), before)
 
+    def _needs(self, template: Any) -> bool:
+        """Is there something in what an object holds that the graph passes on, and has from nowhere else?"""
+        if self._passed is None:
+            entries = [(entry.args, entry.kwargs) for entry in self.template.entries]
+            self._passed = set(_numbers_in((entries, self.template.out), set()))
+        return any(
+            (kind, number) in self._passed
+            and number not in (self._node_of_slot if kind is Slot else self._node_of_object)
+            for kind, number in _numbers_in(template, set())
+        )
+
+
+def _objects_in(template: Any) -> Iterator[tuple[int, OpaqueSlot]]:
+    """Yield the objects in a template that can be made from what they hold, by number."""
+    if type(template) is OpaqueSlot and template.contents is not None:
+        yield template.number, template
+    if type(template) in _OPENED or type(template) is OpaqueSlot:
+        for _, item, _ in _members(template):
+            yield from _objects_in(item)
+
+
+def _numbers_in(template: Any, sizes: set[int]) -> Iterator[tuple[type, int]]:
+    """Yield kind and number of every tensor and object in a template, of those whose size it takes as well.
+
+    ``sizes`` are the ids of sizes that have been looked through: one may be in very many others.
+    """
+    kind = type(template)
+    if kind is Slot or kind is OpaqueSlot:
+        yield kind, template.number
+    elif kind is Size and id(template) not in sizes:
+        sizes.add(id(template))
+        head, *operands = template.expression
+        if head in ("size", "numel"):
+            yield Slot, operands[0]
+        elif head != "node":
+            yield from _numbers_in(operands, sizes)
+    if kind in _OPENED or kind is OpaqueSlot:
+        for _, item, _ in _members(template):
+            yield from _numbers_in(item, sizes)
+
 
 def _members(template: Any) -> list[tuple[Any, Any, bool]]:
     """Return (key, item, is the key an attribute's name) of a container in a template."""
+    if type(template) is OpaqueSlot:
+        return [] if template.contents is None else _members(template.contents)
     if isinstance(template, dict):
         return [(key, item, False) for key, item in template.items()]
     if type(template) is Struct:

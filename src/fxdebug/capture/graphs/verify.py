@@ -16,10 +16,18 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
-from fxdebug.capture.graphs.known_templates import note_match, remember, templates_of, traits_of
+from fxdebug.capture.graphs.known_templates import (
+    note_match,
+    remember,
+    remember_untraced,
+    templates_of,
+    traits_of,
+    untraced_of,
+)
 from fxdebug.capture.graphs.leaf_calls import LeafCalls
 from fxdebug.capture.graphs.match import Match, match_tape
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
+from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
 from fxdebug.capture.graphs.template import GraphTemplate
 from fxdebug.capture.reasons import NO_REASON, CannotTrace, Words, assumptions
@@ -29,7 +37,8 @@ from fxdebug.capture.replay.snapshot import Snapshot
 from fxdebug.capture.source.source_line import raised_at, with_line
 from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.encoding import opaque_objects_in
+from fxdebug.capture.tape.earlier_attributes import RunStart
+from fxdebug.capture.tape.encoding import OpaqueArg, leaves_in, opaque_objects_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -74,6 +83,9 @@ class GraphVerifier:
         self._kept = kept
         self._sandbox: Sandbox | None = None
         self._leaf_calls: LeafCalls | None = None
+        self._ended_by_body = False  # does what the body does, and nothing around it, end its trace?
+        self._run_starts: list[RunStart] = []
+        self._callers: dict[int, CallTape] = {}  # by index of a call: its caller, if that was not traced
 
     @closes_untracked
     def verify(self, tapes: list[CallTape]) -> list[VerifiedCall]:
@@ -89,8 +101,9 @@ class GraphVerifier:
         )
         with modes_off, sandboxed(self._model, passed_objects) as sandbox:
             self._sandbox = sandbox
+            self._run_starts = [tape.run_start for tape in tapes if tape.run_start is not None][:1]
             try:
-                return [self._safely(tape) for tape in tapes]
+                return [self._safely(tape) for tape in tapes]  # callers first: see _note_sizes_given
             finally:
                 try:
                     self._end()
@@ -108,7 +121,9 @@ class GraphVerifier:
     def _safely(self, tape: CallTape) -> VerifiedCall:
         """Verify one call; a failure of the debugger costs this call its graph, and no other."""
         try:
-            return self._verify(tape)
+            verified = self._verify(tape)
+            _note_sizes_given(verified)
+            return verified
         except Exception as error:
             return VerifiedCall(
                 tape, OPAQUE, reasons.NOT_EXPLAINED(error=f"{type(error).__name__}: {first_line(error)}")
@@ -122,17 +137,33 @@ class GraphVerifier:
                 match = match_tape(template, tape, self._values)
                 if match is not None:
                     note_match(tape, template)
+                    self._callers.update({entry.tape.index: tape for entry in tape.entries if entry.tape is not None})
                     return _verified(match, reused=True)
+            again = self._untraced_again(tape)
+            if again is not None:
+                return again
+        self._ended_by_body = False
         traced, reason = self._attempt(tape)
         if traced is not None:
             match = match_tape(traced, tape, self._values)
             if match is not None:
                 traced.traits = traits_of(tape.module)
+                traced.around = _around(tape)
                 remember(tape, traced)
                 return _verified(match)
             reason = reasons.GRAPH_DIFFERS()
         recorded, tensor_ids = template_of_tape(tape, self._values)
+        if self._ended_by_body:
+            remember_untraced(tape, recorded, reason)
         return VerifiedCall(tape, RECORDED, reason, recorded, tensor_ids)
+
+    def _untraced_again(self, tape: CallTape) -> VerifiedCall | None:
+        """Return the recorded graph of a call that does what its module did before, when it could not be traced."""
+        recorded, reason = untraced_of(tape) or (None, NO_REASON)
+        match = None if recorded is None else match_tape(recorded, tape, self._values)
+        if match is None:
+            return None
+        return VerifiedCall(tape, RECORDED, reason, match.template, match.tensor_ids, reused=True)
 
     def _attempt(self, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
         """Trace a body symbolically. Return its template, or ``None`` and the reason why there is none."""
@@ -144,18 +175,33 @@ class GraphVerifier:
         if self._kept and not self._kept.isdisjoint(tape.tensor_ids()) and not _is_torch(tape.forward):
             return None, reasons.KEPT_ELSEWHERE()
         template, reason, met_sizes = self._followed(tape)
-        others: list[dict[str, Any]] = []  # other ways to run the body, tried where the first shows something else
-        if template is None and tape.earlier_attributes is not None:
-            others.append({"earlier": tape.earlier_attributes})
-        if template is None and met_sizes:
-            others.append({"fixed_sizes": True})
-        for way in others:
+        for way in self._other_ways(tape, met_sizes) if template is None else ():
             other, _, _ = self._followed(tape, **way)
             if other is not None and match_tape(other, tape, self._values) is not None:
-                if "earlier" in way:
+                if "in_surroundings" in way:
+                    other.not_reusable = reasons.CHANGED_BY_CALLER()
+                elif "earlier" in way:
                     other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
                 return other, NO_REASON
         return template, reason
+
+    def _other_ways(self, tape: CallTape, met_sizes: bool) -> list[dict[str, Any]]:
+        """Return other ways to run a body, for one that shows something else as it is now; the likeliest first."""
+        as_it_was: dict[str, Any] = {}
+        caller = self._callers.pop(tape.index, None)
+        if caller is not None:  # its trace finds what it changed around its calls
+            self._followed(caller)
+        if tape.surroundings:
+            as_it_was["in_surroundings"] = True
+        if tape.earlier_attributes is not None:
+            as_it_was["earlier"] = tape.earlier_attributes
+        ways = [as_it_was] if as_it_was else []
+        ways += [{**as_it_was, "earlier": start} for start in self._run_starts]
+        if met_sizes:
+            ways += [{"fixed_sizes": True}, *[{**way, "fixed_sizes": True} for way in ways]]
+        if _has_contents(tape):
+            ways.append({"objects_as_they_are": True})
+        return ways
 
     def _followed(self, tape: CallTape, **way: Any) -> tuple[GraphTemplate | None, Words, bool]:
         """Trace a body in one way. Return its template or the reason why there is none, and whether it met sizes.
@@ -197,12 +243,19 @@ class GraphVerifier:
                 template.not_reusable = _not_reusable(snapshot, tracer)
             return template, NO_REASON
         except CannotTrace as error:
+            self._ended_by_body = True
             return None, with_line(error.reason, raised_at(error) or tracer.line())
         except RecursionError:
             return None, reasons.NESTS_TOO_DEEP()
         except Exception as error:  # the body's Python may do anything with placeholders
             what = f"{type(error).__name__}: {first_line(error)}"
             return None, with_line(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
+
+
+def _has_contents(tape: CallTape) -> bool:
+    """Are there objects on the tape that can be made anew from what they hold?"""
+    codes = (tape.args, tape.kwargs, tape.out, *[(entry.args, entry.kwargs, entry.out) for entry in tape.entries])
+    return any(type(leaf) is OpaqueArg and leaf.contents is not None for leaf in leaves_in(codes))
 
 
 def _not_reusable(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
@@ -212,6 +265,16 @@ def _not_reusable(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
     if tracer.ambient.change_around_call:
         return tracer.ambient.change_around_call
     return reasons.DRAWS_RANDOM_NUMBERS() if snapshot.has_drawn_numbers else None
+
+
+def _note_sizes_given(verified: VerifiedCall) -> None:
+    """Tell each call in a verified body which of the integers it was given were computed from sizes."""
+    if verified.status != VERIFIED or verified.template is None:
+        return
+    for entry, passed in zip(verified.tape.entries, verified.template.entries):
+        if entry.tape is not None:
+            leaves = leaves_in((passed.args, [passed.kwargs[name] for name in entry.kwargs]))
+            entry.tape.sizes_given = frozenset([number for number, leaf in enumerate(leaves) if type(leaf) is Size])
 
 
 _COMPUTING = frozenset(
@@ -261,3 +324,11 @@ def _verified(match: Match, reused: bool = False) -> VerifiedCall:
 def _guards(template: GraphTemplate) -> Words:
     """Return the first assumptions of a verified graph, as its reason."""
     return assumptions(list(map(str, template.guards)))
+
+
+def _around(tape: CallTape) -> Words | None:
+    """Return the reason that switches were set around a call, or around one in it; ``None`` if there were none."""
+    if tape.surroundings:
+        return reasons.CHANGED_BY_CALLER()
+    inner = [entry.tape for entry in tape.entries if entry.tape is not None]
+    return reasons.CHANGES_AROUND_CALL() if any(each.surroundings for each in inner) else None

@@ -21,7 +21,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.torch_state import internals
-from fxdebug.data.allocations import Allocation, CallSpan, Category, MemoryRecord, Phase
+from fxdebug.data.measured.allocations import Allocation, CallSpan, Category, MemoryRecord, Phase
 
 
 class Allocations(ForwardsOnly, internals.TorchDispatchMode):
@@ -49,7 +49,10 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(tensor, Tensor):
-                self._see(tensor, str(func.__name__).partition(".")[0])
+                try:
+                    self._see(tensor, str(func.__name__).partition(".")[0])
+                except Exception:  # a kind of tensor that cannot be described: the model must run on
+                    self.record.unseen += 1
         return result
 
     def _see(self, tensor: Tensor, op: str) -> None:
@@ -99,7 +102,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
             op=op,
             name=name,
             dtype=str(tensor.dtype)[6:],
-            shape=shape_of(tensor),
+            shape=() if tensor.is_nested else shape_of(tensor),
             device=str(tensor.device),
         )
         record.events += 1
@@ -118,6 +121,19 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     def mark(self, label: str) -> None:
         """Label the present moment."""
         self.record.marks.append((self.record.events, label))
+
+    def region_begins(self, name: str) -> int:
+        """Leave regions to recordings of time."""
+        return -1
+
+    def region_ends(self, number: int) -> None:
+        """Leave regions to recordings of time."""
+
+    def label(self, name: str) -> None:
+        """Note a label of the program, at the present moment of the first step."""
+        if self.step == 0 and get_ident() == self._owner:
+            self.record.labels.append((self.record.events, name))
+            self.mark(name)
 
     def of(self, tensors: Iterable[Tensor]) -> list[Allocation]:
         """Return the allocations of tensors that are alive."""

@@ -57,18 +57,25 @@ class DeviceClock:
 
 @dataclass(slots=True)
 class TimedCall:
-    """One call: its module's path, the number of calls of this path before it, its depth, and when it ran."""
+    """One call or region: its path, the number of those with this path before it, its depth, and when it ran.
+
+    The path of a region is that of the call or region it ran in, ``/``, and its name.
+    """
 
     path: str
     number: int
     depth: int
     begin: Any
     end: Any = None
-    parent: int | None = None  # position of the call it was made in
+    parent: int | None = None  # position of the call or region it was made in
+    is_region: bool = False
 
 
 class CallTimes(ForwardsOnly):
-    """An observer of a model's modules that notes when each call began and ended, in the thread that runs the model."""
+    """An observer of a model's modules that notes when each call began and ended, in the thread that runs the model.
+
+    It also listens to regions.
+    """
 
     def __init__(self, sites: Sites, clock: Clock) -> None:
         self.calls: list[TimedCall] = []
@@ -76,7 +83,7 @@ class CallTimes(ForwardsOnly):
         self._sites = sites
         self._now = clock
         self._owner = get_ident()
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
         self.open_calls: list[int] = []  # positions in ``calls``, innermost last
         self.around: Callable[..., Any] | None = None  # runs a forward with operations timed, too
 
@@ -88,14 +95,45 @@ class CallTimes(ForwardsOnly):
         if site is None or get_ident() != self._owner:
             self.elsewhere += site is not None
             return run(*args, **kwargs)
-        path, stack = site.path, self.open_calls
-        number = self._numbers[path] = self._numbers.get(path, -1) + 1
-        call = TimedCall(path, number, len(stack), None, parent=stack[-1] if stack else None)
-        stack.append(len(self.calls))
-        self.calls.append(call)
-        call.begin = self._now()
+        position = self._begin(site.path)
         try:
             return run(*args, **kwargs) if self.around is None else self.around(module, run, args, kwargs)
         finally:
-            call.end = self._now()
-            stack.pop()
+            self._end(position)
+
+    def _begin(self, path: str, is_region: bool = False) -> int:
+        stack = self.open_calls
+        number = self.numbers[path] = self.numbers.get(path, -1) + 1
+        call = TimedCall(path, number, len(stack), None, parent=stack[-1] if stack else None, is_region=is_region)
+        stack.append(len(self.calls))
+        self.calls.append(call)
+        call.begin = self._now()
+        return stack[-1]
+
+    def _end(self, position: int) -> None:
+        """Note the end of a call, and of the regions in it that were not stopped."""
+        end, stack = self._now(), self.open_calls
+        while stack and stack[-1] >= position:
+            self.calls[stack.pop()].end = end
+
+    # Regions -------------------------------------------------------------------------------------
+
+    def region_begins(self, name: str) -> int:
+        """Note that a region begins; outside of the run and in other threads it is not timed."""
+        if not self.open_calls or get_ident() != self._owner:
+            return -1
+        return self._begin(f"{self.calls[self.open_calls[-1]].path}/{name}", is_region=True)
+
+    def region_ends(self, number: int) -> None:
+        """Note that a region ends."""
+        if number in self.open_calls:
+            self._end(number)
+
+    def label(self, name: str) -> None:
+        """Leave labels to recordings of memory."""
+
+    def module_call(self, position: int | None) -> int | None:
+        """Return the position of the module's call that a call or region is in, or is itself."""
+        while position is not None and self.calls[position].is_region:
+            position = self.calls[position].parent
+        return position

@@ -16,9 +16,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from fxdebug.capture.probes.autograd_nodes import new_nodes
 from fxdebug.capture.probes.call_times import CallTimes, Clock
 from fxdebug.capture.tape.op_traits import METADATA
-from fxdebug.capture.torch_state.mode_stack import allows_mode_around, insert_mode, remove_mode
+from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class OpTimes(TorchFunctionMode):
         stack = self._calls.open_calls
         begin = self._now()
         result = func(*args, **(kwargs or {}))
-        op = TimedOp(_name(func), stack[-1] if stack else None, begin, self._now())
+        op = TimedOp(function_name(func), stack[-1] if stack else None, begin, self._now())
         self.ops.append(op)
         if self._backward:
             for tensor in result if isinstance(result, (tuple, list)) else (result,):
@@ -65,34 +66,23 @@ class OpTimes(TorchFunctionMode):
 
     def _hook(self, node: Any, op: TimedOp) -> None:
         """Put hooks on the nodes of autograd's graph that were added since the last operation."""
-        pending = [node]
-        while pending:
-            node = pending.pop()
-            if node in self._hooked or type(node).__name__ == "AccumulateGrad":  # shared by all runs of the model
-                continue
-            self._hooked.add(node)
+        for new in new_nodes(node, self._hooked):
             begins: list[Any] = []
-            node.register_prehook(lambda *_, begins=begins: begins.append(self._now()))
-            node.register_hook(lambda *_, begins=begins: op.backward.append((begins.pop(), self._now())))
-            pending.extend(inner for inner, _ in node.next_functions if inner is not None)
+            new.register_prehook(lambda *_, begins=begins: begins.append(self._now()))
+            new.register_hook(lambda *_, begins=begins: op.backward.append((begins.pop(), self._now())))
 
     def around(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a forward; without this mode where it would switch off a fused kernel."""
         if get_ident() != self._owner or allows_mode_around(module):
             return run(*args, **kwargs)
-        above = remove_mode(self)
-        try:
-            return run(*args, **kwargs)
-        finally:
-            if above is not None:
-                insert_mode(self, above)
+        return without_mode(self, run, args, kwargs)[0]
 
     def forget(self) -> None:
         """Let go of autograd's graph."""
         self._hooked.clear()
 
 
-def _name(func: Callable[..., Any]) -> str:
+def function_name(func: Callable[..., Any]) -> str:
     """Return the short name of a torch function: of a property, the property's."""
     owner = getattr(func, "__self__", None)
     name = str(getattr(func, "__name__", type(func).__name__))

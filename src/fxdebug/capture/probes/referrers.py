@@ -13,8 +13,10 @@ MOST_LEVELS = 4  # containers between the object and the named holder
 _CONTAINERS = (list, tuple, set, deque, dict)
 
 
-def holder_of(content: object) -> str:
+def holder_of(content: object, besides: object = None) -> str:
     """Return words for what keeps an object alive, or nothing where Python's garbage collector knows no holder.
+
+    ``besides`` is a container of the caller's, which does not count.
 
     >>> class Owner: ...
     >>> owner = Owner()
@@ -23,10 +25,11 @@ def holder_of(content: object) -> str:
     'Owner.kept (a list of 1)'
     """
     level: list[tuple[object, str]] = [(content, "")]
-    known = {id(level), id(content)}
+    known = {id(level), id(content), id(besides)}
     for _ in range(MOST_LEVELS):
         above: list[tuple[object, str]] = []
         known.add(id(above))
+        known.update(map(id, level))
         for inner, words in level:
             for owner in _referrers(inner, known):
                 name = _name_in(owner, inner, known)

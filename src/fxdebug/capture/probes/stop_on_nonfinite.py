@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.op_traits import op_name
 from fxdebug.data.values import Value
 from fxdebug.errors import NonFinite
 from fxdebug.operators.categories import (
@@ -98,7 +99,7 @@ class StopOnNonFinite:
 
     def after_op(self, call_tape: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
         """Judge one operation; raises ``NonFinite`` if it is to blame."""
-        op = _name(entry.what)
+        op = op_name(entry.what)
         if op in OVERWRITES and str(getattr(entry.what, "__name__", "")).endswith("_"):
             operands = operands[1:]  # nothing is left of the overwritten operand
         if op.startswith(("empty", "new_empty", "resize")):
@@ -228,14 +229,6 @@ class StopOnNonFinite:
 
 def _called(frame: Frame) -> str:
     return frame.site.path or frame.site.type
-
-
-def _name(what: Any) -> str:
-    """Return an operation's name, as in the graphs."""
-    name = str(getattr(what, "__name__", type(what).__name__))
-    if name in ("__get__", "__set__"):
-        return str(getattr(getattr(what, "__self__", None), "__name__", name))
-    return name.strip("_")
 
 
 def _literals(entry: TapeEntry) -> list[float]:

@@ -1,13 +1,20 @@
-"""Protocols of the objects that follow a recording: listeners see its calls, a probe also judges its operations."""
+"""Protocols of the objects that follow a recording: listeners see its calls, a probe also judges its operations.
+
+A stepper stands before and after each of them, and may change what goes in and what comes out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fxdebug.capture.recorder.frame import Frame, failure
 from fxdebug.capture.tape.observed_tape import OpObserver
+from fxdebug.capture.tape.stepped_ops import OpStepper
 from fxdebug.errors import FxDebugError, first_line
+
+if TYPE_CHECKING:
+    from fxdebug.capture.recorder.recorder import Recorder
 
 
 class Listener(Protocol):
@@ -33,6 +40,27 @@ class Probe(OpObserver, Protocol):
 
     def after_call(self, frame: Frame, output: Any) -> None:
         """Look at a call that returned."""
+
+
+class Stepper(OpStepper, Protocol):
+    """Stands before and after each call and operation of a run, and may replace what they are given and return.
+
+    What it raises passes through the model to the caller.
+    """
+
+    def begin(self, recorder: Recorder) -> None:
+        """Begin with a recording."""
+
+    def before_call(
+        self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Look at a call that begins; return its arguments, or what takes the place of them."""
+
+    def after_call(self, frame: Frame, output: Any) -> Any:
+        """Look at a call that is about to return; return its output, or what takes the place of it."""
+
+    def failed_call(self, frame: Frame, error: BaseException) -> None:
+        """Look at a call that an exception is about to leave."""
 
 
 def probe_call(probe: Probe, frame: Frame, output: Any, note: Callable[[str], None]) -> None:

@@ -9,10 +9,11 @@ failure of the recorder reaches the model: it becomes a note.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import get_ident
 from time import perf_counter
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks import thread_origin
+from fxdebug.capture.hooks.observers import hidden_from_recordings, innermost
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.recorder import generators
 from fxdebug.capture.recorder.frame import (
@@ -34,7 +36,7 @@ from fxdebug.capture.recorder.frame import (
     has_submodules,
 )
 from fxdebug.capture.recorder.generators import RecordedSteps
-from fxdebug.capture.recorder.listeners import Listener, Probe, probe_call
+from fxdebug.capture.recorder.listeners import Listener, Probe, Stepper, probe_call
 from fxdebug.capture.source.source_line import Line, caller_line
 from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tape.observed_tape import ObservedTape
@@ -77,6 +79,7 @@ class Recorder:
         unchanged: Callable[[Any, Any], Any] | None = None,
         storages: StorageNumbers | None = None,
         probe: Probe | None = None,
+        stepper: Stepper | None = None,
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
@@ -93,6 +96,7 @@ class Recorder:
         self._probe = probe
         if probe is not None:
             probe.begin(self.frames)
+        self._stepper = stepper
         self._no_grad = no_grad
         self._owner = get_ident()
         self._stacks: dict[int, CallStack] = {self._owner: self._new_stack()}
@@ -100,6 +104,10 @@ class Recorder:
         self._noted: set[tuple[int | None, str]] = set()
         self._finish_order = itertools.count()
         self._lock = threading.RLock()  # calls begin and end in any thread; no user code runs while it is held
+        if stepper is not None:
+            stepper.begin(self)
+            if self.tape is not None:
+                self.tape.stepper = stepper
 
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
@@ -115,6 +123,10 @@ class Recorder:
         stack = self.stack()
         frame = self.enter_call(stack, site, module, run, args, kwargs)
         tape = self.tape
+        if self._stepper is not None:
+            run = self._stepped(self._stepper, frame, run)
+            if tape is not None:
+                tape.call_tapes[frame.index].forward = run
         try:
             if tape is not None:
                 output = run_taped(tape, tape.call_tapes[frame.index], args, kwargs, frame.line)
@@ -134,6 +146,42 @@ class Recorder:
             if sys.getrefcount(output) <= 2 + ours:  # nobody else keeps it: otherwise it must stay the same object
                 return generators.relay(output, RecordedSteps(self, frame, module))
         return output
+
+    @uncounted
+    def _stepped(self, stepper: Stepper, frame: Frame, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a forward with a stepper before and after it."""
+
+        def stepped(*args: Any, **kwargs: Any) -> Any:
+            given_args, given_kwargs = stepper.before_call(frame, args, kwargs)
+            if given_args is not args or given_kwargs is not kwargs:
+                self._note_edit(frame, (args, kwargs), (given_args, given_kwargs))
+                frame.inputs = self._inputs(given_args, given_kwargs)
+            try:
+                output = run(*given_args, **given_kwargs)
+            except BaseException as error:
+                stepper.failed_call(frame, error)
+                raise
+            returned = stepper.after_call(frame, output)
+            if returned is not output:
+                self._note_edit(frame, output, returned)
+            return returned
+
+        stepped.within = stepped.__wrapped__ = innermost(run)  # type: ignore[attr-defined]
+        return stepped
+
+    def _note_edit(self, frame: Frame, given: Any, made: Any) -> None:
+        if self.tape is not None:
+            self.tape.note_edit(self.tape.call_tapes[frame.index], given, made)
+
+    def outputs_so_far(self, frame: Frame, output: Any) -> Outputs:
+        """Return the record of what a call is about to return."""
+        return self._outputs(output, keep=False)
+
+    @contextlib.contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Record nothing of this thread inside the block: a debugger's own code runs there."""
+        with contextlib.nullcontext() if self.tape is None else self.tape.switched_off(), hidden_from_recordings():
+            yield
 
     def stack(self) -> CallStack:
         """Return the calls open in this thread, outermost first."""

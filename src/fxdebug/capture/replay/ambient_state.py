@@ -55,6 +55,7 @@ class AmbientState:
         self._function_modes = function_modes()
         self._dispatch_modes = dispatch_modes()
         self._einsum = _values(_EINSUM)
+        self._kernels = internals.attention_kernels()
         self._calls = _values(_CALLS)
         self._environment = environment()
         self._variables = contextvars.copy_context()
@@ -68,9 +69,24 @@ class AmbientState:
         if function is torch.functional.einsum and _values(_EINSUM) != self._einsum:
             raise CannotTrace(reasons.CHANGES_TORCH_SETTING(name="opt_einsum"))
 
+    def kernels_for(self, noted: internals.AttentionKernels | None, function: Any) -> internals.AttentionKernels | None:
+        """Return the kernels that the body itself sets for an operation; ``None`` if it leaves them as they are.
+
+        Raises ``CannotTrace`` where the operation ran with others, or may depend on them and the tape does not say so.
+        """
+        kernels = internals.attention_kernels()
+        if kernels == self._kernels:
+            return None
+        home = getattr(function, "__module__", None)
+        if kernels != noted and (noted is not None or not (home is None or is_part_of(home, "torch"))):
+            raise CannotTrace(reasons.CHANGES_TORCH_SETTING(name="sdpa_kernel"))
+        return kernels if noted is not None else None
+
     def check_call(self, module: nn.Module) -> None:
         """Compare when the body calls a module, and note the first change: a graph would call it without the change."""
         self.check_operation()
+        if internals.attention_kernels() != self._kernels:
+            raise CannotTrace(reasons.CHANGES_TORCH_SETTING(name="sdpa_kernel"))
         if not self.change_around_call:
             self.change_around_call = self._change()
         if not self.change_around_call and self._is_changed_for(module):

@@ -32,6 +32,11 @@ def holders_of(reachable: ReachableObjects) -> list[Holder]:
     ]
 
 
+def switches_of(reachable: ReachableObjects) -> list[Holder]:
+    """Return a holder for each attribute of a library's class that class methods may set, as for a switch."""
+    return [_VariableHolder(_ClassAttribute(kind, name)) for kind, name in reachable.switches]
+
+
 class Holder:
     """A place that holds objects: a container, a variable, the attributes of an object or a class."""
 
@@ -61,6 +66,13 @@ class Holder:
     def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
         """Return calls that replace each object ``x`` held here by its blocker, ``blockers[id(x)]``."""
         return []
+
+    def plain_changes(self) -> list[Callable[[], None]]:
+        """Return calls that make the changes since the snapshot once more: of numbers, texts and flags under a name."""
+        return []
+
+
+_PLAIN = frozenset((bool, int, float, str, type(None)))
 
 
 # Dicts -------------------------------------------------------------------------------------------
@@ -115,6 +127,17 @@ class DictHolder(Holder):
             kind.clear(now)
             for name, thing in self._items():
                 kind.__setitem__(now, name, thing)
+
+    def plain_changes(self) -> list[Callable[[], None]]:
+        """Return calls that set the plain items once more that are new or another."""
+        before = dict(self._items()) if self.is_plain() else None
+        if before is None:
+            return []
+        return [
+            functools.partial(dict.__setitem__, self.dict, name, thing)
+            for name, thing in self.dict.items()
+            if type(thing) in _PLAIN and before.get(name, MISSING) is not thing
+        ]
 
     def put_back(self, key: Any) -> None:
         """Write one item of the snapshot back."""
@@ -287,6 +310,11 @@ class _VariableHolder(Holder):
         blocker = blockers.get(id(self._content))
         return [] if blocker is None else [functools.partial(self._variable.set, blocker)]
 
+    def plain_changes(self) -> list[Callable[[], None]]:
+        now = self._variable.get()
+        is_new = type(now) in _PLAIN and now is not self._content
+        return [functools.partial(self._variable.set, now)] if is_new else []
+
 
 class _SlotsHolder(Holder):
     """All slots of one object."""
@@ -340,4 +368,11 @@ class _ClassHolder(Holder):
             functools.partial(type.__setattr__, self._class, name, blockers[id(thing)])
             for name, thing in self._attributes.items()
             if id(thing) in blockers
+        ]
+
+    def plain_changes(self) -> list[Callable[[], None]]:
+        return [
+            functools.partial(type.__setattr__, self._class, name, thing)
+            for name, thing in self._class.__dict__.items()
+            if type(thing) in _PLAIN and self._attributes.get(name, MISSING) is not thing
         ]

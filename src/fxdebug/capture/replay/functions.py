@@ -44,6 +44,29 @@ def names_in(code: types.CodeType) -> Iterator[str]:
                 yield from parts
 
 
+def is_same_function(one: types.FunctionType, other: types.FunctionType) -> bool:
+    """Are two functions one, or made twice from the same text, as torch.fx does each time it compiles a graph?"""
+    if one is other:
+        return True
+    if one.__code__ != other.__code__:
+        return False
+    looked_up, also_looked_up = _looked_up(one), _looked_up(other)
+    return len(looked_up) == len(also_looked_up) and all(
+        mine is theirs or (type(mine) is type(theirs) and type(mine) in _CONSTANTS and mine == theirs)
+        for mine, theirs in zip(looked_up, also_looked_up)
+    )
+
+
+_CONSTANTS = (bool, int, float, str)  # a text that is compiled twice has them twice
+
+
+def _looked_up(function: types.FunctionType) -> list[Any]:
+    """Return the objects that a function's code finds outside its arguments, in the order in which it names them."""
+    named = [function.__globals__.get(name) for name in names_in(function.__code__)]
+    closed_over = [thing for cell in function.__closure__ or () for thing in contents_of(cell) or (None,)]
+    return [*named, *closed_over, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
 def contents_of(cell: types.CellType) -> tuple[Any, ...]:
     """Return the object in a closure variable, as a tuple of one; an empty tuple if nothing was assigned yet."""
     try:

@@ -92,6 +92,7 @@ _RESTORED: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (lambda: list(sys.path), _set_path),
     (environment, _set_environment),
     (lambda: dict(vars(internals.PRINT_OPTS)), _set_print_options),
+    (internals.attention_kernels, internals.set_attention_kernels),
     (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
     (gc.get_debug, gc.set_debug),
 )

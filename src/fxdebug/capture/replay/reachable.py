@@ -68,6 +68,7 @@ class ReachableObjects:
         self.classes: list[type] = []
         self.globals: list[tuple[dict[str, Any], str]] = []  # a module's namespace, and a name in it that code uses
         self.class_attributes: list[tuple[type, str]] = []  # a library's class, and an attribute that code names
+        self.switches: list[tuple[type, str]] = []  # a library's class, and an attribute that its class methods may set
         self.stateful: list[Any] = []
         self.fixed: set[int] = set()  # ids of objects held in a place where no blocker can replace them
         self.tensors: dict[int, int] = {}  # id → number of references to it from the places above
@@ -308,3 +309,19 @@ class ReachableObjects:
         if kind.__flags__ & _HEAP_TYPE:  # classes in C cannot be changed
             attributes = [name for name in names if hasattr(kind, name) and not name.startswith("__")]
             self.class_attributes.extend([(kind, name) for name in attributes])
+            self.switches.extend([(kind, name) for name in _settings_of(kind) if name not in attributes])
+
+
+@functools.cache
+def _settings_of(kind: type) -> tuple[str, ...]:
+    """Return the names of a class's plain attributes, if it has class methods, which may set them: a switch, say."""
+    if issubclass(kind, nn.Module):
+        return ()
+    bases = [base for base in kind.__mro__[:-1] if not is_of_python(base.__module__)]
+    contents = {name: thing for base in reversed(bases) for name, thing in base.__dict__.items()}
+    if not any(type(thing) is classmethod for thing in contents.values()):
+        return ()
+    return tuple([name for name, thing in contents.items() if type(thing) in _SWITCHES and not name.startswith("__")])
+
+
+_SWITCHES = frozenset((bool, int, float, str, type(None)))

@@ -104,6 +104,14 @@ class Sandbox:
         """
         return self._snapshot is not None and self._snapshot.is_changed_for(module, apart_from)
 
+    def plain_changes(self) -> list[Callable[[], None]]:
+        """Inside a run: return calls that make once more what it has changed so far, of numbers, texts and flags."""
+        return [] if self._snapshot is None else self._snapshot.plain_changes()
+
+    def has_switched(self) -> bool:
+        """Inside a run: did it set a switch of a library's? Whether calls do something else then shows in a check."""
+        return self._snapshot is not None and self._snapshot.has_switched()
+
     def put_back(self, attributes: dict[str, Any], name: str) -> None:
         """Give one attribute, in these attributes of a module, the content that it had before the run."""
         if self._snapshot is not None:

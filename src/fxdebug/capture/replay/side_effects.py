@@ -213,6 +213,15 @@ def _muted(stream: Any) -> Any:
     return None if stream is None else _MutedStream(stream)
 
 
+def muted_if_standard(thing: Any) -> Any:
+    """Return a stand-in for one of the process's own streams that somebody keeps, such as a logger's; else ``None``."""
+    for name in _STREAMS:
+        stream = getattr(sys, name)
+        if thing is not None and (thing is stream or thing is getattr(stream, "_stream", None)):
+            return _MutedStream(thing)
+    return None
+
+
 # Patches -----------------------------------------------------------------------------------------
 
 # Functions of Python's own libraries with effects outside of the process.

@@ -15,12 +15,13 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
-from fxdebug.capture.replay.containers import DictHolder, Holder, UnchangedSet, holders_of
+from fxdebug.capture.replay.containers import DictHolder, Holder, UnchangedSet, holders_of, switches_of
 from fxdebug.capture.replay.global_settings import setting_restorers
 from fxdebug.capture.replay.introspect import dicts_of
 from fxdebug.capture.replay.pause_gc_and_threads import is_only_thread, threads_paused
 from fxdebug.capture.replay.reachable import ReachableObjects
 from fxdebug.capture.replay.rng import RngSnapshot, python_rng_position
+from fxdebug.capture.replay.side_effects import muted_if_standard
 from fxdebug.capture.replay.stateful_objects import blocker, restorer
 
 
@@ -43,6 +44,7 @@ class Snapshot:
         self.has_changes = False
         self.has_drawn_numbers = False
         self._holders = holders_of(reachable)
+        self._switches = switches_of(reachable)
         self._empty_containers = reachable.empty_containers
         self._restorers = [restore for thing in reachable.stateful if (restore := restorer(thing)) is not None]
         blockers = self._blockers_for(reachable)
@@ -66,7 +68,8 @@ class Snapshot:
 
         Sets ``cannot_restore`` if such an object is held in a place where no blocker can replace it.
         """
-        blockers = {id(thing): each for thing in reachable.stateful if (each := blocker(thing)) is not None}
+        every = [(id(thing), muted_if_standard(thing) or blocker(thing)) for thing in reachable.stateful]
+        blockers = {key: each for key, each in every if each is not None}
         for thing in reachable.stateful:
             is_fixed = id(thing) in blockers and id(thing) in reachable.fixed
             if is_fixed and not issubclass(type(thing), functools._lru_cache_wrapper):
@@ -107,7 +110,7 @@ class Snapshot:
 
     def _refresh(self) -> None:
         """Take the snapshot of the holders again; those with blockers keep theirs."""
-        for holder in self._others:
+        for holder in (*self._others, *self._switches):
             if holder not in self._blocked:
                 holder.snapshot()
         if self._all_plain.is_changed():
@@ -131,6 +134,15 @@ class Snapshot:
             if holder not in self._blocked and not _is_as_before(holder, apart_from)
         )
 
+    def plain_changes(self) -> list[Callable[[], None]]:
+        """Inside a block: return calls that make its changes of numbers, texts and flags once more."""
+        holders = [holder for holder in self._holders if holder not in self._blocked]
+        return [again for holder in (*holders, *self._switches) for again in holder.plain_changes()]
+
+    def has_switched(self) -> bool:
+        """Inside a block: did it set a switch of a library's?"""
+        return any(switch.is_changed() for switch in self._switches)
+
     def put_back(self, attributes: dict[str, Any], name: str) -> None:
         """Give one attribute, in these attributes of a module, the content of the snapshot."""
         holder = self._holder_of_dict.get(id(attributes))
@@ -143,7 +155,11 @@ class Snapshot:
         for container in filter(None, self._empty_containers):
             container.clear()
             self.has_changes = True
-        changeable: tuple[Holder, ...] = (*self._others, *(self._plain if self._all_plain.is_changed() else ()))
+        changeable: tuple[Holder, ...] = (
+            *self._others,
+            *self._switches,
+            *(self._plain if self._all_plain.is_changed() else ()),
+        )
         for holder in changeable:
             if holder.restore() and holder not in self._blocked:
                 self.has_changes = True

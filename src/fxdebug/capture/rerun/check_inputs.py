@@ -44,7 +44,7 @@ def mismatch_for_inputs(
     module: nn.Module,
     args: Any,
     kwargs: Any,
-    tensors: Sequence[Tensor],
+    inputs: Sequence[Tensor | int],
     objects: Mapping[int, Any],
     on_copies: bool = False,
 ) -> Words | None:
@@ -69,7 +69,7 @@ def mismatch_for_inputs(
                 problem = hidden_input(native[0], native[0], match.handed_over())
             if problem is None and any(map(is_call, template.entries)):
                 graph = _GraphAsBody(build, module, objects)
-                with_graph = _tape_on(substitutes, template, module, graph, (tuple(tensors), {}))
+                with_graph = _tape_on(substitutes, template, module, graph, (tuple(inputs), {}))
                 problem = differing_call(native, with_graph, match.tensor_ids[: template.inputs])
         except Exception as error:
             what = error.reason if type(error) is CannotTrace else f"{type(error).__name__}: {first_line(error)}"
@@ -95,8 +95,8 @@ class _GraphAsBody:
             each for each in (*build.constants.values(), *objects.values()) if isinstance(each, nn.Module)
         ]
 
-    def __call__(self, *tensors: Tensor) -> Any:
-        return Executor(self._build, self._module, objects=self._objects).run(*tensors)
+    def __call__(self, *inputs: Tensor | int) -> Any:
+        return Executor(self._build, self._module, objects=self._objects).run(*inputs)
 
 
 _Taped = tuple[CallTape, ValueTable]  # a tape, and its tensors

@@ -24,7 +24,7 @@ from fxdebug.capture.tape.encoding import (
     Struct,
     have_same_keys,
     is_same,
-    opaque_objects_in,
+    leaves_in,
     tensor_ids_in,
 )
 from fxdebug.capture.tape.made_modules import is_same_kind_of
@@ -84,6 +84,7 @@ class _Comparison:
         self._weights, self._other_weights = weights
         self._origins, self._other_origins = origins
         self._pairs: dict[TensorId, TensorId] = {}
+        self._objects: dict[int, Any] = {}  # pairs of objects in one argument or result, by ``id`` of the first
 
     def of_calls(self, tape: CallTape, other: CallTape) -> Words | None:
         calls, others = list(_calls(tape)), list(_calls(other))
@@ -100,11 +101,13 @@ class _Comparison:
         if call.module is not other.module and not is_same_kind_of(call.module, other.module):
             return reasons.OTHER_MODULE(module=name, other=type_name(type(other.module)))
         self._pairs = {}
+        self._objects = {}
         if not self._same((call.args, call.kwargs), (other.args, other.kwargs)):
             return reasons.CALL_GIVEN_OTHER(module=name)
         for entry, other_entry in zip(call.entries, other.entries):
             if not self._is_same_step(entry, other_entry):
                 return reasons.CALL_RUNS_OTHER(module=name, place=_at(entry))
+        self._objects = {}
         if len(call.entries) != len(other.entries) or not self._same(call.out, other.out):
             return reasons.CALL_RUNS_OTHER(module=name, place="")
         return self.of_calls(call, other)
@@ -114,8 +117,9 @@ class _Comparison:
             same = entry.what is other.what or is_same_kind_of(other.what, entry.what)
         else:
             same = type(entry.what) is type(other.what) and entry.what == other.what
-        if not same or entry.context != other.context:
+        if not same or entry.context != other.context or entry.kernels != other.kernels:
             return False
+        self._objects = {}
         return self._same((entry.args, entry.kwargs, entry.out), (other.args, other.kwargs, other.out))
 
     def _same(self, code: Any, other: Any) -> bool:
@@ -136,15 +140,24 @@ class _Comparison:
             same = code.type is other.type and code.keys == other.keys and len(code.items) == len(other.items)
             return same and all(map(self._same, code.items, other.items))
         if kind is OpaqueArg:  # the objects that each run made for itself
-            return self._is_same_object(code.object, other.object, set())
+            return self._is_same_opaque(code, other)
         return bool(code == other)
 
     def has_same_objects(self, code: Any, other: Any) -> bool:
         """Do two results hold objects with the same contents, where these are compared by identity?"""
-        objects, others = list(opaque_objects_in(code)), list(opaque_objects_in(other))
-        return len(objects) == len(others) and all(
-            self._is_same_object(each, each_other, set()) for each, each_other in zip(objects, others)
-        )
+        self._objects = {}
+        objects, others = ([leaf for leaf in leaves_in(each) if type(leaf) is OpaqueArg] for each in (code, other))
+        return len(objects) == len(others) and all(map(self._is_same_opaque, objects, others))
+
+    def _is_same_opaque(self, code: OpaqueArg, other: OpaqueArg) -> bool:
+        if type(code.object) is not type(other.object):
+            return False
+        if id(code.object) in self._objects:  # compared already, by what it held then
+            return self._objects[id(code.object)] is other.object
+        if code.contents is not None and other.contents is not None:
+            self._objects[id(code.object)] = other.object
+            return self._same(code.contents, other.contents)
+        return self._is_same_object(code.object, other.object, set())
 
     def _is_same_object(self, thing: Any, other: Any, visited: set[int]) -> bool:
         """Have two objects the same contents? What lies very deep is not compared."""

@@ -16,11 +16,12 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.grad_blocks import closed
 from fxdebug.capture.graphs.names import member
-from fxdebug.capture.graphs.template import Attribute, OpaqueSlot, Slot
+from fxdebug.capture.graphs.symbolic_size import GIVEN, is_given
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.hooks.patch import OwnAttribute
 from fxdebug.capture.reasons import Words
-from fxdebug.capture.tape.encoding import Struct, have_same_keys, is_same, members_of
+from fxdebug.capture.tape.encoding import Struct, have_same_keys, is_same, members_of, state_of
 
 
 class GuardFailed(Exception):
@@ -97,6 +98,8 @@ class Executor(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node. Raises :class:`GuardFailed` if the graph assumes a value for it and another comes out."""
+        if self._build.object_of.get(n) in self._objects:
+            return self._objects[self._build.object_of[n]]  # it was given
         result = super().run_node(n)
         index = self._build.entry_of.get(n)
         if index in self._guards:
@@ -116,12 +119,25 @@ def _mutable(argument: Any) -> Any:
     return tuple([_mutable(item) for item in argument]) if kind is tuple else argument
 
 
-def bind_arguments(
-    template: Any, argument: Any, into: dict[int, Any], objects: Mapping[int, Any] = MappingProxyType({})
-) -> None:
-    """Put the tensors of an argument into ``into``, by slot. Raises :class:`GuardFailed` if it does not fit.
+def inputs_of(template: GraphTemplate, args: Any, kwargs: Any, objects: dict[int, Any]) -> list[Any]:
+    """Return the arguments that a graph is run on: the tensors by slot, then the integers that are sizes.
 
-    ``objects`` are those that the graph may work on: each must be passed again.
+    ``objects`` get the objects among the arguments, by number. Raises :class:`GuardFailed` if they do not fit.
+    """
+    bound: dict[Any, Any] = {}
+    bind_arguments(template.args, args, bound, objects)
+    bind_arguments(template.kwargs, kwargs, bound, objects)
+    sizes = [bound[GIVEN, number] for number in range(len(template.size_names))]
+    return [*[bound[slot] for slot in range(template.inputs)], *sizes]
+
+
+def bind_arguments(template: Any, argument: Any, into: dict[Any, Any], objects: dict[int, Any]) -> None:
+    """Put the tensors of an argument into ``into``, by slot, and its sizes, by expression.
+
+    Raises :class:`GuardFailed` if it does not fit.
+
+    ``objects`` are those that the graph may work on: each must be passed again. An object whose contents are in the
+    template is added to them.
     """
     kind = type(template)
     if kind is Slot:
@@ -146,6 +162,18 @@ def bind_arguments(
         if members is None or members[0] != template.keys or len(members[1]) != len(template.items):
             raise GuardFailed(reasons.FIELDS_EXPECTED(kind=template.type.__name__))
         for x, y in zip(template.items, members[1]):
+            bind_arguments(x, y, into, objects)
+    elif is_given(template):
+        if type(argument) is not int:
+            raise GuardFailed(reasons.KIND_EXPECTED(kind="whole number", given=type(argument).__name__))
+        into[template.expression] = argument
+    elif kind is OpaqueSlot and template.contents is not None:
+        held = state_of(argument) if type(argument) is template.type else None
+        if held is None or tuple(held) != template.contents.keys:
+            raise GuardFailed(reasons.FIELDS_EXPECTED(kind=template.type.__name__))
+        if objects.setdefault(template.number, argument) is not argument:
+            raise GuardFailed(reasons.SAME_OBJECT_EXPECTED(kind=template.type.__name__))
+        for x, y in zip(template.contents.items, held.values()):
             bind_arguments(x, y, into, objects)
     elif kind is OpaqueSlot:
         if template.number not in objects:

@@ -26,7 +26,7 @@ from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
-from fxdebug.capture.rerun.execute import Executor, GuardFailed, bind_arguments
+from fxdebug.capture.rerun.execute import Executor, GuardFailed, inputs_of
 from fxdebug.capture.tape.changed_arguments import change_arguments
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
@@ -37,7 +37,8 @@ class GraphOfCall(fx.GraphModule):
     """A verified graph, called with the arguments of the module's ``forward``.
 
     ``call`` is the id of that call, ``classes`` are the class names of its input tensors. ``not_reusable``, if given,
-    is the reason why the graph can be read but not run. ``objects`` are modules, functions and classes among its
+    is the reason why the graph can be read but not run; ``around`` is what was changed around the call or a call in it,
+    as the reason if the body does something else without. ``objects`` are modules, functions and classes among its
     arguments and operands, by their number in the template.
     """
 
@@ -49,6 +50,7 @@ class GraphOfCall(fx.GraphModule):
         classes: Sequence[str],
         not_reusable: Words | None,
         objects: Mapping[int, Any],
+        around: Words | None = None,
     ) -> None:
         root, graph = _renamed(_root(build, module, objects), written_graph(build))
         super().__init__(root, graph, class_name=type(module).__name__)
@@ -56,6 +58,7 @@ class GraphOfCall(fx.GraphModule):
         object.__setattr__(self, "_objects", objects)
         object.__setattr__(self, "_classes", list(classes))
         object.__setattr__(self, "_not_reusable", not_reusable)
+        object.__setattr__(self, "_around", around)
 
     @property
     def guards(self) -> list[str]:
@@ -68,26 +71,24 @@ class GraphOfCall(fx.GraphModule):
         build, module, call = self._source
         template = build.template
         try:
-            slots: dict[int, Any] = {}
-            bind_arguments(template.args, args, slots, self._objects)
-            bind_arguments(template.kwargs, kwargs, slots, self._objects)
+            objects = dict(self._objects)
+            inputs = inputs_of(template, args, kwargs, objects)
             absent = [each for each in build.constants.values() if isinstance(each, Absent)]
-            kinds = sorted({each.type.__name__ for each in absent if each.number not in self._objects})
+            kinds = sorted({each.type.__name__ for each in absent if each.number not in objects})
             if kinds:
                 raise GuardFailed(reasons.WORKS_ON(kinds=", ".join(kinds)))
             not_reusable = self._not_reusable or template.not_reusable
             if not_reusable:
                 raise GuardFailed(not_reusable)
-            tensors = [slots[slot] for slot in range(template.inputs)]
-            self._check(tensors, args, kwargs)
+            self._check(inputs, args, kwargs)
             try:
                 with in_context(template.context):
-                    output = Executor(build, module, objects=self._objects).run(*tensors)
+                    output = Executor(build, module, objects=objects).run(*inputs)
                 return change_arguments(output, args, kwargs)
             except GuardFailed:
                 raise
             except Exception as error:  # for these values: the body may catch it, or take another branch
-                problem = mismatch_for_inputs(build, module, args, kwargs, tensors, self._objects, on_copies=True)
+                problem = mismatch_for_inputs(build, module, args, kwargs, inputs, self._objects, on_copies=True)
                 if problem is None or type(error).__name__ in problem:  # the body raises it, too
                     raise
                 raise GuardFailed(reasons.RAISES(error=f"{type(error).__name__}: {first_line(error)}")) from None
@@ -113,15 +114,19 @@ class GraphOfCall(fx.GraphModule):
             kind.forward = _checked_forward(kind.forward)
         return python_code
 
-    def _check(self, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> None:
+    def _recompile_submodules(self) -> list[Any]:
+        """Leave the ``torch.fx.GraphModule`` objects among its children alone: they are the model's own."""
+        return []
+
+    def _check(self, inputs: Sequence[Tensor | int], args: Any, kwargs: Any) -> None:
         """Make sure that the body does the same for inputs like these, with the module as it is now."""
         build, module, _ = self._source
-        for name, tensor in zip(self._classes, tensors):
+        for name, tensor in zip(self._classes, inputs):
             if type(tensor).__name__ != name:
                 raise GuardFailed(reasons.MADE_WITH(kind=name, given=type(tensor).__name__))
-        problem = mismatch_for_inputs(build, module, args, kwargs, tensors, self._objects)
+        problem = mismatch_for_inputs(build, module, args, kwargs, inputs, self._objects)
         if problem is not None:
-            raise GuardFailed(problem)
+            raise GuardFailed(self._around or problem)
 
 
 def _root(build: FxBuild, module: nn.Module, objects: Mapping[int, Any]) -> dict[str, Any]:
@@ -140,6 +145,10 @@ def _root(build: FxBuild, module: nn.Module, objects: Mapping[int, Any]) -> dict
 def _renamed(root: dict[str, Any], graph: fx.Graph) -> tuple[dict[str, Any], fx.Graph]:
     """Return a copy in which targets that bear a name of ``GraphModule`` itself (``code``, say) are renamed."""
     taken = {target: f"{target.partition('.')[0]}_{target}" for target in root if _is_taken(target.partition(".")[0])}
+    for target in root:  # torch.fx would put an attribute of a child into the child, which has it already
+        parts = target.split(".")
+        if any(".".join(parts[:count]) in root for count in range(1, len(parts))):
+            taken[target] = "_".join(parts)
     renamed = fx.Graph()
     renamed.output(renamed.graph_copy(graph, {}))
     for node in renamed.nodes:

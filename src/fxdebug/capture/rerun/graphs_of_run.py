@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import nn
 
 from fxdebug.capture import reasons
+from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.to_fx import fx_build_of
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
@@ -20,7 +21,7 @@ from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.calls import Call
-from fxdebug.data.graphs import OPAQUE, VERIFIED, CallGraph, Graph, Guard, RunGraphs
+from fxdebug.data.graphs import OPAQUE, RECORDED, VERIFIED, CallGraph, Graph, Guard, RunGraphs
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, first_line
 
@@ -39,6 +40,11 @@ class LazyGraphs:
         self._shift = shift
         self._verified: dict[int, VerifiedCall] = {}
         self._run_graphs: RunGraphs | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that ran."""
+        return self._model
 
     def call_graphs(self, count: int) -> RunGraphs:
         """Return the graphs of all ``count`` calls of the trace; they are made once."""
@@ -68,7 +74,9 @@ class LazyGraphs:
         not_reusable = hidden_input(tape, outermost, verified.handed_over) or changed_by_caller(tape)
         build = fx_build_of(verified.template)
         try:
-            return GraphOfCall(build, tape.module, call.id, classes, not_reusable, verified.objects)
+            return GraphOfCall(
+                build, tape.module, call.id, classes, not_reusable, verified.objects, verified.template.around
+            )
         except (AttributeError, KeyError, TypeError) as error:  # an attribute that it names was removed or moved since
             changed = f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(reasons.FITS_NO_MORE(call=call.id, error=changed)) from None
@@ -121,3 +129,21 @@ class LazyGraphs:
             tuple(calls),
             tuple(writes),
         )
+
+
+class GraphsSoFar(LazyGraphs):
+    """The graphs of a run that goes on, each as its tape has it: nothing is run again to verify one."""
+
+    def __init__(self, model: nn.Module, tape: Tape, values: ValueTable) -> None:
+        super().__init__(model, [], tape, values, 0)
+        self._counts = {index: len(each.entries) for index, each in tape.call_tapes.items()}  # it goes on meanwhile
+
+    def _verify(self) -> None:
+        for index, count in self._counts.items():
+            tape = self._tape.call_tapes[index]
+            if tape.unobserved is not None:
+                self._verified[index] = VerifiedCall(tape, OPAQUE, tape.unobserved)
+                continue
+            template, tensor_ids = template_of_tape(tape, self._values, count)
+            reason = tape.untraceable or reasons.GOES_ON_STILL()
+            self._verified[index] = VerifiedCall(tape, RECORDED, reason, template, tensor_ids)

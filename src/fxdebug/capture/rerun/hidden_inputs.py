@@ -12,6 +12,7 @@ from types import FunctionType
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Words
+from fxdebug.capture.replay.functions import is_same_function
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tensors.describe import type_name
@@ -43,7 +44,9 @@ def changed_by_caller(tape: CallTape) -> Words | None:
         return tape.callers_modes
     for each in (tape, *_below(tape)):
         ran, has = (getattr(forward, "__func__", forward) for forward in (each.forward, each.module.forward))
-        if type(ran) is type(has) is FunctionType and ran is not has and "__fxdebug__" not in has.__dict__:
+        if type(ran) is not FunctionType or type(has) is not FunctionType or "__fxdebug__" in has.__dict__:
+            continue
+        if not is_same_function(ran, has):
             return reasons.RAN_OTHER_FORWARD(module=type_name(type(each.module)))
     return None
 

@@ -12,12 +12,12 @@ from torch import Tensor, fx
 
 from fxdebug.capture.graphs.fx_targets import make_dict, make_list
 from fxdebug.capture.graphs.names import follow, member
-from fxdebug.capture.graphs.symbolic_size import evaluate
-from fxdebug.capture.graphs.template import Inside
+from fxdebug.capture.graphs.symbolic_size import evaluate, is_given
+from fxdebug.capture.graphs.template import GraphTemplate, Inside
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import result_in
-from fxdebug.capture.tape.encoding import OpaqueArg, Struct
+from fxdebug.capture.tape.encoding import OpaqueArg, Struct, leaves_in
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
@@ -37,6 +37,7 @@ class NodeValues:
         self._shapes: dict[TensorId, tuple[int, ...]] = {
             tensor_id: layout[0] for tensor_id, layout in tape.input_layouts.items()
         }
+        self._given = given_sizes(build.template, tape)
         self._items: dict[fx.Node, Item] = {}
         self._results: dict[int, Item] = {}  # by the position of the operation
 
@@ -75,10 +76,13 @@ class NodeValues:
                 else self._tape.input_values.get(tensor_id, self._values.first_values[tensor_id])
             )
         if n in build.size_of:
-            return evaluate(build.size_of[n].expression, self._size, self._answer)
+            return evaluate(build.size_of[n].expression, self._size, self._answer, self._given)
         if n in build.part_of:
             whole, keys = build.part_of[n]
-            return _part(self._result_and_changes(build.entry_of[whole]), keys)
+            index = build.entry_of[whole]
+            return _part(self._result_and_changes(index), keys) or self._inside_object(
+                self._tape.entries[index].out, keys
+            )
         if n in build.inside:
             return self._tensor_inside(n, build.inside[n])
         if n.op == "get_attr":
@@ -92,6 +96,18 @@ class NodeValues:
         if struct is not None:
             return _struct_item(struct, tuple([self._operand(arg) for arg in n.args]))
         return None
+
+    def _inside_object(self, code: Any, keys: tuple[Any, ...]) -> Item:
+        """Return a tensor inside an object that is compared by identity; ``None`` for anything else there."""
+        for key in keys:
+            held: Any = code.contents if type(code) is OpaqueArg else code
+            if type(held) is Struct and held.keys is not None:
+                held = dict(zip(held.keys, held.items))
+            try:
+                code = held.items[key] if type(held) is Struct else held[key]
+            except (LookupError, TypeError):
+                return None
+        return self._values.first_values[code] if type(code) is TensorId else None
 
     def _result_and_changes(self, index: int) -> Item:
         """Return what a call returned, with what it put into its arguments: each of many parts looks it up here."""
@@ -143,6 +159,14 @@ class NodeValues:
 
     def _answer(self, index: int) -> int:
         return int(self._tape.entries[index].out)
+
+
+def given_sizes(template: GraphTemplate, tape: CallTape) -> dict[int, int]:
+    """Return the integers among a call's arguments that are sizes in its graph, by number."""
+    if not template.given_sizes:
+        return {}
+    leaves = zip(leaves_in((template.args, template.kwargs)), leaves_in((tape.args, tape.kwargs)))
+    return {leaf.expression[1]: code for leaf, code in leaves if is_given(leaf)}
 
 
 _SIZE = Struct(torch.Size, None, [])

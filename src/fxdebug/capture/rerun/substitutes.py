@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.replay.reachable import ReachableObjects
 from fxdebug.capture.replay.side_effects import scripted_functions_on
+from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.op_traits import GRADIENT_HOOKS, LAYOUT
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.torch_state import internals
@@ -29,6 +30,7 @@ class Substitutes(TorchFunctionMode):
         self._back: dict[int, Tensor] = {}  # id of a substitute → the model's tensor
         self._inputs: dict[int, Tensor] = {}  # id of an input → its substitute
         self._originals: dict[int, Tensor] = {}  # id of a substitute → the tensor that it stands for
+        self._copies = ArgumentCopies(None, self.own)  # of objects among the inputs, with substitutes in them
 
     def make(self, tensor: Tensor) -> Tensor:
         """Return a new substitute for a tensor."""
@@ -39,9 +41,9 @@ class Substitutes(TorchFunctionMode):
         raise NotImplementedError
 
     def own(self, argument: Any) -> Any:
-        """Return the substitute of an input that is a tensor, and any other input as it is."""
+        """Return the substitute of an input that is a tensor, and of another object a copy with substitutes in it."""
         if not isinstance(argument, Tensor):
-            return argument
+            return self._copies.of(argument)
         if id(argument) not in self._inputs:
             self._inputs[id(argument)] = self._new(argument)
         return self._inputs[id(argument)]

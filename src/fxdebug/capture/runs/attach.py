@@ -18,7 +18,7 @@ from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.errors import first_line
 
-FRAMES_PER_CALL = 6  # Python frames we add to each nested module call
+FRAMES_PER_CALL = 7  # Python frames we add to each nested module call
 
 
 class Attached:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fxdebug.capture.recorder.frame import NO_INPUTS, Site, failure, to_call
-from fxdebug.capture.recorder.listeners import Listener, Probe
+from fxdebug.capture.recorder.listeners import Listener, Probe, Stepper
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
@@ -50,6 +50,7 @@ class Options:
     value_listeners: Callable[[str, list[Value]], tuple[Listener, ...]] | None = None
     graph: bool = False
     probe: Probe | None = None
+    stepper: Stepper | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +84,7 @@ def start_recording(sites: Sites, options: Options) -> Recording:
         no_grad=options.no_grad,
         graph=options.graph and internals.missing_for("graphs") is None,
         probe=options.probe,
+        stepper=options.stepper,
         unchanged=None if parameters is None else parameters.stats_before,
         storages=None if parameters is None else parameters.storages(),
     )

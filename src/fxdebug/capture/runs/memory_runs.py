@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import gc
-import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
+from fxdebug.capture.hooks.regions import Listening
 from fxdebug.capture.probes.allocations import Allocations
+from fxdebug.capture.probes.allocator import segments_of
+from fxdebug.capture.probes.kept_graphs import KeptGraphs
 from fxdebug.capture.probes.referrers import holder_of
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs
-from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
-from fxdebug.data.allocations import MemoryRecord
+from fxdebug.capture.runs.timed_runs import Loss, device_of, scalar_loss
+from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.data.measured.allocations import MemoryRecord
+from fxdebug.errors import UsageError, first_line
 
 
 def run_with_memory(
@@ -26,19 +30,23 @@ def run_with_memory(
     What a step returns is let go before the next begins. Gradients are set to ``None`` between steps.
     """
     sites = Sites(model)
-    probe = Allocations(sites)
-    probe.register(model.named_parameters(remove_duplicate=False), "parameters")
-    probe.register(model.named_buffers(remove_duplicate=False), "buffers")
+    probe, graphs = Allocations(sites), KeptGraphs()
+    modules = list(model.named_modules())  # each once: models may contain themselves
+    probe.register(_named([(path, module._parameters) for path, module in modules]), "parameters")
+    probe.register(_named([(path, module._buffers) for path, module in modules]), "buffers")
     raised: BaseException | None = None
-    gc.collect()  # earlier garbage must not be freed, and counted, in the middle of the run
+    if steps > 1:
+        gc.collect()  # what the steps leave behind is told from earlier garbage
     for step in range(steps):
         probe.step = step
         inputs = copied_inputs((args, dict(kwargs)))
         probe.register(named_tensors(inputs), "inputs")
         try:
-            _step(model, probe, sites, inputs, loss)
+            _step(model, probe, graphs, sites, inputs, loss, steps)
+        except UsageError:
+            raise
         except Exception as error:
-            raised = error
+            raised, probe.record.error = error, f"{type(error).__name__}: {first_line(error)}"
             break
         finally:
             del inputs
@@ -46,16 +54,36 @@ def run_with_memory(
         _end_of_step(model, probe, step, steps)
     if steps > 1 and raised is None:
         _name_referrers(probe)
+        probe.record.graphs = graphs.left()
+        if all(probe.record.graphs[1:]):
+            probe.record.graph_holder = graphs.holder()
     return probe.finish(), raised
 
 
-def _step(model: nn.Module, probe: Allocations, sites: Sites, inputs: Any, loss: Loss | None) -> None:
+def _named(registries: Iterable[tuple[str, Mapping[str, Tensor | None]]]) -> Iterator[tuple[str, Tensor]]:
+    for path, registry in registries:
+        for name, tensor in registry.items():
+            if tensor is not None:
+                yield f"{path}.{name}" if path else name, tensor
+
+
+def _step(
+    model: nn.Module,
+    probe: Allocations,
+    graphs: KeptGraphs,
+    sites: Sites,
+    inputs: Any,
+    loss: Loss | None,
+    steps: int,
+) -> None:
     args, kwargs = inputs
     parameters = list(model.parameters())
     probe.phase = "forward"
     probe.mark("forward")
-    with Attached(probe, sites), probe:
+    with Attached(probe, sites), Listening(probe), probe:
         output = model(*args, **kwargs)
+    if steps > 1:
+        graphs.watch([tensor for _, tensor in named_tensors(output)], probe.step)
     for allocation in probe.alive():
         if allocation.category == "activations" and allocation.step == probe.step and allocation.phase == "forward":
             allocation.category = "saved for backward"
@@ -63,13 +91,17 @@ def _step(model: nn.Module, probe: Allocations, sites: Sites, inputs: Any, loss:
         if allocation.phase == "forward":
             allocation.category = "outputs"
     if loss is None:
+        probe.record.segments = segments_of(device_of(model, inputs))
         del output
         return
     probe.phase = "backward"
     probe.mark("backward")
-    with probe:
+    with Listening(probe), probe:
         scalar = scalar_loss(loss, output)
+        if steps > 1:
+            graphs.watch([scalar], probe.step)
         scalar.backward()
+    probe.record.segments = segments_of(device_of(model, inputs))
     del scalar, output  # the output lives until here, as in most training loops
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     for allocation in probe.of(gradients):
@@ -93,28 +125,6 @@ def _end_of_step(model: nn.Module, probe: Allocations, step: int, steps: int) ->
             allocation.category = "temporary"
 
 
-def named_tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in arguments or results with their places, in order."""
-    pending = [(name, content)]
-    seen: set[int] = set()
-    while pending:
-        place, item = pending.pop()
-        if isinstance(item, Tensor):
-            yield place, item
-            continue
-        if id(item) in seen or isinstance(item, (str, bytes, int, float, complex, type(None), nn.Module)):
-            continue
-        seen.add(id(item))
-        inside: list[tuple[str, Any]] = []
-        if isinstance(item, Mapping):
-            inside = [(f"{place}.{key}" if place else str(key), inner) for key, inner in item.items()]
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            inside = [(f"{place}[{i}]", inner) for i, inner in enumerate(item)]
-        elif hasattr(item, "__dict__") and not isinstance(item, (type, types.FunctionType, types.ModuleType)):
-            inside = [(f"{place}.{key}" if place else key, inner) for key, inner in vars(item).items()]
-        pending += reversed(inside)
-
-
 # Memory that a step leaves behind ----------------------------------------------------------------
 
 
@@ -126,4 +136,4 @@ def _name_referrers(probe: Allocations) -> None:
             continue
         tensors = [tensor for reference in probe.tensors[allocation.number] if (tensor := reference()) is not None]
         tensors.reverse()  # the latest use first
-        probe.record.held[allocation.number] = next(filter(None, map(holder_of, tensors)), "")
+        probe.record.held[allocation.number] = next(filter(None, [holder_of(one, tensors) for one in tensors]), "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -29,6 +29,14 @@ from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import closes_untracked
 from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line
+
+
+class Ran(NamedTuple):
+    """A run that is over: its trace, the exception that it raised, if any, and what it returned."""
+
+    trace: TraceData
+    raised: BaseException | None
+    output: Any
 
 
 class _OtherThread(threading.local):
@@ -182,8 +190,8 @@ def run_once(
     kwargs: Mapping[str, Any],
     options: Options,
     settings: Mapping[str, Any],
-) -> tuple[TraceData, BaseException | None]:
-    """Call ``target(*args, **kwargs)`` once, recorded; return the trace and the exception that it raised, if any."""
+) -> Ran:
+    """Call ``target(*args, **kwargs)`` once, recorded."""
     output: Any = NO_OUTPUT
     raised: BaseException | None = None
     passed = ArgumentReferences((args, kwargs))
@@ -212,4 +220,4 @@ def run_once(
         run.end()
     if raised is not None:
         raised.__traceback__ = without_our_frames(raised.__traceback__)
-    return run.trace(settings, output, raised), raised
+    return Ran(run.trace(settings, output, raised), raised, output)

@@ -14,32 +14,50 @@ from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.torch_state.untracked import untracked
 
 
-@contextmanager
-def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
-    """Yield a function that restores random generators, and buffers and attributes of the models' modules.
+class StartState:
+    """The state with which a run begins: random generators, and buffers and attributes of the models' modules.
 
-    They are restored at the end, too. Objects in attributes are not copied: a list that has grown stays as it is.
+    Objects in attributes are not copied: a list that has grown stays as it is.
     """
-    modules = {id(module): module for model in models for module in model.modules()}.values()
-    generators = RngSnapshot()
-    attributes = [(module, type(module), _attributes(module)) for module in modules]
-    buffers = [
-        (module._buffers, name, buffer, buffer.detach().clone())
-        for module in modules
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
 
-    def restore() -> None:
-        generators.restore()
-        for module, kind, before in attributes:
+    def __init__(self, *models: nn.Module) -> None:
+        modules = {id(module): module for model in models for module in model.modules()}.values()
+        self._generators = RngSnapshot()
+        self._attributes = [(module, type(module), _attributes(module)) for module in modules]
+        self._buffers = [
+            (module._buffers, name, buffer, buffer.detach().clone())
+            for module in modules
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+
+        self._weights: dict[int, Tensor] | None = None  # by address, once one is to be kept
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self._models = models
+
+    def keep_weight(self, tensor: Tensor) -> None:
+        """Keep a copy of a weight that is about to be written to; ``tensor`` is it or shares its memory."""
+        if self._weights is None:
+            parameters = [each for model in self._models for each in model.parameters()]
+            self._weights = {_address(each): each for each in parameters if _address(each)}
+        weight = self._weights.get(_address(tensor))
+        if weight is not None and id(weight) not in self._kept:
+            self._kept[id(weight)] = weight, weight.detach().clone()
+
+    def restore(self) -> None:
+        """Put everything back; may be called several times."""
+        self._generators.restore()
+        with untracked(), torch.no_grad():
+            for weight, content in self._kept.values():
+                weight.copy_(content)
+        for module, kind, before in self._attributes:
             if type(module) is kind:  # a lazy module changes its class for good
                 now = vars(module)
                 for name in _attributes(module).keys() - before.keys():
                     del now[name]
                 now.update(before)
         with untracked(), torch.no_grad():
-            for registry, name, buffer, content in buffers:
+            for registry, name, buffer, content in self._buffers:
                 registry[name] = buffer
                 if not _holds_same(buffer, content):
                     try:
@@ -47,10 +65,26 @@ def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
                     except Exception:  # such as an expanded one, which nothing can be written into
                         registry[name] = content.clone()
 
+
+def _address(tensor: Tensor) -> int:
+    """Return where the memory of a tensor begins; 0 where it has none of its own."""
     try:
-        yield restore
+        return tensor.untyped_storage().data_ptr()
+    except Exception:  # sparse, nested and wrapped tensors
+        return 0
+
+
+@contextmanager
+def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
+    """Yield a function that restores random generators, and buffers and attributes of the models' modules.
+
+    They are restored at the end, too.
+    """
+    state = StartState(*models)
+    try:
+        yield state.restore
     finally:
-        restore()
+        state.restore()
 
 
 def _holds_same(buffer: Tensor, content: Tensor) -> bool:
@@ -59,7 +93,7 @@ def _holds_same(buffer: Tensor, content: Tensor) -> bool:
     What was not written to must not be written: autograd would refuse a tensor that it has saved.
     """
     try:
-        return torch.equal(buffer, content)
+        return torch.equal(buffer, content) or bool(((buffer == content) | (buffer.isnan() & content.isnan())).all())
     except Exception:  # no kernel for this layout, or a class of its own
         return False
 
@@ -78,3 +112,17 @@ def copied_inputs(inputs: Any) -> Any:
         return copy.deepcopy(inputs)
     except Exception:
         return inputs
+
+
+@contextmanager
+def gradients_restored(model: nn.Module) -> Iterator[None]:
+    """Let backward passes write gradients of their own, and put the model's own back."""
+    parameters = list(model.parameters())
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in zip(parameters, before):
+            parameter.grad = gradient

@@ -246,14 +246,14 @@ def twin_runs(
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
         args_copy, kwargs_copy = copied((args, dict(kwargs)))
-        trace, raised = run_once(native, native, args_copy, kwargs_copy, Options(graph=True, probe=kept), settings)
+        trace, raised, _ = run_once(native, native, args_copy, kwargs_copy, Options(graph=True, probe=kept), settings)
     if raised is not None:
         raise raised
     compared = _TwinErrors(kept)
     with torch.random.fork_rng(devices=devices), _wide_defaults(dtype):
         args_copy, kwargs_copy = copied((args, dict(kwargs)), dtype)
         options = Options(graph=True, probe=compared, weights=False)
-        _, raised = run_once(twin, twin, args_copy, kwargs_copy, options, settings)
+        _, raised, _ = run_once(twin, twin, args_copy, kwargs_copy, options, settings)
     if raised is not None:
         if not isinstance(raised, Exception):  # Ctrl-C or an exit
             raise raised

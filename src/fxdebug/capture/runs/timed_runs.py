@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.hooks.regions import Listening
 from fxdebug.capture.probes.call_times import CallTimes, Clock, CpuClock, DeviceClock
+from fxdebug.capture.probes.device_use import DeviceUse
 from fxdebug.capture.probes.op_times import OpTimes
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
-from fxdebug.data.timings import OpTiming, Span, Timings
-from fxdebug.errors import UsageError
+from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
+from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings
+from fxdebug.errors import UsageError, first_line
 
 Loss = Callable[[Any], Tensor]
 
 
 class TimedRuns:
-    """Repeats of one model's run on the same inputs; ``loss`` makes of its output the scalar to differentiate."""
+    """Repeats of one model's run on the same inputs; ``loss`` makes of its output the scalar to differentiate.
+
+    ``clock`` is that of the device unless another is given.
+    """
 
     def __init__(
         self,
@@ -37,12 +42,14 @@ class TimedRuns:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         loss: Loss | None,
+        clock: Clock | None = None,
     ) -> None:
         self._target, self._model, self._loss = target, model, loss
         self._inputs = args, dict(kwargs)
+        self._spans: list[list[Span]] = []  # of every repeat
         self._sites = Sites(model)
         self.device = device_of(model, (args, kwargs))
-        self._clock: Clock = CpuClock() if self.device.type == "cpu" else DeviceClock(self.device)
+        self._clock = clock or (CpuClock() if self.device.type in ("cpu", "meta") else DeviceClock(self.device))
 
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a copy of the inputs: the model may write into them."""
@@ -52,67 +59,111 @@ class TimedRuns:
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """Restore random generators, buffers, attributes and gradients of the model after the block."""
-        with state_restored(self._model), _gradients_restored(self._model):
+        with state_restored(self._model), gradients_restored(self._model):
             yield
 
-    def run(self, repeats: int, warmup: int) -> Timings:
-        """Run the model ``warmup + 3 · repeats`` times and return the times; the model is then as before.
+    def run(self, repeats: int, warmup: int) -> tuple[Timings, Exception | None]:
+        """Run the model ``warmup + 3 · repeats`` times; return the times, and the exception that ended the runs early.
 
-        Exceptions of the model pass through. Raises ``UsageError`` for a loss that is no scalar with a gradient.
+        The model is then as before. Raises ``UsageError`` for a loss that is no scalar with a gradient.
         """
         timings = Timings()
-        with state_restored(self._model) as restore, _gradients_restored(self._model), gc_paused():
-            for _ in range(warmup):
+        use = DeviceUse(self.device)
+        timings.device_use, timings.no_device_use = use.samples, use.missing
+        with state_restored(self._model) as restore, gradients_restored(self._model), gc_paused(), use:
+            try:
+                self._repeat(timings, repeats, warmup, restore)
+            except UsageError:
+                raise
+            except Exception as error:
+                timings.error = f"{type(error).__name__}: {first_line(error)}"
                 restore()
-                self._plain()
-            for _ in range(repeats):
-                restore()
-                forward, backward = self._plain()
-                timings.plain.append(forward)
-                timings.backward += [] if backward is None else [backward]
-                restore()
-                self._time_calls(timings)
-                restore()
-                self._time_ops(timings)
-        return timings
+                if not timings.calls:
+                    with contextlib.suppress(Exception):  # the same again: the calls until then are timed
+                        self._time_calls(timings)
+                return timings, error
+        timings.no_device_use = use.missing
+        return timings, None
 
-    def _plain(self) -> tuple[int, int | None]:
+    def _repeat(self, timings: Timings, repeats: int, warmup: int, restore: Callable[[], None]) -> None:
+        for _ in range(warmup):
+            restore()
+            self._plain(Timings())
+        for _ in range(repeats):
+            restore()
+            self._plain(timings)
+            restore()
+            self._time_calls(timings)
+            restore()
+            self._time_ops(timings)
+
+    def _plain(self, timings: Timings) -> None:
         args, kwargs = copied_inputs(self._inputs)
         self._wait()
-        begin = time.perf_counter_ns()
+        processor, begin = time.process_time_ns(), time.perf_counter_ns()
         output = self._target(*args, **kwargs)
         self._wait()
         end = time.perf_counter_ns()
+        timings.plain.append(end - begin)
+        timings.processor.append(time.process_time_ns() - processor)
         if self._loss is None:
-            return end - begin, None
+            return
         loss = scalar_loss(self._loss, output)
         self._wait()
-        start = time.perf_counter_ns()
+        begin = time.perf_counter_ns()
         loss.backward()
         self._wait()
-        return end - begin, time.perf_counter_ns() - start
+        timings.backward.append(time.perf_counter_ns() - begin)
 
     def _time_calls(self, timings: Timings) -> None:
         times = CallTimes(self._sites, self._clock)
         args, kwargs = copied_inputs(self._inputs)
         self._wait()
-        with Attached(times, self._sites):
-            begin = time.perf_counter_ns()
-            self._target(*args, **kwargs)
-            self._wait()
-            timings.watched.append(time.perf_counter_ns() - begin)
+        try:
+            with Attached(times, self._sites), Listening(times):
+                begin = time.perf_counter_ns()
+                self._target(*args, **kwargs)
+                self._wait()
+                timings.watched.append(time.perf_counter_ns() - begin)
+        finally:
+            self._note_calls(times, timings)
+
+    def _note_calls(self, times: CallTimes, timings: Timings) -> None:
         timings.elsewhere = max(timings.elsewhere, times.elsewhere)
-        inside = [0] * len(times.calls)
-        spent = [self._clock.nanoseconds(call.begin, call.end) for call in times.calls]
-        for call, total in zip(times.calls, spent):
+        calls = times.calls
+        spent = [self._clock.nanoseconds(call.begin, call.end) for call in calls]
+        own = list(spent)
+        for call, total in zip(calls, spent):
             if call.parent is not None:
-                inside[call.parent] += total
-        for call, total, below in zip(times.calls, spent, inside):
-            timings.calls.setdefault((call.path, call.number), []).append(total)
-            timings.own.setdefault((call.path, call.number), []).append(max(0, total - below))
-        if times.calls:
-            since = partial(self._clock.nanoseconds, times.calls[0].begin)
-            timings.spans = [Span(c.path, c.number, since(c.begin), since(c.end), c.depth) for c in times.calls]
+                own[call.parent] -= total
+        own_with_regions = self._own_times(times, spent, timings)
+        for position, (call, total) in enumerate(zip(calls, spent)):
+            key = call.path, call.number
+            if call.is_region:
+                region = timings.regions.setdefault(key, RegionTiming(_key(times, times.module_call(position))))
+                region.total.append(total)
+                region.own.append(max(0, own[position]))
+                continue
+            timings.calls.setdefault(key, []).append(total)
+            timings.own.setdefault(key, []).append(own_with_regions[position])
+        if calls:
+            since = partial(self._clock.nanoseconds, calls[0].begin)
+            self._spans.append([Span(c.path, c.number, since(c.begin), since(c.end), c.depth) for c in calls])
+            self._spans.sort(key=lambda spans: spans[0].end)
+            timings.spans = self._spans[len(self._spans) // 2]
+
+    def _own_times(self, times: CallTimes, spent: Sequence[int], timings: Timings) -> list[int]:
+        """Return the time of each call without calls in it, regions included, and note the least."""
+        own = list(spent)
+        for call, total in zip(times.calls, spent):
+            caller = times.module_call(call.parent)
+            if caller is not None and not call.is_region:
+                own[caller] -= total
+        own = [max(0, each) for each in own]
+        for call, least in zip(times.calls, own):
+            key = call.path, call.number
+            timings.least[key] = min(least, timings.least.get(key, least))
+        return own
 
     def _time_ops(self, timings: Timings) -> None:
         calls = CallTimes(self._sites, self._clock)
@@ -120,19 +171,28 @@ class TimedRuns:
         calls.around = ops.around
         args, kwargs = copied_inputs(self._inputs)
         try:
-            with Attached(calls, self._sites), ops:
+            with Attached(calls, self._sites), Listening(calls), ops:
                 output = self._target(*args, **kwargs)
             if self._loss is not None:
                 scalar_loss(self._loss, output).backward()
         finally:
             ops.forget()
-        positions: dict[int, int] = {}
+        self._own_times(calls, [self._clock.nanoseconds(call.begin, call.end) for call in calls.calls], timings)
+        positions: dict[CallKey, int] = {}
+        backward: dict[CallKey, int] = {}  # of regions
         for op in ops.ops:
+            key = _key(calls, calls.module_call(op.call))
             if op.call is None:
                 continue
-            call = calls.calls[op.call]
-            known = timings.ops.setdefault((call.path, call.number), [])
-            position = positions[op.call] = positions.get(op.call, -1) + 1
+            spent = sum(self._clock.nanoseconds(a, b) for a, b in op.backward)
+            inside: int | None = op.call
+            while inside is not None:
+                if calls.calls[inside].is_region:
+                    region = _key(calls, inside)
+                    backward[region] = backward.get(region, 0) + spent
+                inside = calls.calls[inside].parent
+            known = timings.ops.setdefault(key, [])
+            position = positions[key] = positions.get(key, -1) + 1
             if position == len(known):
                 known.append(OpTiming(op.name))
             timing = known[position]
@@ -140,11 +200,20 @@ class TimedRuns:
                 continue
             timing.forward.append(self._clock.nanoseconds(op.begin, op.end))
             if self._loss is not None:
-                timing.backward.append(sum(self._clock.nanoseconds(a, b) for a, b in op.backward))
+                timing.backward.append(spent)
+        if self._loss is not None:
+            for region, spent in backward.items():
+                if region in timings.regions:
+                    timings.regions[region].backward.append(spent)
 
     def _wait(self) -> None:
-        if self.device.type != "cpu":
+        if self.device.type not in ("cpu", "meta"):
             torch.accelerator.synchronize(self.device)
+
+
+def _key(times: CallTimes, position: int | None) -> CallKey:
+    """Return the key of a call or region; of the whole model's call where there is none."""
+    return ("", 0) if position is None else (times.calls[position].path, times.calls[position].number)
 
 
 def scalar_loss(loss: Loss, output: Any) -> Tensor:
@@ -172,17 +241,3 @@ def device_of(model: nn.Module, inputs: Any) -> torch.device:
         elif isinstance(item, (tuple, list)):
             pending += item
     return torch.device("cpu")
-
-
-@contextlib.contextmanager
-def _gradients_restored(model: nn.Module) -> Iterator[None]:
-    """Let backward passes write gradients of their own, and put the model's own back."""
-    parameters = list(model.parameters())
-    before = [parameter.grad for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, gradient in zip(parameters, before):
-            parameter.grad = gradient

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from fxdebug.capture.reasons import Words
-from fxdebug.capture.torch_state.whose_code import is_our_file, is_pythons_file, is_torchs_file
+from fxdebug.capture.torch_state.whose_code import is_command_line, is_our_file, is_pythons_file, is_torchs_file
 
 _CALLING_FILES = (nn.Module._call_impl.__code__.co_filename, torch_module.__file__)  # also with our mark behind
 
@@ -103,11 +103,12 @@ def user_line(
             return None
         code = frame.f_code
         home = _homes.get(code.co_filename)
-        if (_home(code.co_filename) if home is None else home) == _USERS:
+        home = _home(code.co_filename) if home is None else home
+        if home == _USERS:
             return _shared(frame, known)
         if code is inside and called is not None:
             return called
-        if id(code) in _entry_points:
+        if home == _COMMANDS or id(code) in _entry_points:
             return None
         frame = frame.f_back
     return None
@@ -133,6 +134,8 @@ def is_users(line: Line) -> bool:
 def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
     """Return the line that called the module: the nearest frame that is neither fxdebug's nor ``nn.Module``'s.
 
+    ``None`` where a command of fxdebug ran the model: the console script called it.
+
     ``known`` is as for :func:`user_line`.
     """
     frame: FrameType | None = sys._getframe(3)
@@ -147,8 +150,9 @@ def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
             return None
         code = frame.f_code
         home = _homes.get(code.co_filename)
-        if (_home(code.co_filename) if home is None else home) != _CALLING:
-            return _shared(frame, known)
+        home = _home(code.co_filename) if home is None else home
+        if home != _CALLING:
+            return None if home == _COMMANDS else _shared(frame, known)
         frame = frame.f_back
     return None
 
@@ -156,7 +160,7 @@ def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:
 _WRAPPED_CALL = nn.Module._wrapped_call_impl.__code__
 _BETWEEN = 8  # frames from caller_line to torch's: recorder, run, forward wrapper, torch's call and ours around it
 
-_USERS, _TORCHS, _CALLING = range(3)  # code of: the user; torch or Python; the way into a module
+_USERS, _TORCHS, _CALLING, _COMMANDS = range(4)  # code of: the user; torch or Python; the way into a module; commands
 _homes: dict[str, int] = {}
 
 
@@ -165,7 +169,9 @@ def _is_torchs_or_pythons(file: str) -> bool:
 
 
 def _home(file: str) -> int:
-    if file.startswith(_CALLING_FILES) or is_our_file(file):  # the whole package: ``api`` calls the model
+    if is_command_line(file):
+        home = _COMMANDS
+    elif file.startswith(_CALLING_FILES) or is_our_file(file):  # the whole package: ``api`` calls the model
         home = _CALLING
     else:
         home = _TORCHS if _is_torchs_or_pythons(file) else _USERS

@@ -9,10 +9,12 @@ import enum
 import functools
 import types
 from collections import OrderedDict, deque
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
+from fxdebug.capture.replay.introspect import members_in, slots_of
 from fxdebug.capture.tape.encoding import ATOMS
 
 _LASTING = (
@@ -28,23 +30,55 @@ def is_lasting(thing: Any) -> bool:
 
 
 class ArgumentCopies:
-    """A copy of a structure, and the original of each copy in it. Tensors, modules and configurations are shared."""
+    """A copy of a structure, and the original of each copy in it. Modules and configurations are shared.
 
-    __slots__ = ("copy", "pairs")
+    Tensors are shared, too, unless ``tensor`` is given: it returns what a copy has in the place of one.
+    """
 
-    def __init__(self, original: Any) -> None:
+    __slots__ = ("_tensor", "copy", "pairs")
+
+    def __init__(self, original: Any, tensor: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         self.pairs: dict[int, tuple[Any, Any]] = {}  # id of original → (copy, original kept alive)
+        self._tensor = tensor
         self.copy = self._copied(original)
+
+    def of(self, original: Any) -> Any:
+        """Return the copy of one more structure."""
+        return self._copied(original)
 
     def originals(self) -> dict[int, Any]:
         """Return ``id`` of each copy → its original."""
         return {id(copy): original for copy, original in self.pairs.values() if copy is not original}
 
+    def are_as_before(self) -> bool:
+        """Do all the originals still hold what they did? Tensors that were written to are the same tensors."""
+        return all(
+            copy is original or self._is_as_before(copy, original) for copy, original in list(self.pairs.values())
+        )
+
+    def _is_as_before(self, copy: Any, original: Any) -> bool:
+        kind = type(original)
+        if kind is set:
+            return bool(copy == original)
+        if kind is dict or kind is OrderedDict:
+            return list(map(id, copy)) == list(map(id, original)) and self._are(copy.values(), original.values())
+        if kind in (tuple, list, deque):
+            return self._are(copy, original)
+        return self._is_as_before(members_in(copy), members_in(original))
+
+    def _are(self, copies: Collection[Any], originals: Collection[Any]) -> bool:
+        return len(copies) == len(originals) and all(
+            copy is original or self.pairs.get(id(original), (original,))[0] is copy
+            for copy, original in zip(copies, originals)
+        )
+
     def _copied(self, original: Any) -> Any:
         known = self.pairs.get(id(original))
         if known is not None:
             return known[0]
-        kind = type(original)
+        kind: Any = type(original)
+        if self._tensor is not None and issubclass(kind, torch.Tensor):
+            return self._tensor(original)
         if kind in ATOMS or issubclass(kind, _SHARED) or "onfig" in kind.__name__:
             return original
         copy: Any = original
@@ -58,18 +92,23 @@ class ArgumentCopies:
             copy.update({key: self._copied(item) for key, item in original.items()})
         elif kind is set:
             copy = set(original)
-        elif hasattr(original, "__dict__") and not issubclass(kind, (dict, tuple, list)):
+        elif (hasattr(original, "__dict__") or slots_of(kind)) and not issubclass(kind, (dict, tuple, list)):
             copy = self._object(original, kind)
         self._remember(original, copy)
         return copy
 
-    def _object(self, original: Any, kind: type) -> Any:
+    def _object(self, original: Any, kind: Any) -> Any:
         try:
             copy: Any = object.__new__(kind)
         except TypeError:
             return original  # of a class written in C: it is shared
         self._remember(original, copy)
-        copy.__dict__.update({name: self._copied(member) for name, member in original.__dict__.items()})
+        in_slots = slots_of(kind)
+        for name, member in (members_in(original) or {}).items():
+            if name in in_slots:  # works on frozen objects, too
+                object.__setattr__(copy, name, self._copied(member))
+            else:
+                copy.__dict__[name] = self._copied(member)
         return copy
 
     def _remember(self, original: Any, copy: Any) -> Any:

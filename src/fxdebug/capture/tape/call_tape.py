@@ -15,10 +15,11 @@ from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Reason, Words
 from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
-from fxdebug.capture.tape.earlier_attributes import EarlierAttributes
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.torch_state.grad_mode import Context
+from fxdebug.capture.torch_state.internals import AttentionKernels
 from fxdebug.data.values import Value
 from fxdebug.errors import first_line
 
@@ -40,6 +41,7 @@ class TapeEntry(NamedTuple):
     writes: tuple[tuple[TensorId, Value], ...] = ()  # the arguments it wrote to, with their values afterwards
     values: tuple[Value, ...] = ()  # of the tensors in the result, in order, right after the operation
     tape: CallTape | None = None
+    kernels: AttentionKernels | None = None  # that it may choose from, where it computes attention
 
 
 class TensorRefs(list[TensorRef]):
@@ -99,6 +101,9 @@ class CallTape:
         "module",
         "out",
         "outermost",
+        "run_start",
+        "sizes_given",
+        "surroundings",
         "unobserved",
         "untraceable",
     )
@@ -120,9 +125,14 @@ class CallTape:
         self.has_opaque_args = False  # are there objects among the arguments that are compared by identity?
         self.argument_copies: ArgumentCopies | None = None  # of those objects, as they were
         self.earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
+        # calls that make its caller's changes around it once more, of numbers, texts and flags
+        self.surroundings: list[Callable[[], None]] = []
+        self.run_start: RunStart | None = None  # of an outermost body: attributes that the run changed
         self.unobserved: Words | None = None
         self.untraceable: Words | None = None
         self.callers_modes: Words | None = None
+        # integers that its caller computed from sizes, by their position among the leaves of the arguments
+        self.sizes_given: frozenset[int] = frozenset()
         self.outermost = False  # was no body open when it began?
         self.dispatch_modes: tuple[Any, ...] = ()  # of an outermost body: those on around the run
         self.function_modes = 0  # how many were on when it began

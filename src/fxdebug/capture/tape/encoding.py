@@ -2,14 +2,19 @@
 
 The code of a tensor is its :class:`~fxdebug.capture.tensors.tensor_ref.TensorId`; lists, tuples and dicts stay what
 they are; a ``torch.Size``, a named tuple, a dataclass, a ``ModelOutput`` or an ordered dict is a :class:`Struct`; any
-other object is an :class:`OpaqueArg`, compared by identity. A code keeps no tensor alive.
+other object is an :class:`OpaqueArg`, compared by identity, with codes of what it holds where that is known. A code
+keeps no tensor alive.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,6 +22,7 @@ import torch
 
 from fxdebug.capture.replay.introspect import members_in, slots_of
 from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.torch_state.whose_code import is_of_python
 
 # Immutable like Python's numbers, but torch.fx has no name for them in code.
 NUMPY_SCALARS = frozenset(np.sctypeDict.values()) - {np.object_, np.void}
@@ -50,12 +56,17 @@ def have_same_keys(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
 
 
 class OpaqueArg:
-    """An object that is compared by identity: a cache, a configuration, a generator."""
+    """An object that is compared by identity: a cache, a configuration, a generator.
 
-    __slots__ = ("object",)
+    ``contents`` are the codes of what it held when a call returned it, or while a call had it as an argument
+    (:func:`note_contents`); ``None`` where nothing but its identity is known.
+    """
+
+    __slots__ = ("contents", "object")
 
     def __init__(self, object: Any) -> None:
         self.object = object
+        self.contents: Struct | None = None
 
 
 class Struct:
@@ -128,7 +139,10 @@ def opaque_objects_in(code: Any) -> Iterator[Any]:
 
 
 def leaves_in(code: Any) -> Iterator[Any]:
-    """Yield every leaf of a code, in order: what is neither a container nor a :class:`Struct`."""
+    """Yield every leaf of a code, in order: what is neither a container nor a :class:`Struct`.
+
+    An object compared by identity is a leaf, which what it holds follows.
+    """
     kind = type(code)
     inside: Any = None
     if kind is tuple or kind is list:
@@ -139,6 +153,9 @@ def leaves_in(code: Any) -> Iterator[Any]:
         inside = code.items
     elif kind is slice:
         inside = code.start, code.stop, code.step
+    elif kind is OpaqueArg and code.contents is not None:
+        yield code
+        inside = code.contents.items
     if inside is None:
         yield code
     else:
@@ -160,3 +177,78 @@ def map_leaves(
     if kind is Struct:
         return struct(code, [map_leaves(item, leaf, struct) for item in code.items])
     return leaf(code)
+
+
+# What objects hold ---------------------------------------------------------------------------------
+
+_DEEPEST, _MOST_MEMBERS = 8, 200
+
+
+class _HoldsItself(Exception):
+    """Raised where an object is found inside itself: it has no contents that a graph could write down."""
+
+
+def note_contents(code: Any, coded: Callable[[Any], Any], known: set[int]) -> None:
+    """Note what the objects in a code hold, and the objects in them; each object once, where it comes first.
+
+    ``coded`` returns the code of a member. Objects whose ``id`` is in ``known`` are left out, and all that is noted is
+    added to it.
+    """
+    for leaf in list(leaves_in(code)):
+        if type(leaf) is OpaqueArg and leaf.contents is None:
+            with contextlib.suppress(_HoldsItself):
+                _note(leaf, coded, known, ())
+
+
+def _note(opaque: OpaqueArg, coded: Callable[[Any], Any], known: set[int], inside: tuple[int, ...]) -> None:
+    thing = opaque.object
+    if id(thing) in inside:
+        raise _HoldsItself
+    members = None if id(thing) in known or len(inside) > _DEEPEST else state_of(thing)
+    if members is None or len(members) > _MOST_MEMBERS:
+        return
+    contents = Struct(type(thing), tuple(members), [coded(member) for member in members.values()])
+    below = (*inside, id(thing))
+    for leaf in list(leaves_in(contents)):
+        if type(leaf) is OpaqueArg:
+            _note(leaf, coded, known, below)
+    known.add(id(thing))
+    opaque.contents = contents
+
+
+def state_of(thing: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object that consists of them; ``None`` if it is more, or has code that would notice.
+
+    An object that consists of its attributes can be made anew from them.
+    """
+    kind: Any = type(thing)
+    members = members_in(thing) if _consists_of_attributes(kind) else None
+    if members is None or not all(_is_read_as_it_is(kind, name) for name in members):
+        return None
+    return members
+
+
+@functools.cache
+def _is_read_as_it_is(kind: type, name: str) -> bool:
+    """Does ``getattr`` return this attribute of an object as the object holds it? A property may compute another."""
+    found = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
+    return type(found) is types.MemberDescriptorType or not hasattr(type(found), "__set__")
+
+
+@functools.cache
+def _consists_of_attributes(kind: Any) -> bool:
+    if issubclass(kind, _MORE_THAN_ATTRIBUTES) or "onfig" in kind.__name__ or is_of_python(kind.__module__):
+        return False
+    if kind.__getattribute__ is not object.__getattribute__ or hasattr(kind, "__del__") or hasattr(kind, "__next__"):
+        return False
+    try:
+        object.__new__(kind)
+    except TypeError:  # of a class written in C
+        return False
+    return True
+
+
+_MORE_THAN_ATTRIBUTES = (
+    torch.nn.Module, torch.Tensor, torch.Generator, BaseException, Enum, functools.partial, type, types.FunctionType,
+    dict, list, tuple, set, frozenset, str, bytes, int, float, complex,
+)  # fmt: skip

@@ -48,6 +48,7 @@ UNTRACKED_WRITES = frozenset(
         "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
     ).split()
 )
+ATTENTION = frozenset(("scaled_dot_product_attention", "multi_head_attention_forward"))  # torch chooses their kernel
 NORMS = frozenset(("batch_norm", "instance_norm"))
 
 
@@ -70,7 +71,7 @@ LAYOUT = frozenset((Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset))
 
 # Queries that a tensor without memory and history cannot answer.
 UNANSWERABLE = GRADIENT_HOOKS | frozenset(
-    [getattr(Tensor, name).__get__ for name in ("_version", "grad_fn", "is_leaf", "output_nr", "_base", "grad")]
+    [getattr(Tensor, name).__get__ for name in ("grad_fn", "is_leaf", "output_nr", "_base", "grad")]
     + [Tensor.storage_offset, Tensor._is_view]
     + [Tensor.is_conj, torch.is_conj, Tensor.is_neg, torch.is_neg]
 )
@@ -92,6 +93,28 @@ def written_form(function: Any) -> str:
     name = str(function.__name__)
     attribute = getattr(getattr(function, "__self__", None), "__name__", name)
     return f"{attribute} = …" if name == "__set__" else f"{name}()"
+
+
+def op_name(function: Any) -> str:
+    """Return the name of an operation, as in the graphs: ``softmax``; ``add`` for ``x + y``."""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    if name in ("__get__", "__set__"):
+        return str(getattr(getattr(function, "__self__", None), "__name__", name))
+    return name.strip("_")
+
+
+_WRITING_METHODS = frozenset(
+    f"__{name}__"
+    for name in "setitem set iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift".split()
+)
+
+
+def may_write(function: Any, kwargs: Any) -> bool:
+    """May an operation write to its operands: by its name (``add_``, ``x += 1``, ``x[0] = 1``), or with ``out=``?"""
+    name = str(getattr(function, "__name__", ""))
+    if name.startswith("__"):
+        return name in _WRITING_METHODS
+    return name.endswith("_") or (kwargs is not None and "out" in kwargs)
 
 
 def running_statistics(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

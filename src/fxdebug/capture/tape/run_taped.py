@@ -26,7 +26,7 @@ from fxdebug.capture.source.source_line import Line, is_users
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
-from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, attributes_now
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart, attributes_now
 from fxdebug.capture.tape.encoding import OpaqueArg
 from fxdebug.capture.tape.op_traits import written_form
 from fxdebug.capture.tape.tape_mode import Tape
@@ -60,6 +60,7 @@ def run_taped(
         _note_modes(call_tape, stack[0])
     is_outermost, is_observed = parent is None, call_tape.unobserved is None
     attributes = attributes_now(call_tape.module)
+    run_start = RunStart(call_tape.module) if is_outermost and is_observed else None
     own_time.seconds += perf_counter() - began
     try:
         if is_outermost and is_observed:
@@ -80,6 +81,8 @@ def run_taped(
     began = perf_counter()
     if attributes is not None:
         call_tape.earlier_attributes = EarlierAttributes.changed(call_tape.module, attributes)
+    if run_start is not None:
+        call_tape.run_start = run_start.compare()
     changed = [container for container, before in containers if _items(container) != before]
     places = places_of(changed, args, kwargs) if changed else []
     if places is None:

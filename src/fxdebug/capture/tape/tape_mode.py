@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from threading import get_ident
 from time import perf_counter
@@ -30,9 +30,10 @@ from fxdebug.capture.source.source_line import Line, user_line, with_line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
 from fxdebug.capture.tape.changed_arguments import Place, code_of_changes
-from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, members_of, opaque_objects_in
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, members_of, note_contents, opaque_objects_in
 from fxdebug.capture.tape.in_place import InPlaceWrites
 from fxdebug.capture.tape.op_traits import (
+    ATTENTION,
     FORWARD_AD,
     METADATA,
     NORMS,
@@ -43,9 +44,10 @@ from fxdebug.capture.tape.op_traits import (
     written_form,
 )
 from fxdebug.capture.tape.own_time import OwnTime
+from fxdebug.capture.tape.stepped_ops import OpStepper, edited, put_result
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import Context, context_now
@@ -54,6 +56,7 @@ from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
 from fxdebug.data.values import Value
+from fxdebug.operators.attention import ATTENTIONS
 
 _iterate = Tensor.__iter__
 _new = tuple.__new__
@@ -77,8 +80,10 @@ class Tape(TorchFunctionMode):
 
     ``call_tapes`` has the tape of each call, by its index; ``opaque_objects`` all objects in arguments and results that
     are compared by identity. ``kept`` are the tensors that the program keeps when the run is over
-    (``run_taped.close_tape``).
+    (``run_taped.close_tape``). ``stepper`` sees each operation when it has been noted, and may replace its result.
     """
+
+    stepper: OpStepper | None = None
 
     def __init__(self, values: ValueTable, lines: dict[tuple[int, int], Line]) -> None:
         super().__init__()
@@ -116,6 +121,8 @@ class Tape(TorchFunctionMode):
                 tape.untraceable = tape.untraceable or refs.untraceable
         except Exception as error:
             tape.untraceable = tape.untraceable or debugger_failure(reasons.ARGUMENT_UNNOTED, error)
+        if self.stepper is not None:
+            self.stepper.before_op(func, args, kwargs)
         own_time = tapes.own_time
         own_time.seconds += perf_counter() - began
         if func is _iterate and args and args[0].dim():  # iterating calls unbind, unseen by modes
@@ -128,6 +135,9 @@ class Tape(TorchFunctionMode):
                 self._note(tape, func, codes, refs, result, sys._getframe(1))
             except Exception as error:
                 tape.untraceable = tape.untraceable or debugger_failure(reasons.OPERATION_UNNOTED, error)
+            else:
+                if self.stepper is not None:
+                    result = self._stepped(tape, self.stepper, refs, result)
         own_time.seconds += perf_counter() - began
         return iter(result) if func is _iterate and type(result) is tuple else result
 
@@ -147,6 +157,7 @@ class Tape(TorchFunctionMode):
         elif name in FORWARD_AD:
             tape.untraceable = tape.untraceable or with_line(reasons.FORWARD_AD(), line)
         context = context_now()
+        kernels = internals.attention_kernels() if name in ATTENTION else None
         changed = None
         if refs.plain and type(result) is Tensor and not context[0] and no_modes_active():
             writes = self._writes.written(refs)
@@ -172,7 +183,48 @@ class Tape(TorchFunctionMode):
             known = self.values.lookup(result)
             self._writes.note_escape([] if known is None else [known])
         # a tuple made the fast way: this runs for every operation
-        tape.entries.append(_new(TapeEntry, (func, *codes, out, context, line, changed, writes, values, None)))
+        tape.entries.append(_new(TapeEntry, (func, *codes, out, context, line, changed, writes, values, None, kernels)))
+        if self.values.keeps_attention and name in ATTENTIONS:
+            self._keep_data((*refs, *self.values.refs_of(result)))
+
+    def _stepped(self, tape: CallTape, stepper: OpStepper, refs: TensorRefs, result: Any) -> Any:
+        """Show an operation that was noted to the stepper, and return the result that goes on."""
+        entry = tape.entries[-1] if tape.entries else None
+        if entry is None or entry.tape is not None:
+            return result  # the import of a library: see ``_note``
+        new = stepper.after_op(tape, entry, result)
+        if new is result:
+            return result
+        tape.untraceable = tape.untraceable or with_line(reasons.EDITED(), entry.line)
+        new = put_result(result, new, refs)
+        found = TensorRefs()
+        with untracked():
+            out = self._code(new, found)
+            values = tuple([self.values.value_of(tensor) for ref in found if (tensor := ref()) is not None])
+        tape.entries[-1] = entry._replace(out=out, values=values)
+        return new
+
+    def note_edit(self, call_tape: CallTape, given: Any, made: Any) -> None:
+        """Note that the arguments or the result of a call were edited, as an operation of its body."""
+        call_tape.untraceable = call_tape.untraceable or reasons.EDITED()
+        try:
+            with untracked():
+                args, refs = (self._code(given, TensorRefs()),), TensorRefs()
+                out = self._code(made, refs)
+                values = tuple([ref.value for ref in refs])
+            call_tape.entries.append(
+                TapeEntry(edited, args, NO_KWARGS, out, context_now(), call_tape.line, values=values)
+            )
+        except Exception as error:
+            call_tape.untraceable = debugger_failure(reasons.OPERATION_UNNOTED, error)
+
+    def _keep_data(self, refs: Iterable[TensorRef]) -> None:
+        """Keep the data of tensors, where the run keeps those of calls."""
+        with untracked():
+            for ref in refs:
+                tensor = ref()
+                if tensor is not None:
+                    self.values.value_of(tensor, weights=False)
 
     # Codes ---------------------------------------------------------------------------------------
 
@@ -305,6 +357,7 @@ class Tape(TorchFunctionMode):
 
     def _note_output(self, tape: CallTape, parent: CallTape | None, output: Any, changed: dict[Place, Any]) -> None:
         refs = TensorRefs()
+        self._met_opaque = False
         try:
             known = self.values.lookup(output) if type(output) in PLAIN else None
             if known is not None:
@@ -319,6 +372,8 @@ class Tape(TorchFunctionMode):
                     contents = {place: self._code(content, refs) for place, content in changed.items()}
                 tape.out = code_of_changes(tape.out, contents)
                 tape.untraceable = tape.untraceable or refs.untraceable
+            if self._met_opaque or tape.has_opaque_args:
+                self._note_contents(tape)
         except Exception as error:  # the caller's tape gets its entry all the same
             tape.out, tape.untraceable = OpaqueArg(output), debugger_failure(reasons.RESULT_UNNOTED, error)
         context = context_now()
@@ -327,8 +382,18 @@ class Tape(TorchFunctionMode):
         if parent is not None:
             line = tape.line or user_line(sys._getframe(3), self._lines)
             values = tuple([ref.value for ref in refs])
-            call = tape.module, tape.args, tape.kwargs, tape.out, context, line, None, (), values, tape
+            call = tape.module, tape.args, tape.kwargs, tape.out, context, line, None, (), values, tape, None
             parent.entries.append(_new(TapeEntry, call))
+
+    def _note_contents(self, tape: CallTape) -> None:
+        """Note what the objects hold that a call returns, and those that it was given and did not change."""
+        given, refs = (tape.args, tape.kwargs), TensorRefs()
+        known = set(map(id, opaque_objects_in(given)))
+        with untracked():
+            note_contents(tape.out, lambda member: self._code(member, refs), known)
+            if tape.argument_copies is not None and tape.argument_copies.are_as_before():
+                note_contents(given, lambda member: self._code(member, refs), set())
+        tape.untraceable = tape.untraceable or refs.untraceable
 
     # The thread's stack of modes -----------------------------------------------------------------
 

@@ -71,6 +71,7 @@ class ValueTable:
         self._names = names
         self._keeper = keeper
         self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
+        self.keeps_attention = getattr(keeper, "attention", False)  # operands and results of attentions, too
         self._note = note
         self._stats = StatsTaker(note, before_run) if measuring else None
         self._storages = StorageNumbers() if storages is None else storages
@@ -107,6 +108,11 @@ class ValueTable:
         """Return the entry of a tensor object; ``None`` if the table has none."""
         ref = self.refs.get(id(tensor))
         return ref if ref is not None and ref() is tensor else None
+
+    def refs_of(self, result: Any) -> list[TensorRef]:
+        """Return the entries of a tensor, or of those in a tuple, as far as the table has them."""
+        tensors = [item for item in (result if isinstance(result, tuple) else (result,)) if isinstance(item, Tensor)]
+        return [ref for tensor in tensors if (ref := self.lookup(tensor)) is not None]
 
     def ref_of(self, tensor: Tensor) -> TensorRef:
         """Return the entry of a tensor object; add one, with its value, if the table has none."""

@@ -236,6 +236,47 @@ def announces_regions(dynamo: Any) -> bool:
     return callable(getattr(dynamo, "_maybe_set_eval_frame", None))
 
 
+# State of a thread that is taken along into another one: see ``carried_state`` ------------------------
+
+_NOT_TAKEN = "a forward that is paused runs without what its caller has set for its own thread"
+_saved_tensors = _detail(
+    "torch._C:_autograd._top_saved_tensors_default_hooks", "the hooks on saved tensors", _none, _NOT_TAKEN
+)
+push_saved_tensors_hooks = _detail(
+    "torch._C:_autograd._push_saved_tensors_default_hooks", "the same hooks in another thread", _none, _NOT_TAKEN
+)
+pop_saved_tensors_hooks = _detail(
+    "torch._C:_autograd._pop_saved_tensors_default_hooks", "and taken off there", _none, _NOT_TAKEN
+)
+push_dispatch_mode = _detail(
+    "torch.utils._python_dispatch:_push_mode", "dispatch modes in another thread", _none, _NOT_TAKEN
+)
+pop_dispatch_mode = _detail("torch.utils._python_dispatch:_pop_mode", "and taken off there", _none, _NOT_TAKEN)
+is_multithreading_enabled: Callable[[], bool] = _look_up(
+    "torch._C:_is_multithreading_enabled", "does backward use threads", _true
+)
+set_multithreading_enabled = _look_up("torch._C:_set_multithreading_enabled", "the same in another thread", _none)
+_device_contexts = _detail(
+    "torch:_GLOBAL_DEVICE_CONTEXT", "the default device of a thread", threading.local(), _NOT_TAKEN
+)
+
+
+def top_saved_tensors_hooks() -> Any:
+    """Return the pair of hooks on the tensors that autograd saves in this thread; ``None`` if there is none."""
+    return _saved_tensors(True)
+
+
+def default_device_context() -> Any:
+    """Return what ``torch.set_default_device`` has set in this thread."""
+    return getattr(_device_contexts, "device_context", None)
+
+
+def set_default_device_context(context: Any) -> None:
+    """Set what :func:`default_device_context` returned in another thread; its mode is put on with the others."""
+    if context is not None:
+        _device_contexts.device_context = context
+
+
 # Fake tensors: looked up when they are needed, as importing them takes a while ------------------------
 
 FAKE_TENSORS = "torch._subclasses.fake_tensor"
@@ -334,14 +375,35 @@ PRINT_OPTS: object = _look_up(
 
 
 # Settings that decide how torch computes (``torch._C._set_…``). Each version has others.
+AttentionKernels = tuple[bool, ...]
+_KERNELS = [
+    name
+    for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+    if hasattr(torch._C, f"_get_{name}_sdp_enabled") and hasattr(torch._C, f"_set_sdp_use_{name}")
+]
+_ask_for_kernel = [getattr(torch._C, f"_get_{name}_sdp_enabled") for name in _KERNELS]
+_set_kernel = [getattr(torch._C, f"_set_sdp_use_{name}") for name in _KERNELS]
+
+
+def attention_kernels() -> AttentionKernels:
+    """Return which kernels torch may choose from for attention, as ``torch.nn.attention.sdpa_kernel`` sets them."""
+    return tuple([ask() for ask in _ask_for_kernel])
+
+
+def set_attention_kernels(kernels: AttentionKernels) -> None:
+    """Set what :func:`attention_kernels` returns."""
+    for put, on in zip(_set_kernel, kernels):
+        put(on)
+
+
 _SETTINGS = (
     "default_dtype default_tensor_type deterministic_algorithms deterministic_fill_uninitialized_memory "
     "float32_matmul_precision fp32_precision_setter cpu_allow_fp16_reduced_precision_reduction "
     "mkldnn_deterministic mkldnn_enabled onednn_allow_tf32 nnpack_enabled qengine blas_preferred_backend "
     "linalg_preferred_backend cudnn_allow_tf32 cudnn_benchmark cudnn_deterministic cudnn_enabled "
     "cublas_allow_tf32 cublas_allow_fp16_accumulation cublas_allow_fp16_reduced_precision_reduction "
-    "cublas_allow_bf16_reduced_precision_reduction sdp_priority_order sdp_use_cudnn sdp_use_fa3 sdp_use_flash "
-    "sdp_use_math sdp_use_mem_efficient sdp_use_overrideable math_sdp_allow_fp16_bf16_reduction warnAlways"
+    "cublas_allow_bf16_reduced_precision_reduction sdp_priority_order sdp_use_fa3 "
+    "math_sdp_allow_fp16_bf16_reduction warnAlways"
 ).split()
 _PUBLIC_SETTINGS = "set_num_threads set_flush_denormal set_anomaly_enabled".split()
 

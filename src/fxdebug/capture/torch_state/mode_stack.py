@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -38,8 +41,29 @@ def allows_mode_around(module: nn.Module) -> bool:
         return True
     if torch.jit.ScriptModule in bases:
         return False
+    if not any(isinstance(part, nn.MultiheadAttention) and _has_fused_kernel(part) for part in module.modules()):
+        return True
     needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
     return module.training or needs_gradient
+
+
+def _has_fused_kernel(attention: nn.MultiheadAttention) -> bool:
+    """Is there a fused kernel for such an attention? The conditions are those of ``MultiheadAttention.forward``."""
+    extra_keys = attention.bias_k is not None or attention.bias_v is not None or attention.add_zero_attn
+    one_weight = getattr(attention, "in_proj_weight", None) is not None
+    return attention.batch_first and attention.num_heads % 2 == 0 and not extra_keys and one_weight
+
+
+def without_mode(
+    mode: TorchFunctionMode, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, bool]:
+    """Run a forward with the mode taken off; return its result, and whether the mode was there."""
+    above = remove_mode(mode)
+    try:
+        return run(*args, **kwargs), above is not None
+    finally:
+        if above is not None:
+            insert_mode(mode, above)
 
 
 _FUSED = frozenset((nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention, torch.jit.ScriptModule))

@@ -60,6 +60,7 @@ def _folder(path: str | Path) -> str:
 
 
 _OURS = _folder(Path(__file__).parents[2])
+_COMMANDS = _folder(Path(__file__).parents[2] / "apps" / "cli")
 _TORCHS = _folder(Path(torch.__file__).parent)
 _PYTHONS = _folder(Path(os.__file__).parent)
 _LIBRARY_FOLDERS = tuple(
@@ -71,6 +72,11 @@ _INSTALLED = ("site-packages", "dist-packages")  # of an environment, of a user,
 def is_our_file(file: str) -> bool:
     """Is this a file of fxdebug?"""
     return file.startswith(_OURS)
+
+
+def is_command_line(file: str) -> bool:
+    """Is this a file of fxdebug's commands? Nobody's line called a model that a command runs."""
+    return file.startswith(_COMMANDS)
 
 
 def is_torchs_file(file: str) -> bool:

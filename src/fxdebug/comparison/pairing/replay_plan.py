@@ -41,13 +41,22 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
             continue
         key = (call.path, call.number)
         own = written.get(call.index, set())
-        replaceable = [(slot, value) for slot, value in call.inputs.named() if value.storage not in own]
-        inputs[key] = _facing_values(pairs, replaceable, dict(partner.inputs.named()), call)
+        given = dict(partner.inputs.named())
+        replaceable = [
+            (slot, value)
+            for slot, value in call.inputs.named()
+            if value.storage not in own and not _is_done_before(pairs, value, given.get(slot), partner)
+        ]
+        inputs[key] = _facing_values(pairs, replaceable, given, call)
         if _encodes_inputs_otherwise(meter, partner, call):
             inputs[key] = {}
         returned = partner.returned or partner.outputs
         if call.outputs is not None and returned is not None:
-            outputs[key] = _facing_values(pairs, call.outputs.named(), dict(returned.named()), call)
+            candidates = dict(returned.named())
+            own_values = [
+                x for x in call.outputs.named() if not _ends_elsewhere(pairs, x[1], candidates.get(x[0]), candidates)
+            ]
+            outputs[key] = _facing_values(pairs, own_values, candidates, call)
     return ReplayPlan(inputs, outputs)
 
 
@@ -75,6 +84,23 @@ def _facing_values(
         if chosen is not None:
             plan[slot] = chosen
     return plan
+
+
+def _ends_elsewhere(pairs: Pairs, b: Value, a: Value | None, returned: Mapping[str, Value]) -> bool:
+    """Do two calls of one name end at other steps, so that what each returns has its counterpart elsewhere?
+
+    Such is a norm that computes the activation, too, where the other model has a module for that.
+    """
+    if a is None or pairs.are_paired(a, b) or not (pairs.is_firm(b) and pairs.is_firm_in_a(a)):
+        return False
+    return not any(pairs.are_paired(other, b) for other in returned.values())
+
+
+def _is_done_before(pairs: Pairs, b: Value, a: Value | None, partner: Call) -> bool:
+    """Is a call of b given what its partner returns? So is an Identity behind a norm with its activation."""
+    if a is None or pairs.are_paired(a, b) or not pairs.is_firm(b):
+        return False
+    return any(pairs.are_paired(value, b) for value in partner.outputs or ())
 
 
 def _encodes_inputs_otherwise(meter: Meter, a: Call, b: Call) -> bool:

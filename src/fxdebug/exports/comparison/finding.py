@@ -9,10 +9,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fxdebug.cells import cell_len
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import KINDS, ComparisonData, Row
 from fxdebug.data.values import Value, shape_text
-from fxdebug.exports.text import not_finite, number
+from fxdebug.exports.columns import number
+from fxdebug.exports.text import not_finite
 from fxdebug.printable import printable
 
 _LABEL = 9  # columns of the names of facts
@@ -41,7 +43,7 @@ def fact(name: str, text: str | Text, style: str = "dim") -> Table:
     """Return a name and its text, which wraps below itself."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=0)
-    grid.add_column(width=max(_LABEL, len(name)), no_wrap=True)
+    grid.add_column(width=max(_LABEL, cell_len(name)), no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("", Text(name, style), text)
     return grid
@@ -78,7 +80,7 @@ def _line_with_text(comparison: ComparisonData, source: str, width: int) -> Text
     text = comparison.b.source_lines.get(source) or comparison.a.source_lines.get(source)
     line_text = Text(short(source))
     if text:
-        room = width - _LABEL - 8 - len(line_text)
+        room = width - _LABEL - 8 - line_text.cell_len
         shown = Text(printable(text), "bold")
         shown.truncate(max(room, 24), overflow="ellipsis")
         line_text.append("  ").append_text(shown)

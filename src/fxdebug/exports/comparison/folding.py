@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -10,14 +9,15 @@ from typing import TypeVar
 
 from rich.text import Text
 
+from fxdebug.cells import cell_len, padded, shortened_to
 from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.data.calls import Call
-from fxdebug.exports.text import number
+from fxdebug.exports.columns import number
+from fxdebug.exports.ranges import path_range, without_numbers
 from fxdebug.printable import printable
 
 LINES = 9  # of the chain, unless everything is asked for
 Item = TypeVar("Item")
-_NUMBER = re.compile(r"\d+")
 
 
 def error_chain(comparison: ComparisonData, width: int, fold: bool = True) -> Iterator[Text]:
@@ -32,15 +32,15 @@ def error_chain(comparison: ComparisonData, width: int, fold: bool = True) -> It
         shown = [*groups[: LINES - 3], None, *groups[-2:]]
     yield Text("\nand from there", "bold")
     names = ["…" if group is None else _name(group) for group in shown]
-    room = max(min(max(map(len, names)), width - 40), 12)
+    room = max(min(max(map(cell_len, names)), width - 40), 12)
     others = list(comparison.findings[1:])
     for name, group in zip(names, shown):
         line = Text("  ")
         if group is None:
             line.append(f"… {len(groups) - len(shown) + 1} more", "dim")
         else:
-            line.append(shorten_middle(name, room).ljust(room))
-            line.append(f"  {_errors(group).ljust(19)}")
+            line.append(padded(shortened_to(name, room, "ends"), room))
+            line.append(f"  {padded(_errors(group), 19)}")
             here = {call.index for row in group if row.b is not None for call in row.b.call.walk()}
             inside = [finding for finding in others if finding.b is not None and finding.b.call.index in here]
             if inside:
@@ -53,7 +53,7 @@ def error_chain(comparison: ComparisonData, width: int, fold: bool = True) -> It
 
 def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
     """Group successive rows whose paths differ in numbers only."""
-    return [list(group) for _, group in groupby(rows, key=lambda row: (_NUMBER.sub("#", row.path), bool(row.path)))]
+    return [list(group) for _, group in groupby(rows, key=lambda row: (without_numbers(row.path), bool(row.path)))]
 
 
 def _name(group: Sequence[Row]) -> str:
@@ -69,24 +69,11 @@ def _errors(group: Sequence[Row]) -> str:
     return ends[0] if len(group) == 1 or ends[0] == ends[1] else f"{ends[0]} → {ends[1]}"
 
 
-def path_range(paths: Sequence[str]) -> str:
-    """Join paths that differ in numbers only.
-
-    >>> path_range(["layer.0.norm", "layer.1.norm", "layer.2.norm"]), path_range(["norm"]), path_range(["cell", "cell"])
-    ('layer.0…2.norm ×3', 'norm', 'cell ×2')
-    """
-    first, last = paths[0], paths[-1]
-    times = f" ×{len(paths)}" if len(paths) > 1 else ""
-    numbers = iter(_NUMBER.findall(last))
-    joined = _NUMBER.sub(lambda match: match[0] if match[0] == (end := next(numbers)) else f"{match[0]}…{end}", first)
-    return joined + times
-
-
 def group_by_pattern(items: Iterable[Item], name: Callable[[Item], str]) -> list[list[Item]]:
     """Group items whose names differ in numbers only, in the order of the first of each."""
     groups: dict[str, list[Item]] = {}
     for item in items:
-        groups.setdefault(_NUMBER.sub("#", name(item)), []).append(item)
+        groups.setdefault(without_numbers(name(item)), []).append(item)
     return list(groups.values())
 
 
@@ -96,7 +83,7 @@ def call_patterns(calls: Iterable[Call]) -> list[tuple[str, str]]:
     groups: dict[tuple[str, str], list[Call]] = {}
     for call in by_index.values():
         if call.parent_index not in by_index:
-            groups.setdefault((_NUMBER.sub("#", call.path), call.type), []).append(call)
+            groups.setdefault((without_numbers(call.path), call.type), []).append(call)
     lines = []
     for (_, kind), group in groups.items():
         inside = sum(inner.index in by_index for call in group for inner in call.walk()) - len(group)
@@ -115,13 +102,5 @@ def operation_patterns(sides: Iterable[Side], fold: bool = True) -> list[tuple[s
     groups: dict[tuple[str, str], list[str]] = {}
     for path, counts in by_path.items():
         names = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())
-        groups.setdefault((_NUMBER.sub("#", path) if fold else path, names), []).append(path)
+        groups.setdefault((without_numbers(path) if fold else path, names), []).append(path)
     return [(path_range(paths) if paths[0] else types[""], names) for (_, names), paths in groups.items()]
-
-
-def shorten_middle(text: str, room: int) -> str:
-    """Leave out the middle of a long name, as both ends matter."""
-    if len(text) <= room:
-        return text
-    left = (room - 1) // 3
-    return f"{text[:left]}…{text[left + 1 - room :]}"

@@ -10,18 +10,19 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from fxdebug.cells import cell_len, padded, shortened_to
 from fxdebug.comparison.result import ComparisonData, Counts, Row
 from fxdebug.data.trace import TraceData
+from fxdebug.exports.columns import number
 from fxdebug.exports.comparison.finding import error_of, fact, finding_details, how_to_see_more
 from fxdebug.exports.comparison.folding import (
     call_patterns,
     error_chain,
     group_by_pattern,
     operation_patterns,
-    path_range,
-    shorten_middle,
 )
-from fxdebug.exports.text import number, wants_color
+from fxdebug.exports.ranges import path_range
+from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
 
@@ -65,14 +66,6 @@ def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> 
 def write_text(comparison: ComparisonData, path: Path, *, width: int = 100, fold: bool = True) -> Path:
     """Write the screen as a text file."""
     return write_file(path, screen(comparison, width=width, color=False, fold=fold) + "\n")
-
-
-def write_page(comparison: ComparisonData, path: Path, *, width: int = 120, fold: bool = True) -> Path:
-    """Write the screen as an HTML page."""
-    title = "fxdebug compare"
-    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
-    page = f'{head}<body style="margin:1em">{html(comparison, width=width, fold=fold)}</body></html>\n'
-    return write_file(path, page)
 
 
 def _console(width: int, color: bool, record: bool = False) -> Console:
@@ -195,9 +188,9 @@ def _returned_count(comparison: ComparisonData) -> str:
 def _sides(comparison: ComparisonData, width: int) -> Iterator[Text]:
     """Yield a line for a and one for b: model, size and folder."""
     facts = [(side, *_described(trace)) for side, trace in (("a", comparison.a), ("b", comparison.b))]
-    sizes = [max(len(fact[i]) for fact in facts) for i in (1, 2)]
+    sizes = [max(cell_len(fact[i]) for fact in facts) for i in (1, 2)]
     for side, model, size, where in facts:
-        line = Text.assemble((f"  {side}  ", "bold"), model.ljust(sizes[0]), "  ", (size.ljust(sizes[1]), "dim"))
+        line = Text.assemble((f"  {side}  ", "bold"), padded(model, sizes[0]), "  ", (padded(size, sizes[1]), "dim"))
         line.append(f"  {where}", "dim")
         line.truncate(width, overflow="ellipsis")
         yield line
@@ -221,11 +214,14 @@ def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
     yield Text("\nreturned", "bold")
     groups = group_by_pattern(rows, lambda row: row.op or "")
     names = [printable(path_range([row.op or (row.b.type if row.b else "") for row in group])) for group in groups]
-    room = min(max(map(len, names[:FURTHER])), width // 2)
+    room = min(max(map(cell_len, names[:FURTHER])), width // 2)
     for name, group in zip(names[:FURTHER], groups):
         worst = max(group, key=lambda row: row.error)
         mark = ("equal", "green") if all(row.verdict == "equal" for row in group) else ("differs", "red")
-        yield _line([(shorten_middle(name, room).ljust(room), ""), (error_of(worst).rjust(11), ""), mark], width)
+        yield _line(
+            [(padded(shortened_to(name, room, "ends"), room), ""), (padded(error_of(worst), 11, right=True), ""), mark],
+            width,
+        )
     if len(groups) > FURTHER:
         yield Text(f"  and {sum(map(len, groups[FURTHER:]))} more in comparison.outputs", "dim")
 
@@ -239,10 +235,12 @@ def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Tex
     yield Text.assemble((f"\n{_plural(len(others), 'further finding')}", "bold"), (f", {remark}", "dim"))
     shown = others[: FURTHER if fold else None]
     names = [printable(f"{_call_of(row)}/{row.op}" if row.op else _call_of(row)) for row in shown]
-    room = min(max(map(len, names)), max(width * 5 // 9, 24))
+    room = min(max(map(cell_len, names)), max(width * 5 // 9, 24))
     for name, row in zip(names, shown):
         because = printable(row.because.replace(f"{row.path}.", "") if row.path else row.because)
-        yield _line([(shorten_middle(name, room).ljust(room), ""), (str(row.kind), "red"), (because, "dim")], width)
+        yield _line(
+            [(padded(shortened_to(name, room, "ends"), room), ""), (str(row.kind), "red"), (because, "dim")], width
+        )
     if fold and len(others) > FURTHER:
         yield Text(f"  and {len(others) - FURTHER} more in comparison.findings", "dim")
 

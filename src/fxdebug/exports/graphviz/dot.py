@@ -14,7 +14,7 @@ import graphviz
 
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.graphviz.build_drawing import drawing_of
-from fxdebug.exports.graphviz.colors import LINE, RED, WHITE, Colors, is_bad
+from fxdebug.exports.graphviz.colors import LINE, RED, WHITE, Colors, is_bad, require_colors
 from fxdebug.exports.graphviz.drawing import Arrow, Box, Drawing, Step
 from fxdebug.exports.graphviz.escaping import plain
 from fxdebug.exports.graphviz.labels import (
@@ -28,7 +28,7 @@ from fxdebug.exports.graphviz.labels import (
 )
 from fxdebug.exports.graphviz.legend import legend_label
 from fxdebug.exports.graphviz.marks import NO_MARKS, Marks
-from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
+from fxdebug.exports.graphviz.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
 from fxdebug.files.write_file import write_text
 
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}
@@ -37,6 +37,7 @@ _ARROW_STYLES = {"data": "solid", "memory": "dashed", "order": "dotted"}
 
 def write_dot(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS) -> Path:
     """Write the DOT text of a run."""
+    require_colors(trace, options)
     return write_text(path, dot_text(trace, drawing_of(trace, options), options))
 
 
@@ -51,7 +52,8 @@ class _DotWriter:
         self._drawing = drawing
         self._rankdir = options.rankdir
         self._marks = marks
-        self._colors = Colors(drawing.steps, options.color if marks is None else "none")
+        coloring, measures = (options.color, options.measures) if marks is None else (NONE, ())
+        self._colors = Colors(trace, drawing, STATUS if coloring == KIND else coloring, measures)
         self._names: dict[str, str] = {}
         self._uses = Counter(arrow.source for arrow in drawing.arrows)
 
@@ -115,7 +117,7 @@ class _DotWriter:
     def _describe_box(self, cluster: graphviz.Digraph, box: Box) -> None:
         failed, repeated = box.call is not None and box.call.error is not None, box.row.repeats > 1
         cluster.attr(
-            label=box_label(box),
+            label=box_label(box, self._colors),
             labeljust="l",
             labelloc="t",
             style="rounded,filled",
@@ -139,7 +141,7 @@ class _DotWriter:
         options = {
             "label": step_label(step, self._colors, mark),
             "fillcolor": self._colors.fill(step),
-            "tooltip": step_tooltip(step, stats),
+            "tooltip": step_tooltip(step, stats, self._colors.lines(step)),
             "color": RED if bad else LINE,
             "penwidth": "1.3" if call else "0.6",
         }

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from fxdebug.data.graphs import refs_in, text_of
 from fxdebug.data.values import Stats
+from fxdebug.exports.columns import number, shape_range
 from fxdebug.exports.graphviz.colors import GREY, RED, Colors, is_bad
 from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
 from fxdebug.exports.graphviz.escaping import html, plain, shortened, tooltip
 from fxdebug.exports.graphviz.marks import Mark
-from fxdebug.exports.text import not_finite, number, shape_range
+from fxdebug.exports.text import not_finite
 from fxdebug.query.folding import times
 from fxdebug.query.network import Node
 
@@ -23,8 +24,11 @@ _LONGEST_EXPRESSION = 200  # characters of an expression in a tooltip
 # Labels ------------------------------------------------------------------------------------------
 
 
-def box_label(box: Box) -> str:
-    """Return the label above a box: the name, the class, and its status or exception where that is not as usual."""
+def box_label(box: Box, colors: Colors) -> str:
+    """Return the label above a box: the name, the class, and its status or exception where that is not as usual.
+
+    Behind it is the colour of the call's own measure, with the number.
+    """
     call = box.call
     text = f"<B>{html(shortened(box.row.plain_name) + times(box.row.repeats))}</B>"
     if call is not None and box.row.name != call.type:
@@ -33,7 +37,11 @@ def box_label(box: Box) -> str:
         text += f'  <FONT COLOR="#9a6700">{box.status}</FONT>'
     if call is not None and call.error is not None:
         text += f'  <FONT COLOR="{RED}">raised {html(call.error.type)}</FONT>'
-    return f"<{text}>"
+    lines = "".join(f'  <FONT POINT-SIZE="8" COLOR="#4a4a52">{html(line)}</FONT>' for line in colors.lines(box))
+    header = colors.header(box)
+    if header is None:
+        return f"<{text}{lines}>"
+    return f'<<TABLE BORDER="0" CELLPADDING="2" BGCOLOR="{header}"><TR><TD>{text}{lines}</TD></TR></TABLE>>'
 
 
 def step_label(step: Step, colors: Colors, mark: Mark | None) -> str:
@@ -77,9 +85,8 @@ def _small_lines(step: Step, colors: Colors, mark: Mark | None) -> list[str]:
             lines.append(html(str(step.values[0].sharding)))
     if step.kind != "arranging" or is_bad(stats):
         lines += map(html, _statistics(stats, step.values[0].dtype if step.values else ""))
-        if colors.coloring not in ("status", "mean", "std", "none") and colors.amount(step) is not None:
-            lines.append(html(f"{colors.coloring} {number(getattr(stats, colors.coloring))}"))
-    return lines
+    written = ("mean ", "std ") if stats is not None else ()  # they stand in the line before
+    return lines + [html(line) for line in colors.lines(step) if not line.startswith(written)]
 
 
 def _statistics(stats: Stats | None, dtype: str) -> list[str]:
@@ -106,26 +113,35 @@ def shape_label(shapes: Sequence[tuple[int, ...]]) -> str:
 
 def box_tooltip(box: Box) -> str:
     """Return the tooltip of a box: its call, line and status."""
+    return tooltip(about_box(box))
+
+
+def about_box(box: Box) -> list[str | None]:
+    """Return lines about a box: its call, line and status; some may be empty."""
     call = box.call
     if call is None:
-        return tooltip([f"{box.row.repeats} times in turn"])
-    return tooltip([call.id, call.source, _status_and_reason(box.status, call.reason)])
+        return [f"{box.row.repeats} times in turn"]
+    return [call.id, call.source, _status_and_reason(box.status, call.reason)]
 
 
-def step_tooltip(step: Step, stats: Stats | None) -> str:
-    """Return the tooltip of an operation or a call: its id, expression, line, status and statistics."""
+def step_tooltip(step: Step, stats: Stats | None, measures: Sequence[str]) -> str:
+    """Return the tooltip of an operation or a call."""
+    return tooltip(about_step(step, stats, measures))
+
+
+def about_step(step: Step, stats: Stats | None, measures: Sequence[str]) -> list[str | None]:
+    """Return lines about an operation or a call: its id, expression, line, status, measures and statistics."""
     node = step.node
     inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
-    return tooltip(
-        [
-            node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
-            _expression(step),
-            node.source,
-            _status_and_reason(node.status, node.call.reason),
-            inside,
-            *_facts(step, stats),
-        ]
-    )
+    return [
+        node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
+        _expression(step),
+        node.source,
+        _status_and_reason(node.status, node.call.reason),
+        inside,
+        *measures,
+        *_facts(step, stats),
+    ]
 
 
 def end_tooltip(step: Step, stats: Stats | None) -> str:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from fxdebug.data.graphs import Status
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.colors import BAD_FILL, GREY, LINE, SCALE, STATUS_FILLS, Colors, is_bad, unscaled
+from fxdebug.exports.graphviz.colors import (
+    BAD_FILL,
+    GREY,
+    LINE,
+    MISSING_FILL,
+    SCALE,
+    STATUS_FILLS,
+    Colors,
+    is_bad,
+    shown,
+    unscaled,
+)
 from fxdebug.exports.graphviz.drawing import Drawing
 from fxdebug.exports.graphviz.escaping import html, shortened
 from fxdebug.exports.graphviz.marks import NO_MARKS, Marks
-from fxdebug.exports.text import number
 
 _STATUS_MEANINGS: dict[Status, str] = {
     "verified": "verified", "recorded": "recorded: as it ran", "opaque": "opaque: nothing inside can be seen",
@@ -24,7 +34,7 @@ def legend_label(trace: TraceData, drawing: Drawing, colors: Colors, marks: Mark
     name, known = shortened(trace.model), " · ".join(facts)
     rows = f'<TR><TD ALIGN="LEFT"><B><FONT POINT-SIZE="15">{html(name)}</FONT></B></TD></TR>'
     rows += f'<TR><TD ALIGN="LEFT">{_small(known)}</TD></TR>'
-    meanings = _meanings(drawing, colors, marks)
+    meanings = meanings_of(drawing, colors, marks)
     if meanings:
         cells = "".join(_swatch(color) + (f"<TD>{_small(text)}&#160;</TD>" if text else "") for color, text in meanings)
         # an empty cell about as wide as the rest of the row: dot would stretch the swatches to fill it
@@ -35,7 +45,7 @@ def legend_label(trace: TraceData, drawing: Drawing, colors: Colors, marks: Mark
     return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2">{rows}</TABLE>>'
 
 
-def _meanings(drawing: Drawing, colors: Colors, marks: Marks | None) -> list[tuple[str, str]]:
+def meanings_of(drawing: Drawing, colors: Colors, marks: Marks | None = None) -> list[tuple[str, str]]:
     """Return the colours and arrows that occur, each with its meaning; a colour is empty where there is none."""
     meanings: list[tuple[str, str]] = []
     steps = drawing.steps.values()
@@ -44,10 +54,13 @@ def _meanings(drawing: Drawing, colors: Colors, marks: Marks | None) -> list[tup
     elif colors.coloring == "status":
         present = {step.status for step in steps if step.kind in ("op", "call")}
         meanings = [(STATUS_FILLS[status], text) for status, text in _STATUS_MEANINGS.items() if status in present]
-    elif colors.coloring != "none" and colors.range[1] > colors.range[0]:
-        low, high = (number(unscaled(end, colors.coloring)) for end in colors.range)
-        scale = [(color, "") for color in SCALE]
-        meanings = [("", f"{colors.coloring} from {low}"), *scale, ("", f"to {high}")]
+    elif colors.measure is not None:
+        if colors.range[1] > colors.range[0]:
+            low, high = (shown(unscaled(end, colors.measure), colors.measure) for end in colors.range)
+            scale = [(color, "") for color in SCALE]
+            meanings = [("", f"{colors.coloring} from {low}"), *scale, ("", f"to {high}")]
+        if colors.are_missing:
+            meanings.append((MISSING_FILL, f"no {colors.coloring}"))
     if marks is None and any(is_bad(stats) for stats in colors.stats.values()):
         meanings.append((BAD_FILL, "NaN or Inf"))
     if any(step.failed for step in steps):

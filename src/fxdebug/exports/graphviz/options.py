@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
-from fxdebug.errors import UsageError, nearest
+from fxdebug.errors import UsageError
 
-Coloring: TypeAlias = Literal["status", "mean", "std", "min", "max", "absmax", "zeros", "none"]
+Coloring: TypeAlias = str  # "kind", "status", "none", or the name of a measure
 RankDir: TypeAlias = Literal["TB", "LR", "BT", "RL"]
+PictureLayout: TypeAlias = Literal["page", "dot"]
+Theme: TypeAlias = Literal["light", "dark"]
 
-COLORINGS: tuple[Coloring, ...] = get_args(Coloring)
+KIND: Final = "kind"
+STATUS: Final = "status"
+NONE: Final = "none"
 RANKDIRS: tuple[RankDir, ...] = get_args(RankDir)
+LAYOUTS: tuple[PictureLayout, ...] = get_args(PictureLayout)
+THEMES: tuple[Theme, ...] = get_args(Theme)
 
 
 @dataclass(frozen=True)
@@ -20,25 +27,46 @@ class DrawOptions:
 
     ``depth``: calls at this depth stay closed; ``None`` opens as many levels as stay readable. ``fold``: repeated
     layers are drawn once. ``leaves``: calls without calls inside (a Linear) are opened too. ``color``: colour by
-    ``status``, by a statistic, or ``none``. ``everything``: also draw sizes, parameters and the inside of leaves, and
-    join no rearranging operations. ``rankdir``: ``TB`` (downwards), ``LR`` (to the right), ``BT`` or ``RL``.
-    Raises ``UsageError`` for an unknown colour or direction.
+    ``kind`` of module or operation (Graphviz colours by ``status`` then), by ``status``, by a measure such as
+    ``time.self`` or ``absmax``, or ``none``. ``measures``: further measures whose numbers stand in the labels.
+    ``layout``: ``page`` as in the page of a run, with a straight axis; ``dot`` by Graphviz. ``theme``: ``light`` or
+    ``dark``. Only Graphviz draws ``everything`` (also sizes, parameters and the inside of leaves, rearranging
+    operations one by one) and a ``rankdir`` other than ``TB`` (downwards): ``LR`` (to the right), ``BT``, ``RL``.
+    Raises ``UsageError`` for an unknown word, and for what a layout cannot draw.
     """
 
     depth: int | None = None
     fold: bool = True
     leaves: bool = False
-    color: Coloring = "status"
+    color: Coloring = KIND
+    measures: str | Sequence[str] = ()
     everything: bool = False
     rankdir: RankDir = "TB"
+    layout: PictureLayout | None = None  # None: page, except for what only Graphviz draws
+    theme: Theme = "light"
 
     def __post_init__(self) -> None:
-        if self.color not in COLORINGS:
-            raise UsageError(
-                f"color={self.color!r}: use one of {', '.join(COLORINGS)}.{nearest(self.color, COLORINGS)}"
-            )
         if self.rankdir not in RANKDIRS:
             raise UsageError(f"rankdir={self.rankdir!r}: use TB (downwards) or LR (to the right)")
+        if self.layout is not None and self.layout not in LAYOUTS:
+            raise UsageError(f"layout={self.layout!r}: use page (as in the page of a run) or dot (Graphviz)")
+        if self.theme not in THEMES:
+            raise UsageError(f"theme={self.theme!r}: use light or dark")
+        asked = self._only_by_graphviz()
+        if asked and self.layout == "page":
+            raise UsageError(f"{asked} is drawn by Graphviz: leave layout='page' out")
+        if self.theme == "dark" and self.is_by_graphviz:
+            raise UsageError(f"Graphviz draws no dark pictures: leave {asked or 'layout=dot'} out")
+
+    @property
+    def is_by_graphviz(self) -> bool:
+        """Is the picture drawn by Graphviz?"""
+        return self.layout == "dot" or bool(self._only_by_graphviz())
+
+    def _only_by_graphviz(self) -> str:
+        if self.everything:
+            return "everything=True"
+        return "" if self.rankdir == "TB" else f"rankdir={self.rankdir!r}"
 
 
 DEFAULTS = DrawOptions()

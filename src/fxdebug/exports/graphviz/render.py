@@ -13,6 +13,7 @@ from pathlib import Path
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import MissingExtra, SaveError, UsageError
 from fxdebug.exports.graphviz.build_drawing import count_steps, drawing_of
+from fxdebug.exports.graphviz.colors import require_colors
 from fxdebug.exports.graphviz.dot import dot_text
 from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
 from fxdebug.files.write_file import write_text, written_whole
@@ -35,6 +36,7 @@ def write_picture(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS)
     Without either, the ``.dot`` file is written beside it and ``MissingExtra`` names both remedies. Raises
     ``UsageError`` for more nodes than Graphviz can lay out, with the depth that can be drawn.
     """
+    require_colors(trace, options)
     least = 0 if options.fold else _least_steps(trace, options)
     if least > MOST:  # known without the graph of the run, which would take seconds
         raise _too_many(least, _quick_remedy(trace))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fxdebug.data.findings import number_as_json
 from fxdebug.data.report import ReportData
 from fxdebug.files.write_file import write_text
-
-SCHEMA = "fxdebug.report/1"
+from fxdebug.store.report_file import SCHEMA
 
 
 def as_json(report: ReportData[Any]) -> dict[str, Any]:
@@ -23,12 +23,16 @@ def as_json(report: ReportData[Any]) -> dict[str, Any]:
         "subject": report.subject,
         "settings": {name: number_as_json(value) for name, value in report.settings.items()},
         "totals": {name: {"value": number_as_json(x), "unit": unit} for name, (x, unit) in report.totals.items()},
-        "columns": [{"field": c.field, "heading": c.heading, "unit": c.unit, "about": c.about} for c in report.columns],
+        "columns": [asdict(column) for column in report.columns],
         "rows": [{name: number_as_json(x) for name, x in report.cells(row).items()} for row in report.rows],
         "parts": [as_json(part) for part in report.parts],
-        "measures": {name: dict(numbers) for name, numbers in report.measures.items()},
+        "measures": {
+            name: {place: number_as_json(x) for place, x in numbers.items()}
+            for name, numbers in report.measures.items()
+        },
         "findings": [finding.as_json() for finding in report.findings],
         "notes": [{"what": note.what, "where": note.where} for note in report.notes],
+        "ranked": report.ranked,
     }
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from fxdebug.data.measures import quantity
-from fxdebug.data.report import ReportData
-from fxdebug.errors import MissingExtra, UsageError
+from fxdebug.data.measures import Unit, quantity
+from fxdebug.data.report import Cell, ReportData
+from fxdebug.errors import UsageError
+from fxdebug.exports.report import plot_health
+from fxdebug.exports.report.activation_picture import draw_histograms
+from fxdebug.exports.report.attention_picture import draw_heads
+from fxdebug.exports.report.figures import BLUES, FAINT, INK, Axes, Figure, new_figure, write_figure
 from fxdebug.exports.report.text import folded
-from fxdebug.files.write_file import written_whole
-
-Axes: TypeAlias = Any  # matplotlib's: it is imported only when a picture is drawn
-Figure: TypeAlias = Any
 
 BARS = 15
-INK, FAINT = "#33333a", "#9a9aa5"
-BLUES = ("#e3eef9", "#b5d4e9", "#88bcdc", "#559bc8", "#2f78ad")
 OF_CATEGORY = {
     "parameters": "#5b6b8c", "buffers": "#8796b3", "inputs": "#c3c9d6", "saved for backward": "#d98c3f",
     "activations": "#7fb069", "temporary": "#cfe3c6", "gradients": "#b0413e", "outputs": "#e8c66a",
@@ -29,24 +29,14 @@ def write_picture(report: ReportData[Any], path: Path) -> Path:
 
     Raises ``MissingExtra`` without matplotlib, ``UsageError`` for an analysis without a picture.
     """
-    try:
-        import matplotlib.backends.backend_agg  # without a window: nothing asks for a screen
-    except ImportError as error:
-        raise MissingExtra("drawing a report needs matplotlib: pip install 'fxdebug[plot]'") from error
     draw = PICTURES.get(report.analysis)
     if draw is None:
-        raise UsageError(f"there is no picture of {report.analysis}: use .csv, .json or .txt")
-    figure = draw(report)
-    matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
-    with written_whole(path) as new:
-        figure.savefig(new, format=path.suffix[1:].lower(), dpi=150)
-    return path
+        raise UsageError(f"there is no picture of {report.analysis}: use .csv, .json, .html or .txt")
+    return write_figure(lambda: draw(report), path)
 
 
 def _figure(report: ReportData[Any], title: str, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    import matplotlib.figure
-
-    figure = matplotlib.figure.Figure(figsize=(10, 0.6 + sum(heights)), layout="constrained")
+    figure = new_figure(10, 0.6 + sum(heights), "constrained")
     figure.suptitle(f"{report.subject}: {title}", x=0.01, ha="left", color=INK, fontsize=12, fontweight="bold")
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=list(heights))
     for (axis,) in axes:
@@ -59,8 +49,10 @@ def _figure(report: ReportData[Any], title: str, heights: Sequence[float]) -> tu
 
 
 def _profile(report: ReportData[Any]) -> Figure:
-    peaks = {name: report.totals.get(name) for name in ("peak of the machine", "peak of its memory")}
-    with_roofline = all(peaks.values())
+    if not report.spans:
+        raise UsageError("this profile has no times of calls to draw: it was read from a file, or nothing was timed")
+    peaks = ("peak of the machine", "peak of its memory")
+    with_roofline = all(name in report.totals for name in peaks) and bool(report.measures.get("flops.rate"))
     deepest = max((span.depth for span in report.spans), default=0)
     title = f"forward {quantity(_number(report, 'forward'), 's')}"
     figure, axes = _figure(report, title, [0.8 + 0.32 * deepest, 4.0] if with_roofline else [0.8 + 0.32 * deepest])
@@ -73,8 +65,6 @@ def _profile(report: ReportData[Any]) -> Figure:
 def _icicle(axis: Axes, report: ReportData[Any]) -> None:
     """Each call is a bar as wide as its time, below the call that it was made in; darker: more self time."""
     spans = report.spans
-    if not spans:
-        return
     whole = max(span.end for span in spans)
     own = [span.end - span.begin for span in spans]
     open_spans: list[int] = []
@@ -84,15 +74,15 @@ def _icicle(axis: Axes, report: ReportData[Any]) -> None:
         if open_spans:
             own[open_spans[-1]] -= span.end - span.begin
         open_spans.append(position)
+    unit, factor = ("ms", 1e6) if whole >= 1e6 else ("µs", 1e3)
     largest = max(max(own), 1)
     width = 100  # letters that fit the whole axis
     for span, self_time in zip(spans, own):
         share = (span.end - span.begin) / whole
         shade = BLUES[min(int(len(BLUES) * self_time / largest), len(BLUES) - 1)]
-        begin, length = span.begin / 1e6, (span.end - span.begin) / 1e6
+        begin, length = span.begin / factor, (span.end - span.begin) / factor
         axis.barh(span.depth, length, left=begin, height=0.94, color=shade, edgecolor="white", linewidth=0.4)
-        name = span.path.rpartition(".")[2] or report.subject
-        name = ".".join(span.path.split(".")[-2:]) if name.isdigit() else name
+        name = _short(span.name(report.subject))
         if len(name) + 1 <= share * width:
             dark = shade in BLUES[3:]
             axis.text(
@@ -100,10 +90,21 @@ def _icicle(axis: Axes, report: ReportData[Any]) -> None:
                 color="white" if dark else INK, clip_on=True,
             )  # fmt: skip
     axis.set_ylim(max(span.depth for span in spans) + 0.5, -0.5)
-    axis.set_xlim(0, whole / 1e6)
+    axis.set_xlim(0, whole / factor)
     axis.set_yticks([])
     axis.spines["left"].set_visible(False)
-    axis.set_xlabel("ms of one run; darker: more time in the call itself", fontsize=8, color=INK)
+    axis.set_xlabel(f"{unit} of one run; darker: more time in the call itself", fontsize=8, color=INK)
+
+
+def _short(path: str) -> str:
+    """Return the last part of a path; the last two where that is a number; the name of a region.
+
+    >>> _short("h.0.attn"), _short("h.0"), _short("h.0.attn/scores")
+    ('attn', 'h.0', 'scores')
+    """
+    _, slash, region = path.rpartition("/")
+    parts = path.split(".")
+    return region if slash else ".".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
 
 
 def _roofline(axis: Axes, report: ReportData[Any]) -> None:
@@ -119,19 +120,32 @@ def _roofline(axis: Axes, report: ReportData[Any]) -> None:
     largest = max((time for *_, time, _ in points), default=1.0) or 1.0
     for x, y, time, _ in points:
         axis.scatter(x, y, s=12 + 240 * time / largest, color=BLUES[3], alpha=0.55, linewidths=0)
-    named: set[str] = set()
-    for x, y, _, id in sorted(points, key=lambda point: -point[2])[:12]:
-        name = id.removesuffix("#0").rpartition(".")[2]
-        if name not in named and len(named) < 6:
-            named.add(name)
-            axis.annotate(name, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7, color=INK)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlim(low, high)
-    axis.text(high, machine, f"{quantity(machine, 'FLOP/s')} ", ha="right", va="bottom", fontsize=8, color=INK)
-    axis.text(low, low * memory, f"  {quantity(memory, 'B/s')}", ha="left", va="top", fontsize=8, color=INK)
+    below = min([low * memory, *(y for _, y, _, _ in points)]) / 2
+    axis.set_ylim(below, machine * 4)
+    named: list[tuple[float, float]] = []  # where labels stand, as shares of the axes
+    wide, tall = math.log(high / low), math.log(machine * 4 / below)
+    for x, y, _, id in sorted(points, key=lambda point: -point[2])[:12]:
+        at = math.log(x / low) / wide, math.log(y / below) / tall
+        if all(abs(at[0] - other[0]) > 0.2 or abs(at[1] - other[1]) > 0.05 for other in named):
+            named.append(at)
+            right = at[0] > 0.8
+            axis.annotate(
+                _end(id.removesuffix("#0"), 24), (x, y), xytext=(-6 if right else 6, 4), textcoords="offset points",
+                ha="right" if right else "left", fontsize=7, color=INK,
+            )  # fmt: skip
+    axis.text(ridge, machine * 1.15, f"{quantity(machine, 'FLOP/s')}", ha="left", va="bottom", fontsize=8, color=INK)
+    middle = (low * ridge) ** 0.5
+    axis.text(middle, middle * memory * 1.3, f"{quantity(memory, 'B/s')} ", ha="right", fontsize=8, color=INK)
     axis.set_xlabel("operations per byte; larger: more time in the call itself", fontsize=8, color=INK)
     axis.set_ylabel("operations per second", fontsize=8, color=INK)
+
+
+def _end(text: str, length: int) -> str:
+    """Return the end of a text, which tells more of a path than its beginning."""
+    return text if len(text) <= length else f"…{text[-length + 1 :]}"
 
 
 # Memory ------------------------------------------------------------------------------------------
@@ -152,13 +166,20 @@ def _memory(report: ReportData[Any]) -> Figure:
         axis.axhline(totals[at], color=INK, linewidth=0.7, linestyle=":")
         axis.annotate(
             f"peak {quantity(peak, 'B')}", (at, totals[at]), xytext=(0, 5), textcoords="offset points", ha="center",
-            fontsize=8, color=INK,
+            fontsize=8, color=INK, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=4,
         )  # fmt: skip
         axis.set_ylim(0, totals[at] * 1.3)  # the labels of marks stand above the peak
+    last = max(len(events) - 1, 1)
+    first = min([max(event - 1, 0) for event, _ in report.marks], default=0)  # before: what was there already
+    begin = first if first < last else 0
     for event, label in report.marks:
-        axis.axvline(event, color=INK, linewidth=0.6, alpha=0.5)
-        axis.text(event, axis.get_ylim()[1], f" {label}", va="top", fontsize=7, color=INK, rotation=90, ha="left")
-    axis.set_xlim(0, max(len(events) - 1, 1))
+        at_end = event > begin + 0.97 * (last - begin)
+        axis.axvline(min(event, last), color=INK, linewidth=0.6, alpha=0.5)
+        axis.text(
+            min(event, last), axis.get_ylim()[1], f"{label} " if at_end else f" {label}", va="top", fontsize=7,
+            color=INK, rotation=90, ha="right" if at_end else "left",
+        )  # fmt: skip
+    axis.set_xlim(begin, last)
     axis.set_xlabel("allocations and frees, in their order", fontsize=8, color=INK)
     axis.set_ylabel(unit, fontsize=8, color=INK)
     handles, labels = axis.get_legend_handles_labels()
@@ -179,17 +200,51 @@ def _unit_of(size: float) -> tuple[str, float]:
 def _flops(report: ReportData[Any]) -> Figure:
     lines = [line for line in folded(report) if line["own"]][:BARS]
     figure, (axis,) = _figure(report, quantity(_number(report, "forward"), "FLOP"), [0.6 + 0.28 * len(lines)])
-    numbers = [float(line["own"] or 0) for line in lines]
+    _bars(axis, lines, "own", "FLOP")
+    return figure
+
+
+def _summary(report: ReportData[Any]) -> Figure:
+    """Draw the parameters and the multiply-adds of the calls that have no calls in them, side by side."""
+    below = report.rows[1:]  # the first row is the model
+    outer = {row.call.rpartition("#")[0].rpartition(".")[0] for row in below}
+    inner = [row for row in below if row.call.rpartition("#")[0] not in outer]
+    lines = folded(replace(report, rows=tuple(inner or report.rows)))
+    lines = [line for line in lines if line["params"] or line["macs"]]
+    lines = sorted(lines, key=lambda line: -float(line["params"] or 0))[:BARS]
+    title = f"{_number(report, 'parameters'):,.0f} parameters, {quantity(_number(report, 'mult-adds'), 'MAC')}"
+    figure, (left,) = _figure(report, title, [0.9 + 0.28 * len(lines)])
+    left.remove()
+    left, right = figure.subplots(1, 2, sharey=True)
+    sides: list[tuple[Axes, str, Unit, str]] = [
+        (left, "params", "", "parameters"), (right, "macs", "MAC", "multiply-adds")
+    ]  # fmt: skip
+    for axis, field, unit, label in sides:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(colors=INK, labelsize=8)
+        _bars(axis, lines, field, unit, room=1.3)
+        axis.set_xlabel(label, fontsize=8, color=INK)
+    right.tick_params(labelleft=False)
+    return figure
+
+
+def _bars(axis: Axes, lines: Sequence[dict[str, Cell]], field: str, unit: Unit, room: float = 1.15) -> None:
+    """Draw one number of each line as a bar, from the top down; ``room`` for the numbers at their right."""
+    numbers = [float(line[field] or 0) for line in lines]
     positions = range(len(lines))
+    if not lines:
+        axis.set_axis_off()
+        axis.text(0, 0.5, "no product in the run: its other operations are not counted", fontsize=8, color=INK)
+        return
     axis.barh(positions, numbers, color=BLUES[3], height=0.75)
     for position, number in zip(positions, numbers):
-        axis.text(number, position, f" {quantity(number, 'FLOP')}", va="center", fontsize=8, color=INK)
+        text = quantity(number, unit) if unit else f"{number:,.0f}"
+        axis.text(number, position, f" {text}", va="center", fontsize=8, color=INK)
     axis.set_yticks(list(positions), [str(line["call"]) for line in lines])
     axis.set_ylim(len(lines) - 0.5, -0.5)
-    axis.set_xlim(0, max(numbers, default=1.0) * 1.15)
+    axis.set_xlim(0, (max(numbers, default=0.0) or 1.0) * room)
     axis.set_xticks([])
     axis.spines["bottom"].set_visible(False)
-    return figure
 
 
 def _number(report: ReportData[Any], total: str) -> float:
@@ -201,4 +256,10 @@ PICTURES: dict[str, Callable[[ReportData[Any]], Figure]] = {
     "profile": _profile,
     "memory": _memory,
     "flops": _flops,
+    "summary": _summary,
+    "attention": draw_heads,
+    "activations": draw_histograms,
+    "gradients": plot_health.gradients,
+    "weights": plot_health.weights,
+    "watch": plot_health.watch,
 }

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import io
+import math
 import os
-import re
 import shutil
 import sys
-import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from fxdebug.analyses.findings import paragraph
+from fxdebug.analyses.numbers import precision_loss
+from fxdebug.analyses.numbers.findings import paragraph
+from fxdebug.cells import cell_len, shortened_to, wrapped
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.exports.ranges import name_range, without_numbers
+from fxdebug.exports.report import findings_text
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
 
 NAMES = 2  # columns with names, of the call and of its class: the others are never cut
+OWN_TEXTS: dict[str, Callable[[Any, int], str]] = {"check": findings_text.text, "shadow": precision_loss.text}
+SHORT = 8  # letters of names that are not cut either
 ROWS = 20  # rows on a screen; files have all of them
 
 
@@ -34,6 +39,8 @@ def screen(
     ``width`` and ``color`` default to the terminal's; ``rows=None`` shows every row.
     """
     width = shutil.get_terminal_size().columns if width is None else width
+    if report.analysis in OWN_TEXTS:
+        return OWN_TEXTS[report.analysis](report, width)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ if color is None else color
     output = io.StringIO()
     console = Console(
@@ -42,23 +49,26 @@ def screen(
     console.print(headline(report))
     if report.totals:
         console.print(_totals(report))
-    lines = folded(report) if rows is not None else [report.cells(row) for row in report.rows]
+    lines = _lines(report, rows)
     if lines:
         console.print(_table(report, lines[:rows], width))
     if rows is not None and len(lines) > rows:
         console.print(Text(f"and {len(lines) - rows} more lines; report.rows has all {len(report.rows)} rows", "dim"))
     for part in report.parts:
+        if not part.rows:
+            continue
         console.print()
         console.print(Text(f"{part.analysis} by {_plain(part.settings.get('by'))}", "bold"))
-        console.print(_table(part, [part.cells(row) for row in part.rows[:rows]], width))
-        if rows is not None and len(part.rows) > rows:
-            console.print(Text(f"and {len(part.rows) - rows} more", "dim"))
+        lines = _lines(part, rows)
+        console.print(_table(part, lines[:rows], width))
+        if rows is not None and len(lines) > rows:
+            console.print(Text(f"and {len(lines) - rows} more lines", "dim"))
     for finding in report.findings:
         console.print()
         console.print("\n".join(paragraph(finding, width)), markup=False)
     for note in report.notes:
         where = f"{note.where}: " if note.where else ""
-        console.print(Text("\n".join(textwrap.wrap(f"note: {printable(where + note.what)}", width)), "yellow"))
+        console.print(Text("\n".join(wrapped(f"note: {printable(where + note.what)}", width)), "yellow"))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
@@ -85,9 +95,9 @@ def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) ->
     """Return the table of some lines: numbers are never cut, names share the room that is left."""
     columns = [column for column in report.columns if column.shown and any(line[column.field] for line in lines)]
     cells = [[cell(line[column.field], column.unit) for column in columns] for line in lines]
-    texts = [column.field for column in columns if not _is_number(column, lines)]
-    fixed = [column.field not in texts[:NAMES] for column in columns]  # or short: a shape, a word
+    texts = [c.field for c in columns if not is_number(c, [getattr(row, c.field) for row in report.rows])]
     sizes = [max(cell_len(text) for text in (c.heading, *(row[i] for row in cells))) for i, c in enumerate(columns)]
+    fixed = [c.field not in texts[:NAMES] or size <= SHORT for c, size in zip(columns, sizes)]
     room = width - sum(size + 1 for size, number in zip(sizes, fixed) if number)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     names = [size for size, number in zip(sizes, fixed) if not number]
@@ -100,30 +110,25 @@ def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) ->
     fits = sum(names) + len(names) <= room
     rooms = [size if number or fits else max(8, room * size // sum(names) - 1) for size, number in zip(sizes, fixed)]
     for row in cells:
-        table.add_row(*[Text(_end(text, most)) for text, most in zip(row, rooms)])
+        table.add_row(*[Text(shortened_to(text, most, "end")) for text, most in zip(row, rooms)])
     return table
 
 
-def _end(text: str, width: int) -> str:
-    """Return at most ``width`` columns of a text: the end of a path tells more than its beginning."""
-    if cell_len(text) <= width:
-        return text
-    while cell_len(text) >= width:
-        text = text[1:]
-    return f"…{text}"
+def _lines(report: ReportData[Any], rows: int | None) -> list[dict[str, Cell]]:
+    return folded(report) if rows is not None and report.folds else [report.cells(row) for row in report.rows]
 
 
 def folded(report: ReportData[Any]) -> list[dict[str, Cell]]:
     """Return the lines of a screen: rows whose names differ only in numbers are one line, ``h.0…11.mlp ×12``.
 
-    Numbers of a column that adds are summed; other numbers are shown where all rows agree. The lines keep the order
+    Numbers of a column that adds are summed; of others the range is shown, ``0.1…0.3``. The lines keep the order
     of their first rows, but the larger sum of the first column that adds comes first; lines of zeros are left out.
     """
     groups: dict[tuple[str, ...], list[dict[str, Cell]]] = {}
     for row in report.rows:
         cells = report.cells(row)
         names = [x for x in cells.values() if isinstance(x, str)][:NAMES]
-        groups.setdefault(tuple([_NUMBER.sub("#", name) for name in names]), []).append(cells)
+        groups.setdefault(tuple([without_numbers(name) for name in names]), []).append(cells)
     lines = [_folded_line(report.columns, rows) for rows in groups.values()]
     adding = [column.field for column in report.columns if column.adds and report.ranked]
     lines = [line for line in lines if not adding or any(line[field] for field in adding)] or lines
@@ -137,43 +142,40 @@ def _folded_line(columns: tuple[Column, ...], rows: list[dict[str, Cell]]) -> di
         cells = [row[column.field] for row in rows]
         if isinstance(cells[0], str):
             names = [x.removesuffix("#0") for x in cells if isinstance(x, str)]
-            same = len(set(names)) == 1 or (position < NAMES and len({_NUMBER.sub("#", name) for name in names}) == 1)
-            text = _range(names) if same else f"{names[0]} …"
+            same = len(set(names)) == 1 or (position < NAMES and len({without_numbers(name) for name in names}) == 1)
+            text = name_range(names) if same else f"{names[0]} …"
             line[column.field] = text + (f" ×{len(rows)}" if len(rows) > 1 and not position else "")
         elif column.adds:
             known = [x for x in cells if isinstance(x, (int, float))]
             line[column.field] = sum(known) if known else None
         else:
-            line[column.field] = cells[0] if all(x == cells[0] for x in cells) else ""
+            line[column.field] = cells[0] if all(x == cells[0] for x in cells) else _low_to_high(cells, column.unit)
+    for column in columns:
+        if column.quotient is not None:
+            line[column.field] = _quotient(*(line[field] for field in column.quotient))
     return line
 
 
-def _range(names: list[str]) -> str:
-    """Return names that differ in one number as one: ``h.0…11.mlp``; with ``…`` for numbers that vary together."""
-    if len(set(names)) == 1:
-        return names[0]
-    parts = [_NUMBER.split(name) for name in names]
-    numbers = [_NUMBER.findall(name) for name in names]
-    text = parts[0][0]
-    for i, after in enumerate(parts[0][1:]):
-        column = [int(row[i]) for row in numbers]
-        text += _numbers(sorted(set(column))) + after
-    return text
+def _quotient(above: Cell, below: Cell) -> float | None:
+    if not isinstance(above, (int, float)) or not isinstance(below, (int, float)):
+        return None
+    return above / below if below else None
 
 
-def _numbers(numbers: list[int]) -> str:
-    """Return numbers as one text: ``0…11`` where none is missing, or where they are many."""
-    in_a_row = numbers[-1] - numbers[0] == len(numbers) - 1
-    if len(numbers) == 1 or (len(numbers) < 4 and not (in_a_row and len(numbers) > 2)):
-        return ",".join(map(str, numbers))
-    return f"{numbers[0]}…{numbers[-1]}"
+def _low_to_high(cells: list[Cell], unit: Unit) -> str:
+    """Return the range of numbers that do not add: ``0.1…0.3``; nothing where they are not numbers."""
+    known = [float(x) for x in cells if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    finite = [x for x in known if math.isfinite(x)]
+    if not finite:
+        return cell(known[0], unit) if known else ""
+    low, high = (cell(float(f"{x:.2g}"), unit) for x in (min(finite), max(finite)))  # two digits: room is short
+    low = low.removesuffix(f" {high.rpartition(' ')[2]}") if " " in high else low  # the unit once
+    broken = next((f", {x}" for x in known if not math.isfinite(x)), "")
+    return (high if low == high else f"{low}…{high}") + broken
 
 
-_NUMBER = re.compile(r"\d+")
-
-
-def _is_number(column: Column, lines: list[dict[str, Cell]]) -> bool:
-    cells = [line[column.field] for line in lines]
+def is_number(column: Column, cells: Sequence[Cell]) -> bool:
+    """Does a column have numbers, which are shown at its right side? ``cells``: those of the rows, not of lines."""
     return bool(column.unit) or any(isinstance(x, (int, float)) and not isinstance(x, bool) for x in cells)
 
 

@@ -51,7 +51,11 @@ def encode_tensor(tensor: Tensor, buffers: CopyBuffers | None = None) -> dict[st
 
 
 def _encode_dense(tensor: Tensor, buffers: CopyBuffers) -> Tensor:
-    copy = buffers.copy(_storable(_without_expanded(tensor.detach())))
+    tensor = _without_expanded(tensor.detach())
+    conjugate = tensor.is_conj() and not tensor.is_neg()  # carried out in the copy: torch would make another one
+    copy = buffers.copy(_storable(tensor.conj() if conjugate else tensor))
+    if conjugate:
+        copy[..., 1].neg_()
     if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
         raise ValueError(f"a {type(copy).__name__} has no memory of its own")
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy

@@ -46,6 +46,7 @@ class LiveData:
         self.printer = Printer(120 if text else None)
         self.printed_stats: dict[int, PrintedStats] = {}  # by the number of the value
         self._tensors = tensors
+        self.attention = tensors is not None  # also what attentions are given and return
         self._with_printed_stats = printed_stats
         self._text = PrintedText(staging.path / "text.spool") if text else None
 

@@ -51,6 +51,7 @@ CALL_COLUMNS = tuple(f.name for f in fields(Call) if f.init)
 PARAMETER_COLUMNS = tuple(f.name for f in fields(Parameter))
 
 _quick_value, _quick_stats, _quick_call = fast_constructor(Value), fast_constructor(Stats), fast_constructor(Call)
+_quick_inputs, _quick_outputs = fast_constructor(Inputs), fast_constructor(Outputs)
 _cells_of_value, _cells_of_call, _cells_of_parameter = (
     attrgetter(*VALUE_COLUMNS),
     attrgetter(*CALL_COLUMNS),
@@ -425,8 +426,8 @@ def readers_with(values: Sequence[Value]) -> dict[Any, Reader]:
         _ITEM: item,
         _OPERAND: operand,
         Value: _numbers_of(values),
-        Inputs: rows(Inputs, {"args": tuples(item), "kwargs": mappings(item)}),
-        Outputs: rows(Outputs, {"item": item}),
+        Inputs: rows(_quick_inputs, {"args": tuples(item), "kwargs": mappings(item)}),
+        Outputs: rows(_quick_outputs, {"item": item}),
     }
 
 

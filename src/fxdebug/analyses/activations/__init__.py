@@ -1,0 +1,1 @@
+"""Activations of a run: distributions, outliers, saturation, units that do nothing."""

@@ -1,0 +1,1 @@
+"""The cost of a run: floating point operations, time, memory, parameters."""

@@ -1,0 +1,251 @@
+"""Findings about the gradients of one step."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from fxdebug.analyses.gradients.slopes import slopes
+from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
+from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach
+from fxdebug.data.measures import quantity
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Thresholds of the rules.
+
+    ``slope``, ``severe_slope``: decades per layer, for at least ``decades`` over all layers (depth scales of signals:
+    Glorot and Bengio 2010, Schoenholz et al. 2017; calibrated on the models of this project's tests).
+    ``tiny_share``: elements of all gradients, in percent, below the dtype's smallest normal number (loss scaling:
+    Micikevicius et al. 2018). ``least_update``, ``most_update``: the 2-norm of an update over that of the weight (a
+    rule of thumb is 1e-3); a warning where it holds for half of the matrices, else advice. ``null``: a gradient of
+    this share of the largest one in its module, in units of the dtype's epsilon, is zero by structure, such as that of
+    the bias of keys in attention.
+    """
+
+    slope: float = 0.3
+    severe_slope: float = 0.6
+    decades: float = 3.0
+    tiny_share: float = 5.0
+    least_update: float = 1e-5
+    most_update: float = 1e-1
+    null: float = 10.0
+
+    def is_off(self, update: float) -> bool:
+        """Is an update, relative to its weight, too large or too small?"""
+        return update > self.most_update or update < self.least_update
+
+
+EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def findings_of(record: GradientRecord, limits: Limits) -> tuple[Finding, ...]:
+    """Return the findings about a step: errors first, then warnings, then advice."""
+    null = structurally_zero(record.parameters, limits)
+    found = [
+        *not_finite(record),
+        *_slopes(record, limits),
+        *_tiny(record, null, limits),
+        *_updates(record, null, limits),
+        *_without_gradient(record),
+    ]
+    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def structurally_zero(parameters: Sequence[ParameterGradient], limits: Limits) -> frozenset[str]:
+    """Return the names of parameters whose gradients are rounding errors beside those of their module's others.
+
+    A softmax does not change when all its inputs shift, so the bias of the keys of attention has no gradient; nor has
+    a bias before a normalisation.
+    """
+    largest: defaultdict[str, float] = defaultdict(float)
+    for parameter in parameters:
+        if parameter.gradient is not None and math.isfinite(parameter.gradient.rms):
+            largest[parameter.path] = max(largest[parameter.path], parameter.gradient.rms)
+    return frozenset(
+        parameter.name
+        for parameter in parameters
+        if parameter.gradient is not None
+        and parameter.gradient.rms < limits.null * EPSILONS.get(parameter.dtype, 0.0) * largest[parameter.path]
+    )
+
+
+def not_finite(record: GradientRecord) -> Iterator[Finding]:
+    """Yield the findings about a loss and a backward that are not finite."""
+    if not math.isfinite(record.loss):
+        yield Finding(
+            rule="loss not finite",
+            severity=ERROR,
+            path="",
+            call="#0",
+            op="loss",
+            what=f"the loss is {record.loss}: every gradient behind it is without meaning",
+            measured=record.loss,
+            advice="Trace the forward and ask trace.check() for the operation that made it.",
+        )
+    bad = record.bad
+    if bad is not None:
+        kinds = " and ".join([f"{count} {name}" for name, count in (("NaN", bad.nan), ("infinite", bad.inf)) if count])
+        yield Finding(
+            rule="backward not finite",
+            severity=ERROR,
+            path=bad.path,
+            call=f"{bad.path}#{bad.number}",
+            op=bad.op,
+            what=f"the backward of {bad.op} makes {kinds} elements from finite gradients ({bad.node})",
+            source=bad.source,
+            measured=float(bad.nan + bad.inf),
+            threshold=0.0,
+            advice="Keep its input away from the point where the derivative is infinite, for instance by adding an "
+            "epsilon inside: torch.where behind it does not help.",
+        )
+
+
+def _slopes(record: GradientRecord, limits: Limits) -> Iterator[Finding]:
+    for slope in slopes(record.results):
+        if abs(slope.per_layer) <= limits.slope or abs(slope.decades) < limits.decades:
+            continue
+        vanishing = slope.per_layer > 0
+        first, last = slope.layers[0], slope.layers[-1]
+        small, large = (first, last) if vanishing else (last, first)
+        yield Finding(
+            rule="vanishing" if vanishing else "exploding",
+            severity=ERROR if abs(slope.per_layer) > limits.severe_slope else WARNING,
+            path=first.path,
+            call=f"{first.path}#{first.number}",
+            op=first.type,
+            what=f"gradients {'shrink' if vanishing else 'grow'} by 10^{abs(slope.per_layer):.2f} in each of "
+            f"{len(slope.layers)} layers on their way back: from {_rms(last)} at {last.path} to {_rms(first)} at "
+            f"{first.path} (root mean squares)",
+            measured=abs(slope.per_layer),
+            threshold=limits.slope,
+            advice="Use residual connections, a normalisation, or an initialisation that keeps the variance."
+            if vanishing
+            else "Use a normalisation, a smaller initialisation, or clip gradients.",
+            others=tuple([f"{layer.path}#{layer.number}" for layer in (small, large) if layer is not first]),
+        )
+
+
+def _rms(result: object) -> str:
+    gradient = getattr(result, "gradient", None)
+    return "0" if gradient is None else f"{gradient.rms:.2g}"
+
+
+def _tiny(record: GradientRecord, null: Collection[str], limits: Limits) -> Iterator[Finding]:
+    """Gradients whose elements fall below the smallest normal number: too small for the dtype."""
+    small, elements, tiny = [], 0, 0
+    for parameter in record.parameters:
+        gradient = parameter.gradient
+        if gradient is None or parameter.name in null or not gradient.stats.count:
+            continue
+        elements += gradient.stats.count
+        tiny += gradient.tiny
+        share = 100 * gradient.tiny / gradient.stats.count
+        if share > limits.tiny_share:
+            small.append((share, parameter))
+    whole = 100 * tiny / max(elements, 1)
+    if whole <= limits.tiny_share:
+        return
+    share, worst = max(small, key=lambda pair: pair[0])
+    assert worst.gradient is not None
+    yield Finding(
+        rule="gradient underflow",
+        severity=WARNING,
+        path=worst.path,
+        call=f"{worst.path}#0",
+        op=worst.name,
+        what=f"{whole:.0f} % of all elements of gradients are below the smallest normal number of their dtype; of "
+        f"{worst.name} ({worst.gradient.dtype}) {share:.0f} %",
+        measured=whole,
+        threshold=limits.tiny_share,
+        unit="%",
+        advice="Scale the loss (torch.amp.GradScaler) or keep gradients in a wider dtype.",
+        others=tuple([parameter.name for _, parameter in small if parameter is not worst]),
+    )
+
+
+def _updates(record: GradientRecord, null: Collection[str], limits: Limits) -> Iterator[Finding]:
+    """Matrices that a step of the optimizer changes by too much, or by next to nothing."""
+    ratios = [
+        (parameter.update_norm / parameter.weight_norm, parameter)
+        for parameter in record.parameters
+        if parameter.update_norm is not None and parameter.weight_norm and len(parameter.shape) > 1
+        and parameter.reach == "trained" and parameter.name not in null
+    ]  # fmt: skip
+    for rule, off, pick, text, advice in (
+        ("update too large", [pair for pair in ratios if pair[0] > limits.most_update], max, "changes", "Lower"),
+        ("update too small", [pair for pair in ratios if pair[0] < limits.least_update], min, "changes", "Raise"),
+    ):
+        if not off:
+            continue
+        ratio, worst = pick(off, key=lambda pair: pair[0])
+        usual = median([pair[0] for pair in ratios])
+        yield Finding(
+            rule=rule,
+            severity=WARNING if limits.is_off(usual) else ADVICE,  # the first steps of Adam change small weights much
+            path=worst.path,
+            call=f"{worst.path}#0",
+            op=worst.name,
+            what=f"a step of {record.optimizer} {text} {worst.name} by {quantity(100 * ratio, '%')} of its norm; "
+            f"{len(off)} of {len(ratios)} matrices have an {rule}",
+            measured=ratio,
+            threshold=limits.most_update if rule == "update too large" else limits.least_update,
+            advice=f"{advice} the learning rate; about 0.1 % of the norm is usual.",
+            others=tuple([parameter.name for _, parameter in off if parameter is not worst]),
+        )
+
+
+_REASONS: Mapping[Reach, tuple[str, str]] = {
+    "frozen": ("do not ask for gradients (requires_grad is False)", "If they are to learn, call requires_grad_()."),
+    "not called": ("got no gradient: their modules were not called", "Remove the modules, or call them."),
+    "not reached": (
+        "got no gradient although their modules ran: the loss does not depend on them, or detach(), no_grad() or an "
+        "operation without a derivative lies between",
+        "Look for the place with trace.upstream, or leave them out of the optimizer.",
+    ),
+}
+
+
+def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
+    """Parts of the model that do not learn, each under the largest module all of whose parameters share the reason."""
+    if all(parameter.gradient is None for parameter in record.parameters):
+        return
+    for reach, (reason, advice) in _REASONS.items():
+        for path, group in _largest_parts(record.parameters, reach).items():
+            elements = sum(math.prod(parameter.shape) for parameter in group)
+            whole = sum(math.prod(parameter.shape) for parameter in record.parameters)
+            count = "1 parameter" if len(group) == 1 else f"{len(group)} parameters"
+            share = 100 * elements / max(whole, 1)
+            yield Finding(
+                rule=reach,
+                severity=ADVICE,
+                path=path,
+                call=f"{path}#0",
+                op=group[0].name,
+                what=f"{count} of {path or 'the model'} ({quantity(share, '%')} of all elements) {reason}",
+                measured=share,
+                threshold=0.0,
+                unit="%",
+                advice=advice,
+                others=tuple([parameter.name for parameter in group[1:]]),
+            )
+
+
+def _largest_parts(parameters: Sequence[ParameterGradient], reach: Reach) -> dict[str, list[ParameterGradient]]:
+    """Return the parameters with this reason by the path of the largest module that has no others."""
+    mixed: set[str] = set()
+    for parameter in parameters:
+        if parameter.reach != reach:
+            parts = parameter.path.split(".")
+            mixed.update(".".join(parts[:length]) for length in range(len(parts) + 1))
+    groups: defaultdict[str, list[ParameterGradient]] = defaultdict(list)
+    for parameter in parameters:
+        if parameter.reach == reach:
+            parts = parameter.path.split(".")
+            prefixes = (".".join(parts[:length]) for length in range(len(parts) + 1))
+            groups[next((path for path in prefixes if path not in mixed), parameter.path)].append(parameter)
+    return dict(groups)

@@ -1,0 +1,63 @@
+"""All measures there are, and those that follow from a trace alone, taken when one is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from dataclasses import replace
+
+from fxdebug import analyses
+from fxdebug.analyses.cost.flops import flops_report
+from fxdebug.data.measures import CALL, MEASURES, OPERATION, Measure, Taken, register
+from fxdebug.data.trace import TraceData
+from fxdebug.errors import MissingExtra
+from fxdebug.plugins.installed import numbers_of_plugin, plugin_measures
+from fxdebug.query.measures import EVERY_RUN, derived, id_of, measures_of
+
+MACS = register("macs", "MAC", "multiply-adds of products, forward: half of flops", [CALL, OPERATION], adds=True)
+_NAMES = re.compile(r"[A-Za-z_][\w.]*")
+FLOPS = ("flops", "flops.self", "flops.backward", MACS.name)
+
+
+def every_measure() -> dict[str, Measure]:
+    """Return every measure by name: those that each run has, then those of the analyses, by their names.
+
+    >>> every_measure()["time.self"].unit
+    's'
+    """
+    for module in pkgutil.walk_packages(analyses.__path__, f"{analyses.__name__}."):
+        try:
+            importlib.import_module(module.name)
+        except MissingExtra:  # an analysis that cannot run here takes no measures here
+            continue
+    plugin_measures()
+    others = sorted(name for name in MEASURES if name not in EVERY_RUN)
+    return EVERY_RUN | {name: MEASURES[name] for name in others}
+
+
+def available(trace: TraceData) -> dict[str, Measure]:
+    """Return the measures that a trace has numbers of, or that follow from it, by name."""
+    found = measures_of(trace)
+    further = (() if trace.graph_source is None else FLOPS, plugin_measures())
+    return found | {name: MEASURES[name] for names in further for name in names}
+
+
+def derive(trace: TraceData, *asked: object) -> None:
+    """Take the measures that the texts ask for and that follow from a run: names of measures, or ``where=`` lines.
+
+    These are operations, and the measures of plug-ins. Raises ``UsageError`` for a run without graphs.
+    """
+    names = {name for text in asked if isinstance(text, str) for name in _NAMES.findall(text)}
+    for name, plugin in plugin_measures().items():
+        if name in names and name not in trace.taken.keys() | derived(trace).keys():
+            taken = numbers_of_plugin(plugin, trace)
+            ids = {call.id: id_of(trace, call) for call in trace.calls}
+            by_id = {ids.get(id, id): number for id, number in taken.numbers.items()}
+            derived(trace)[name] = replace(taken, numbers=by_id)
+    if not names.intersection(FLOPS) or names.intersection(FLOPS) <= trace.taken.keys() | derived(trace).keys():
+        return
+    report = flops_report(trace)
+    macs = {id: number / 2 for id, number in report.measures["flops"].items()}
+    for name, numbers in {**report.measures, MACS.name: macs}.items():
+        derived(trace)[name] = Taken(MEASURES[name], numbers, report.analysis)

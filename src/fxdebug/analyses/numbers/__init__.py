@@ -1,0 +1,1 @@
+"""Errors in the numbers of a run: NaN, infinities, ranges of dtypes, lost digits."""

@@ -1,0 +1,1 @@
+"""A watched training: spikes, trends, and the report of it."""

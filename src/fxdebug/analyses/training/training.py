@@ -1,0 +1,171 @@
+"""The report of a watched training: its steps, its incidents, and findings over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fxdebug.analyses.gradients.clipping import clipping_advice
+from fxdebug.analyses.gradients.rules import Limits, findings_of
+from fxdebug.analyses.training.spikes import is_spike
+from fxdebug.data.calls import Note
+from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding
+from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
+from fxdebug.data.measured.training import Incident, TrainingRecord, WatchedStep
+from fxdebug.data.measures import Unit
+from fxdebug.data.report import Cell, Column, ReportData
+
+MOST_FINDINGS = 5  # spikes of norms that the report names
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """One step. ``update`` is the median update of the matrices, ``zeros`` that of zeros in results: watched steps."""
+
+    step: str
+    loss: float | None
+    norm: float | None
+    seconds: float
+    update: float | None
+    largest: float | None
+    incident: str
+
+
+COLUMNS = (
+    Column("step", "step"),
+    Column("loss", "loss"),
+    Column("norm", "grad norm", about="2-norm of all gradients before the optimizer's step"),
+    Column("seconds", "time", "s"),
+    Column("update", "update/weight", about="largest norm of an update over that of the weight, of matrices"),
+    Column("largest", "largest", about="largest element that a call returned, by magnitude"),
+    Column("incident", "incident"),
+)
+
+
+def training_report(
+    record: TrainingRecord, limits: Limits | None = None, others: Sequence[TrainingRecord] = ()
+) -> ReportData[TrainingRow]:
+    """Return the watched steps of a training and those with incidents, findings over time, and advice on clipping.
+
+    ``others`` are the same training on other ranks: their incidents are among the findings.
+    """
+    watched = {step.number: step for step in record.watched}
+    trouble = {incident.step: incident for incident in record.incidents}
+    rows = [
+        _row(step, watched.get(step.number), trouble.get(step.number))
+        for step in record.steps
+        if step.number in watched or step.number in trouble
+    ]
+    losses = [step.loss for step in record.steps if step.loss is not None]
+    totals: dict[str, tuple[Cell, Unit]] = {"steps": (len(record.steps), ""), "watched": (len(record.watched), "")}
+    if losses:
+        totals["loss"] = (f"{losses[0]:.4g} … {losses[-1]:.4g}", "")
+    totals["clipping"] = (clipping_advice([step.norm for step in record.steps if step.norm is not None]).advice, "")
+    incidents = [incident for one in (record, *others) for incident in one.incidents]
+    incidents.sort(key=lambda incident: (incident.step, not incident.op))  # the rank that names an operation first
+    findings = [*_incidents(incidents, record.model), *_growing(record), *_of_watched(record, limits or Limits())]
+    return ReportData(
+        analysis="watch",
+        subject=record.model,
+        columns=COLUMNS,
+        rows=tuple(rows),
+        totals=totals,
+        findings=tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
+        notes=tuple([Note(text) for text in record.notes]),
+        settings={"every": record.every} | ({} if record.rank is None else {"rank": record.rank}),
+        series={
+            "loss": tuple([math.nan if step.loss is None else step.loss for step in record.steps]),
+            "grad norm": tuple([math.nan if step.norm is None else step.norm for step in record.steps]),
+        },
+        marks=tuple([(incident.step, incident.trouble) for incident in record.incidents]),
+        ranked=False,
+        folds=False,
+    )
+
+
+def _row(step: object, watched: WatchedStep | None, incident: Incident | None) -> TrainingRow:
+    number, loss, norm, seconds = (getattr(step, name) for name in ("number", "loss", "norm", "seconds"))
+    updates, largest = [], []
+    if watched is not None:
+        updates = [
+            p.update_norm / p.weight_norm
+            for p in watched.parameters
+            if p.update_norm is not None and p.weight_norm and len(p.shape) > 1
+        ]
+        largest = [float(r.stats.absmax) for r in watched.results if r.stats is not None and r.stats.absmax is not None]
+    return TrainingRow(
+        step=f"step {number}",
+        loss=loss,
+        norm=norm,
+        seconds=seconds,
+        update=max(updates, default=None),
+        largest=max(largest, default=None),
+        incident="" if incident is None else incident.trouble,
+    )
+
+
+def _incidents(incidents: Sequence[Incident], model: str) -> Iterator[Finding]:
+    rules = {
+        "loss": ("loss not finite", ERROR), "gradient": ("gradient not finite", ERROR),
+        "spike": ("loss spike", WARNING), "exception": ("exception", ERROR),
+    }  # fmt: skip
+    for incident in incidents:
+        rule, severity = rules[incident.trouble]
+        batch = f"; its inputs: {', '.join(incident.inputs)}" if incident.inputs else ""
+        rank = "" if incident.rank is None else f"rank {incident.rank}: "
+        yield Finding(
+            rule=rule,
+            severity="error" if severity == ERROR else "warning",
+            path=incident.path,
+            call=incident.node.partition("/")[0] or f"{incident.path or model}#0",
+            op=incident.op,
+            node=incident.node,
+            what=f"{rank}step {incident.step}: {incident.what}{batch}",
+            source=incident.source,
+            measured=incident.loss if incident.trouble != "gradient" else incident.norm,
+            advice=f"Look at the step: fxdebug check {incident.run}{_rank_option(incident)}" if incident.run else "",
+        )
+
+
+def _rank_option(incident: Incident) -> str:
+    return "" if incident.rank is None else f" --rank {incident.rank}"
+
+
+def _growing(record: TrainingRecord) -> Iterator[Finding]:
+    """Steps whose gradients are far larger than those before: over 10 times the running median."""
+    norms: list[float | None] = []
+    found: list[tuple[int, float]] = []
+    known = {incident.step for incident in record.incidents}
+    for step in record.steps:
+        if step.norm is not None and step.number not in known and is_spike(norms, step.norm / 2):
+            found.append((step.number, step.norm))
+        norms.append(step.norm)
+    for number, norm in found[:MOST_FINDINGS]:
+        yield Finding(
+            rule="gradient spike",
+            severity=WARNING,
+            path="",
+            call="#0",
+            op="backward",
+            what=f"step {number}: the norm of all gradients is {norm:.3g}, far above those of the steps before",
+            measured=norm,
+            advice="Clip gradients: the report says at which norm.",
+        )
+
+
+def _of_watched(record: TrainingRecord, limits: Limits) -> Iterator[Finding]:
+    """Findings about the last watched step that was healthy in itself."""
+    bad = {incident.step for incident in record.incidents}
+    healthy = [step for step in record.watched if step.number not in bad]
+    if healthy:
+        yield from findings_of(gradients_of(healthy[-1]), limits)
+
+
+def gradients_of(step: WatchedStep) -> GradientRecord:
+    """Return the gradients of a watched step as the record of one step."""
+    results = [
+        ResultGradient(r.position, r.path, r.number, r.type, r.parent, r.place, r.shape, r.gradient)
+        for r in step.results
+    ]
+    return GradientRecord(0.0, tuple(results), step.parameters, optimizer="the optimizer")

@@ -1,0 +1,103 @@
+"""The report about two checkpoints: which weights changed, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fxdebug.data.measured.weights import Shape, WeightChange
+from fxdebug.data.measures import PARAMETER, Unit, register
+from fxdebug.data.report import Cell, Column, ReportData
+
+CHANGE = register(
+    "weight.change", "%", "2-norm of the difference of two checkpoints over that of the first", [PARAMETER]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """One weight in two checkpoints. ``change`` is relative, in percent; ``state`` says what differs."""
+
+    name: str
+    state: str
+    shape: str
+    dtype: str
+    change: float | None
+    largest: float | None
+    cosine: float | None
+    differing: float | None
+
+
+COLUMNS = (
+    Column("name", "weight"),
+    Column("state", "state"),
+    Column("shape", "shape", shown=False),
+    Column("dtype", "dtype", shown=False),
+    Column("change", "change", "%", "2-norm of the difference over that of the first"),
+    Column("largest", "largest", about="largest difference of an element"),
+    Column("cosine", "cosine", about="cosine of the angle between both"),
+    Column("differing", "elements", "%", "elements that differ"),
+)
+
+
+def changes_report(changes: Sequence[WeightChange], name_a: str, name_b: str) -> ReportData[ChangeRow]:
+    """Return the weights of two checkpoints: those in one alone, then those that changed most, then equal ones."""
+    rows = [_row(change) for change in changes]
+    order = ("shape differs", "only in a", "only in b", "changed", "dtype differs", "equal")
+    rows.sort(key=lambda row: (order.index(row.state), -(row.change if row.change is not None else math.inf)))
+    states = [row.state for row in rows]
+    first = math.sqrt(sum(change.norm**2 for change in changes if change.norm is not None))
+    moved = math.sqrt(sum(change.change**2 for change in changes if change.change is not None))
+    totals: dict[str, tuple[Cell, Unit]] = {f"weights {state}": (states.count(state), "") for state in order}
+    totals = {heading: total for heading, total in totals.items() if total[0]}
+    totals["change of all"] = (100 * moved / first if first else None, "%")
+    return ReportData(
+        analysis="weights",
+        subject=f"{name_a} → {name_b}",
+        columns=COLUMNS,
+        rows=tuple(rows),
+        totals=totals,
+        measures={CHANGE.name: {row.name: row.change for row in rows if row.change is not None}},
+        ranked=False,
+    )
+
+
+def _row(change: WeightChange) -> ChangeRow:
+    count = math.prod(change.shape_a or ())
+    return ChangeRow(
+        name=change.name,
+        state=_state(change),
+        shape=_both(change.shape_a, change.shape_b),
+        dtype=" → ".join(dict.fromkeys(filter(None, (change.dtype_a, change.dtype_b)))),
+        change=_relative(change),
+        largest=change.largest,
+        cosine=change.cosine,
+        differing=None if change.differing is None else 100 * change.differing / max(count, 1),
+    )
+
+
+def _relative(change: WeightChange) -> float | None:
+    """Return the change in percent; a weight that was all 0 has none, unless it still is."""
+    if change.change is None or change.norm is None:
+        return None
+    if not change.norm:
+        return None if change.change else 0.0
+    return 100 * change.change / change.norm
+
+
+def _state(change: WeightChange) -> str:
+    if change.shape_b is None:
+        return "only in a"
+    if change.shape_a is None:
+        return "only in b"
+    if change.shape_a != change.shape_b:
+        return "shape differs"
+    if change.differing:
+        return "changed"
+    return "equal" if change.dtype_a == change.dtype_b else "dtype differs"
+
+
+def _both(a: Shape | None, b: Shape | None) -> str:
+    texts = ["×".join(map(str, shape)) or "1" for shape in (a, b) if shape is not None]
+    return " → ".join(dict.fromkeys(texts))

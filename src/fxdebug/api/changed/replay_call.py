@@ -1,0 +1,91 @@
+"""``replay``: run the verified graph of one call again, with values changed on the way, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.api.changed.recorded_values import model_of
+from fxdebug.api.compare_runs import compare
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.run_model import run_and_store
+from fxdebug.api.trace import Trace
+from fxdebug.capture.pausing.edits import constant_like
+from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
+from fxdebug.capture.rerun.replay_body import Changes, body_of_call, inputs_of_call
+from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
+from fxdebug.errors import LoadError, UsageError
+
+
+@not_compiled
+def replay(
+    trace: Trace,
+    call: str | Call,
+    changes: Mapping[str, Callable[[Any], Any] | Tensor | float] | None = None,
+    *,
+    tolerance: float | None = None,
+) -> Comparison:
+    """Run the graph of one verified call again on what it was given, as it is and with changes; compare the two.
+
+    ``call`` is a path or an id. A key of ``changes`` is the name of an argument of its forward or of an operation of
+    its graph (``print(call.code)`` shows them), the value a function of it, or a tensor or number that takes its
+    place. Only this call and those inside it run; the model, its random state and buffers stay as they are.
+
+    The trace must be of a run in this process that kept its tensors (``values="tensors"``). Raises ``UsageError`` for
+    any other, for a call whose graph is not verified, with the reason, and where the graph does not hold with the
+    changes; ``NotFound`` for a name that the graph does not have.
+
+    >>> import torch, fxdebug
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+    >>> trace = fxdebug.fx_debug(model, torch.ones(1, 2), values="tensors")
+    >>> fxdebug.replay(trace, "1", {"input_1": lambda x: x * 0}).b.output.abs().tolist()
+    [[0.0, 0.0]]
+    """
+    subject = trace[call] if isinstance(call, str) else call
+    model_of(trace)
+    graphs = trace.graph_source
+    assert isinstance(graphs, LazyGraphs)
+    graph = graphs.fx(subject)
+
+    def tensor(value: Value) -> Tensor:
+        try:
+            return trace.tensor(trace.values[value.number]).clone()
+        except LoadError:
+            raise UsageError(f"the inputs of {subject.id} were not kept: run with values='tensors'") from None
+
+    made: Changes = {name: _function(change) for name, change in (changes or {}).items()}
+    plain, changed = body_of_call(graph, {}), body_of_call(graph, made)
+    with state_restored(plain.body) as restore, torch.set_grad_enabled(graph._source[0].template.context[0]):
+        inputs = tuple(inputs_of_call(graphs, subject, tensor))
+        a = run_and_store(plain, inputs, None, values="tensors")
+        restore()
+        b = run_and_store(changed, tuple(inputs_of_call(graphs, subject, tensor)), None, values="tensors")
+    notes = [f"replayed: {subject.id}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
+    if not _is_as_recorded(trace, subject, a):
+        notes.append(
+            "run again without changes, its graph returns something else than it did: it draws random numbers?"
+        )
+    comparison = compare(a, b, tolerance=tolerance)
+    return replace(comparison, notes=(*notes, *comparison.notes))
+
+
+def _function(change: Callable[[Any], Any] | Tensor | float) -> Callable[[Any], Any]:
+    if isinstance(change, Tensor):
+        return lambda thing: change
+    if isinstance(change, (int, float)):
+        return lambda thing: constant_like(thing, change) if isinstance(thing, Tensor) else change
+    return change
+
+
+def _is_as_recorded(trace: Trace, call: Call, run: Trace) -> bool:
+    """Does a replay without changes return the numbers that the call returned?"""
+    recorded, again = call.outputs or (), run.root.outputs or ()
+    pairs = zip(recorded, again)
+    return len(recorded) == len(again) and all(one.stats == other.stats for one, other in pairs)

@@ -1,0 +1,62 @@
+"""The tensors that a run kept, as its page shows them: histograms of values, and attention maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fxdebug.api.reports.attention_maps import attention
+from fxdebug.api.trace import Trace
+from fxdebug.data.measured.histograms import Histogram
+from fxdebug.data.report import ReportData
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
+from fxdebug.errors import FxDebugError
+from fxdebug.operators.attention import ATTENTIONS
+from fxdebug.stats.histogram import histogram
+
+MOST_ELEMENTS = 1 << 25  # elements of values with a histogram: half a second
+BINS = 32
+
+
+def kept_in(trace: TraceData, reports: Sequence[ReportData[Any]]) -> dict[str, Any]:
+    """Return the options of a page's exporter that follow from tensors: ``histograms``, ``reports``, ``remarks``."""
+    remarks: list[str] = []
+    histograms, missing = _histograms(trace)
+    if missing:
+        remarks.append(f"{missing} values have no histogram: those before them have {MOST_ELEMENTS:,} elements")
+    if not any(report.analysis == "attention" for report in reports) and _has_attention(trace):
+        try:
+            reports = [*reports, attention(trace if isinstance(trace, Trace) else Trace.of(trace))]
+        except FxDebugError as error:
+            remarks.append(f"no attention maps: {error}")
+    return {"histograms": histograms, "reports": tuple(reports), "remarks": tuple(remarks)}
+
+
+def _has_attention(trace: TraceData) -> bool:
+    return any(op.op in ATTENTIONS for graph in trace.graphs for op in graph.ops)
+
+
+def _histograms(trace: TraceData) -> tuple[dict[int, Histogram], int]:
+    """Return the histograms of the values that were kept, by number, and how many there was no time for."""
+    found: dict[int, Histogram] = {}
+    room, missing = MOST_ELEMENTS, 0
+    for value in trace.values:
+        if not _has_histogram(value):
+            continue
+        if value.numel > room:
+            missing += 1
+            continue
+        room -= value.numel
+        try:
+            with torch.no_grad():
+                found[value.number] = histogram(trace.tensor(value), BINS)
+        except (FxDebugError, RuntimeError, TypeError, NotImplementedError):  # a layout that has no elements to count
+            continue
+    return found, missing
+
+
+def _has_histogram(value: Value) -> bool:
+    return value.saved is not None and value.numel > 1 and "complex" not in value.dtype and value.dtype != "bool"

@@ -1,0 +1,1 @@
+"""Functions that answer with a report, and the report itself."""

@@ -1,0 +1,185 @@
+"""``activations``: the distribution of what a model's modules return; ``heatmap``: one tensor as a picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.analyses.activations.findings import ActivationLimits
+from fxdebug.analyses.activations.measured import BOUNDS, Activation, function_of
+from fxdebug.analyses.activations.report import ActivationData, ActivationRow, activation_report
+from fxdebug.api.files import load
+from fxdebug.api.reports.report import Report
+from fxdebug.api.run_model import arguments, target_of
+from fxdebug.api.trace import Trace
+from fxdebug.capture.runs.activation_runs import run_with_activations
+from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.data.calls import Note
+from fxdebug.errors import UsageError
+from fxdebug.exports import registry
+from fxdebug.stats.cpu_sums import shaped_array_of
+from fxdebug.stats.distribution import Distributions, as_numpy, robust_outliers
+from fxdebug.stats.units import UnitSums
+
+
+class ActivationReport(ActivationData, Report[ActivationRow]):
+    """The report on activations: a row for each module and activation function, and its distribution."""
+
+
+def activations(
+    model: nn.Module | Callable[..., Any] | Trace | str | os.PathLike[str],
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    batches: Iterable[Any] | None = None,
+    limits: ActivationLimits | None = None,
+) -> ActivationReport:
+    """Measure everything that the modules of a model return: distributions, outliers, units that do nothing.
+
+    ``model`` is a module, a method of one, or a run that kept its tensors (``fx_debug(..., values="tensors")``): a
+    trace or the folder of one. ``batches`` are several inputs, each in the form of ``inputs``; they are measured
+    together. Histograms, moments and counts are exact, and taken from all elements while the model runs; no tensor is
+    kept. Quantiles are exact for one batch, and within 1/4096 of the range for several. Activation functions that a
+    forward calls itself are rows of their own. ``limits`` are the thresholds of the findings.
+    Afterwards buffers, attributes of modules and random generators are as before. Exceptions of the model pass through.
+    Raises ``UsageError`` for a run without tensors, ``LoadError`` for a path that is no run.
+
+    >>> import torch, fxdebug
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    >>> report = fxdebug.activations(model, torch.randn(8, 4))
+    >>> [(row.call, row.tokens) for row in report.rows], sum(report.distributions["1"].counts)
+    ([('0', 8), ('1', 8), ('Sequential', 8)], 24)
+    """
+    limits = ActivationLimits() if limits is None else limits
+    if isinstance(model, (str, os.PathLike)):
+        model = load(model)
+    gathered = _Gathered(limits)
+    if isinstance(model, Trace):
+        notes = _of_trace(model, gathered)
+        return _report(model.model, gathered, limits, 1, notes)
+    module, target, _ = target_of(model, "forward")
+    given: Iterator[Any] = iter([inputs] if batches is None else batches)
+    with state_restored(module):
+        notes, count = run_with_activations(target, module, (arguments(batch, kwargs) for batch in given), gathered.add)
+    return _report(type(module).__name__, gathered, limits, count, notes)
+
+
+class _Gathered:
+    """Gathers the numbers of each module and activation function, over calls and batches."""
+
+    def __init__(self, limits: ActivationLimits) -> None:
+        self._limits = limits
+        self._of: dict[str, tuple[str, str, str, list[tuple[int, ...]], Distributions, UnitSums]] = {}
+        self._outliers: dict[str, tuple[int, float] | None] = {}
+
+    def add(self, path: str, kind: str, name: str, result: Tensor, given: Tensor | None) -> None:
+        """Add one result; ``name`` is that of an activation function in a forward."""
+        if not (result.is_floating_point() or result.is_complex()) or not result.numel():
+            return
+        id = f"{path}/{name}" if name else path
+        function = function_of(kind)
+        if id not in self._of:
+            self._of[id] = (path, kind, function, [tuple(result.shape)], Distributions(), UnitSums())
+            self._outliers[id] = (0, 0.0)
+        *_, seen, units = self._of[id]
+        ordered = seen.add(as_numpy(result))
+        before = given if given is not None and given.data_ptr() != result.data_ptr() else None  # not written in place
+        units.add(result, before if function else None, BOUNDS.get(function))
+        known, found = self._outliers[id], robust_outliers(ordered, self._limits.outlier)
+        both = known is not None and found is not None
+        self._outliers[id] = (known[0] + found[0], max(known[1], found[1])) if both else None  # type: ignore[index]
+
+    def activations(self, model: str) -> list[Activation]:
+        """Return what was gathered, in the order in which the calls returned."""
+        found = []
+        for id, (path, kind, function, shapes, seen, units) in self._of.items():
+            found.append(
+                Activation(
+                    id=f"{model}{id}" if not path else id,
+                    path=path,
+                    type=kind,
+                    function=function,
+                    shape=shapes[0],
+                    distribution=seen.result(),
+                    units=units.result(),
+                    outliers=self._outliers[id],
+                )
+            )
+        return found
+
+
+def _report(
+    model: str, gathered: _Gathered, limits: ActivationLimits, batches: int, notes: list[Note]
+) -> ActivationReport:
+    data = activation_report(model, gathered.activations(model), limits=limits, batches=batches, notes=notes)
+    report = ActivationReport.of(data)
+    assert isinstance(report, ActivationReport)
+    return report
+
+
+def _of_trace(trace: Trace, gathered: _Gathered) -> list[Note]:
+    """Measure the outputs that a run kept; return notes about those that it did not keep."""
+    missing = 0
+    for call in sorted(trace.calls, key=lambda call: call.finished or 0):
+        value = next(iter(call.outputs or ()), None)
+        if value is None:
+            continue
+        if value.saved is None:
+            missing += 1
+            continue
+        first = next(iter(call.inputs), None)
+        given = None if first is None or first.saved is None else trace.tensor(first)
+        with torch.no_grad():
+            gathered.add(call.path, call.type, "", trace.tensor(value), given)
+    if missing == len(trace.calls):
+        raise UsageError("the run kept no tensors: record it with values='tensors', or give the model and inputs")
+    notes = [Note("activation functions called in a forward are not kept by a run: give the model and inputs")]
+    return [*notes, Note(f"{missing} calls returned tensors that were not kept")] if missing else notes
+
+
+Reduce = Literal["mean", "max", "absmax", "first"]
+
+
+def heatmap(tensor: Tensor, path: str | os.PathLike[str], *, reduce: Reduce | None = None, title: str = "") -> Path:
+    """Draw a tensor to a ``.png``, ``.svg`` or ``.pdf``: rows down, columns across.
+
+    A tensor with more than two dimensions is reduced over all but the last two: ``reduce`` must say how, by the
+    ``mean``, ``max``, ``absmax``, or the ``first``. More than 1000 rows or columns are shown as the largest of each
+    block. NaN stay empty. Raises ``UsageError`` for a tensor that needs ``reduce``, ``MissingExtra`` without
+    matplotlib.
+
+    >>> import torch, fxdebug, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fxdebug.heatmap(torch.eye(4), folder + "/eye.png").name
+    'eye.png'
+    """
+    matrix = reduced(tensor.detach(), reduce)
+    name = title or f"{str(tensor.dtype)[6:]} {'×'.join(map(str, tensor.shape))}"
+    return registry.export("matrix", shaped_array_of(matrix.double()), Path(path), title=name)
+
+
+def reduced(tensor: Tensor, reduce: Reduce | None) -> Tensor:
+    """Return a tensor with two dimensions: one is a single row, more are reduced as ``reduce`` says."""
+    if tensor.dim() < 2:
+        return tensor.reshape(1, -1)
+    if tensor.dim() == 2:
+        return tensor
+    if reduce is None:
+        shape = "×".join(map(str, tensor.shape))
+        raise UsageError(
+            f"a tensor of {shape} has {tensor.dim()} dimensions: say how to come to two, with reduce='mean', 'max', "
+            "'absmax' or 'first'"
+        )
+    flat = tensor.flatten(0, -3)
+    if reduce == "first":
+        return flat[0]
+    if reduce == "absmax":
+        return flat.abs().amax(0)
+    if reduce not in ("mean", "max"):
+        raise UsageError(f"reduce={reduce!r}: use 'mean', 'max', 'absmax' or 'first'")
+    return flat.double().mean(0) if reduce == "mean" else flat.amax(0)

@@ -1,0 +1,121 @@
+"""The weights of a model, and of two checkpoints: ``weights``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from fxdebug.analyses.weights.changes import ChangeRow, changes_report
+from fxdebug.analyses.weights.initialisation import Drawn, WeightLimits
+from fxdebug.analyses.weights.weights import WeightRow, weights_report
+from fxdebug.api.reports.report import Report
+from fxdebug.capture.tensors.fresh_twin import fresh_deviations
+from fxdebug.capture.tensors.weight_facts_of_model import weight_facts
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.report import ReportData
+from fxdebug.errors import UsageError
+from fxdebug.stats.weight_facts import change_of, facts_of
+from fxdebug.store.checkpoints import Weights, read_checkpoint
+
+Row: TypeAlias = WeightRow | ChangeRow
+Checkpoint: TypeAlias = nn.Module | str | os.PathLike[str]
+
+
+def weights(
+    model: Checkpoint,
+    other: Checkpoint | None = None,
+    *,
+    fresh: bool | None = None,
+    spectra: bool = True,
+    limits: WeightLimits | None = None,
+) -> Report[Row]:
+    """Report the weights of a model or a checkpoint; of two, what changed from the first to the second.
+
+    A checkpoint is a module, a ``.safetensors`` or ``.pt`` file, or a folder with such files; the model of a file is
+    not built. Of one: statistics, spectral norm, stable rank, units without weights, and the scheme by which each
+    matrix was drawn, as far as the model is not trained yet; ``fresh`` says so, ``None`` finds out. Of two: the norm
+    of each difference. Nothing is run, and no tensor is changed; where a weight of a transformers model fits no known
+    scheme, another model is made from its configuration, to see the scheme of its class. ``spectra=False`` leaves out
+    spectral norm and stable rank, which take most of the time.
+    Raises ``LoadError`` for a file without weights.
+
+    >>> import torch, fxdebug
+    >>> layer = torch.nn.Linear(2, 2, bias=False)
+    >>> with torch.no_grad():
+    ...     _ = layer.weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    >>> row = fxdebug.weights(layer).rows[0]
+    >>> row.name, round(row.spectral_norm, 6), round(row.stable_rank, 6)
+    ('weight', 3.0, 1.111111)
+    """
+    if other is not None:
+        return _changes(model, other)
+    if isinstance(model, nn.Module):
+        return Report.of(_of_model(model, fresh, spectra, limits))
+    path = Path(model)
+    loaded = read_checkpoint(path)
+    bare = nn.Module()
+    read = [(name, facts_of([name], tensor(), bare, "parameter", spectra=spectra)) for name, tensor in loaded.items()]
+    return Report.of(
+        weights_report(
+            [facts for _, facts in read if facts is not None],
+            path.name,
+            fresh=fresh,
+            limits=limits,
+            without_data=[name for name, facts in read if facts is None],
+        )
+    )
+
+
+def _of_model(
+    model: nn.Module, fresh: bool | None, spectra: bool, limits: WeightLimits | None
+) -> ReportData[WeightRow]:
+    facts, without = weight_facts(model, spectra=spectra)
+    config = getattr(model, "config", None)
+    known = [getattr(config, name, None) for name in ("initializer_range", "init_std", "initializer_factor")]
+    drawn = Drawn(
+        ranges=tuple([float(value) for value in known if isinstance(value, float) and value > 0]),
+        layers=next((n for n in (getattr(config, name, None) for name in LAYERS) if isinstance(n, int)), None),
+    )
+
+    def report(drawn: Drawn) -> ReportData[WeightRow]:
+        return weights_report(
+            facts, type(model).__name__, drawn=drawn, fresh=fresh, limits=limits, without_data=without
+        )
+
+    first = report(drawn)
+    if not any(finding.rule == "initialisation" for finding in first.findings):
+        return first
+    again = fresh_deviations(model)  # a class may draw each of its weights in a way of its own
+    return report(replace(drawn, again=again)) if again else first
+
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+
+
+def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
+    a, b = _weights_of(model), _weights_of(other)
+    if not a.keys() & b.keys():
+        some = [next(iter(side), "none") for side in (a, b)]
+        raise UsageError(f"both have no weight of one name: the first has {some[0]!r}, the second {some[1]!r}")
+    with untracked():
+        changes = [
+            change_of(name, a[name]() if name in a else None, b[name]() if name in b else None)
+            for name in dict.fromkeys((*a, *b))
+        ]
+    return Report.of(changes_report(changes, _name_of(model), _name_of(other)))
+
+
+def _weights_of(checkpoint: Checkpoint) -> Weights:
+    if not isinstance(checkpoint, nn.Module):
+        return read_checkpoint(Path(checkpoint))
+    tensors = {**dict(checkpoint.named_parameters()), **dict(checkpoint.named_buffers())}
+    return {name: partial(Tensor.detach, tensor) for name, tensor in tensors.items()}
+
+
+def _name_of(checkpoint: Checkpoint) -> str:
+    return type(checkpoint).__name__ if isinstance(checkpoint, nn.Module) else Path(checkpoint).name

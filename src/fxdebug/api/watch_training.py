@@ -1,0 +1,308 @@
+"""``watch``: follow a training loop, and explain the step in which it goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from torch import nn
+from torch.optim import Optimizer
+
+from fxdebug.analyses.gradients.rules import not_finite
+from fxdebug.analyses.numbers import numerics
+from fxdebug.analyses.training.spikes import is_spike
+from fxdebug.analyses.training.training import TrainingRow, training_report
+from fxdebug.api.reports.report import Report
+from fxdebug.api.run_model import fx_debug
+from fxdebug.capture.runs.gradient_runs import run_with_gradients
+from fxdebug.capture.source.source_line import user_line
+from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state import distributed
+from fxdebug.capture.training.held_forward import HeldForward
+from fxdebug.capture.training.watcher import Watcher
+from fxdebug.data.findings import Finding
+from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, Trouble, WatchedStep
+from fxdebug.errors import UsageError, first_line
+from fxdebug.exports import registry
+from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
+
+MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
+MOST_NOTES = 20
+
+
+class FxDebugWarning(UserWarning):
+    """A warning of fxdebug about the program that it watches."""
+
+
+class Watch:
+    """A training loop that is being followed: a context manager, made by :func:`watch`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        every: int,
+        folder: Path | None,
+        method: str,
+        *,
+        histograms: bool = False,
+    ) -> None:
+        rank = distributed.rank_and_size()
+        self._rank = rank[0] if rank else None
+        self._watcher = Watcher(model, optimizer, every, method, self, histograms=histograms)
+        self._folder = folder
+        self._every = every
+        self._model = type(self._watcher.inner).__name__
+        self._file = None if folder is None else TrainingFile(folder, self._model, every, self._rank)
+        self._steps: list[StepRecord] = []
+        self._watched: deque[WatchedStep] = deque(maxlen=5 if folder is not None else None)
+        self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
+        self._incidents: list[Incident] = []
+        self._notes: list[str] = []
+        self._failures: set[str] = set()
+
+    def __enter__(self) -> Watch:
+        self._watcher.begin()
+        if self._watcher.is_sharded:
+            self._note("weights are sharded: numbers of weights and their gradients are those of this rank's part")
+        compiled = self._watcher.compiled
+        if compiled:
+            some = ", ".join(compiled[:3]) + (", …" if len(compiled) > 3 else "")
+            self._note(f"compiled by torch.compile: calls inside {some} are not measured in watched steps")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watcher.end()
+        if isinstance(error, Exception):
+            what = f"the training raised {type(error).__name__}: {first_line(error)}"
+            self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The steps so far: loss, norm of the gradients, seconds."""
+        return tuple(self._steps)
+
+    @property
+    def incidents(self) -> Sequence[Incident]:
+        """The steps in which something went wrong, with the first guilty operation."""
+        return tuple(self._incidents)
+
+    def report(self) -> Report[TrainingRow]:
+        """Return the report of the training so far."""
+        if self._folder is not None:
+            return watched_training(self._folder, self._rank)
+        return Report.of(training_report(self._record()))
+
+    def _record(self) -> TrainingRecord:
+        if self._folder is not None:
+            return read_training(self._folder, self._rank)
+        return TrainingRecord(
+            self._model, self._every, tuple(self._steps), tuple(self._watched), tuple(self._incidents),
+            tuple(self._notes), self._rank, tuple(self._histograms),
+        )  # fmt: skip
+
+    def export(self, path: str | os.PathLike[str], to: str | None = None) -> Path:
+        """Write every step so far for the program ``to``, such as ``tensorboard``; return the path.
+
+        Raises ``UsageError`` for a form that there is not, ``MissingExtra`` where its package is not installed.
+        """
+        return registry.export("training", self._record(), Path(path), to=to)
+
+    # What the watcher sees -----------------------------------------------------------------------
+
+    def is_spike(self, loss: float) -> bool:
+        """Is this loss far above those of the last steps?"""
+        return is_spike([step.loss for step in self._steps[-100:]], loss)
+
+    def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
+        """Keep a step that has ended, with the statistics and histograms that were taken of it."""
+        self._steps.append(step)
+        if self._file is not None:
+            self._file.add(step)
+        if watched is not None:
+            self._watched.append(watched)
+            if self._file is not None:
+                self._file.add(watched)
+        if histograms is not None:
+            self._histograms.append(histograms)
+            if self._file is not None:
+                self._file.add(histograms)
+
+    def on_failure(self, error: Exception) -> None:
+        """Note a failure of ours."""
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        if reason not in self._failures and len(self._failures) < MOST_NOTES:
+            self._failures.add(reason)
+            self._note(f"step {self._watcher.number}: watching failed: {reason}")
+
+    def _note(self, note: str) -> None:
+        self._notes.append(note)
+        if self._file is not None:
+            with contextlib.suppress(Exception):
+                self._file.add(note)
+
+    def on_trouble(self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> None:
+        """Run the forwards of a step again under the tracer and keep the first guilty operation."""
+        if len(self._incidents) >= MOST_INCIDENTS or not self._was_healthy():
+            return
+        incident = self._explained(trouble, loss, norm, held)
+        self._add(incident)
+        place = f" at {incident.node or incident.path}" if incident.path or incident.node else ""
+        line = f" ({incident.source})" if incident.source else ""
+        at = user_line(sys._getframe(), {})
+        warnings.warn_explicit(
+            f"fxdebug.watch: step {incident.step}: {incident.what}{place}{line}"
+            + (f"; look again with: fxdebug check {incident.run}" if incident.run else ""),
+            FxDebugWarning,
+            *(("<fxdebug>", 1) if at is None else (at.code.co_filename, int(at.text().rpartition(":")[2]))),
+        )
+
+    def _was_healthy(self) -> bool:
+        """Was there a healthy step since the last incident? What follows from one incident is no other."""
+        last = self._incidents[-1].step if self._incidents else -1
+        since = [step for step in self._steps if step.number > last]
+        return last < 0 or any(_is_finite(step.loss) and _is_finite(step.norm) for step in since)
+
+    def _add(self, incident: Incident) -> None:
+        self._incidents.append(incident)
+        if self._file is not None:
+            self._file.add(incident)
+
+    def _explained(
+        self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]
+    ) -> Incident:
+        number = self._watcher.number
+        elsewhere = _elsewhere(trouble, loss, norm, held)
+        if self._rank is not None and trouble == "gradient":
+            elsewhere += "; gradients are those of all ranks: look at the incidents of the others"
+        incident = Incident(number, trouble, loss, norm, elsewhere, rank=self._rank)
+        for position, forward in enumerate(held):
+            folder = None if self._folder is None else self._folder / f"step-{number}"
+            if folder is not None and len(held) > 1:
+                folder /= f"forward-{position}"
+            incident = replace(incident, inputs=_shapes(forward), run=None if folder is None else str(folder))
+            for look in (partial(self._in_forward, folder), partial(self._in_backward, trouble)):
+                found = self._found(look, forward)
+                if found is not None:
+                    incident = replace(
+                        incident, what=found.what, path=found.path, op=found.op, node=found.node, source=found.source
+                    )
+                if self._watcher.on_any_rank(found is not None):
+                    return incident
+        return incident
+
+    def _found(self, look: Callable[[HeldForward], Finding | None], forward: HeldForward) -> Finding | None:
+        """Return what a look finds; after a failure of ours the other ranks must not wait for this one."""
+        try:
+            return look(forward)
+        except Exception as error:
+            self.on_failure(error)
+            return None
+
+    def _in_forward(self, folder: Path | None, forward: HeldForward) -> Finding | None:
+        """Return the first error in the numbers of the forward, which is run again and saved."""
+        with forward.as_it_began():
+            trace = fx_debug(
+                self._watcher.inner, forward.args, forward.kwargs, save=folder, method=self._watcher.method
+            )
+        return next(
+            (finding for finding in numerics.check_numerics(trace).findings if finding.severity == "error"), None
+        )
+
+    def _in_backward(self, trouble: Trouble, forward: HeldForward) -> Finding | None:
+        """Return the finding about the first backward that is not finite, given the gradients of the outputs."""
+        if trouble != "gradient" or not forward.gradients:
+            return None
+        with forward.as_it_began():
+            record = run_with_gradients(
+                self._watcher.inner,
+                forward.args,
+                forward.kwargs,
+                forward.surrogate_loss,
+                method=self._watcher.method,
+            )
+        return next((finding for finding in not_finite(record) if finding.rule == "backward not finite"), None)
+
+
+def _elsewhere(trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> str:
+    """Say what went wrong where no operation of the model is at fault by itself."""
+    if trouble == "spike":
+        return f"the loss rises to {loss:.4g}, far above those of the steps before; every number in the model is finite"
+    if trouble == "loss":
+        return f"the loss is {loss}, while every number in the model is finite: look at the loss function"
+    outputs = [gradient for forward in held for gradient in forward.gradients.values()]
+    if any(not bool(gradient.isfinite().all()) for gradient in outputs):
+        return "the gradient of what the model returned is not finite: look at the loss function"
+    return f"the norm of all gradients is {norm}, while the model's forward and backward are finite when run again"
+
+
+def _is_finite(number: float | None) -> bool:
+    return number is None or math.isfinite(number)
+
+
+def _shapes(forward: HeldForward) -> tuple[str, ...]:
+    tensors = named_tensors((forward.args, forward.kwargs))
+    return tuple([f"{'×'.join(map(str, tensor.shape))} {str(tensor.dtype)[6:]}" for _, tensor in tensors])
+
+
+def watch(
+    model: nn.Module,
+    optimizer: Optimizer | None = None,
+    every: int = 50,
+    save: str | os.PathLike[str] | None = "runs/train",
+    *,
+    method: str = "forward",
+    histograms: bool = False,
+) -> Watch:
+    """Follow a training loop, and explain the first step in which it goes wrong; a context manager around the loop.
+
+    Every ``every`` steps of the optimizer statistics of all results, gradients, weights and updates are taken. Between
+    these steps no module carries a hook: only the model's forward, ``backward`` and the optimizer's ``step`` are looked
+    at, and each forward's inputs (up to 64 MiB), random state and buffers are held. When a loss or a gradient is not
+    finite, or the loss rises far above the last ones, the step runs again under the tracer before the optimizer changes
+    the weights; a warning names the first guilty operation, and the run is saved. Training goes on as without.
+
+    ``optimizer``: only its steps count; without it those of every optimizer that has parameters of the model. ``save``
+    is the folder of ``training.jsonl``, which can be read while the training goes on, and of the runs; ``None`` keeps
+    the last watched steps in memory. ``method`` is the one that computes a step, where that is not the model's forward
+    (``training_step`` in Lightning). ``histograms`` also counts the elements of every weight and gradient of watched
+    steps, on the CPU, for ``watched.export("runs/tb", to="tensorboard")``. Each step waits for the device twice, to
+    read the loss and the gradients' norm.
+    Raises ``UsageError`` for an ``every`` below 1 and ``SaveError`` for a folder that cannot be written.
+
+    >>> import torch, fxdebug
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with fxdebug.watch(model, save=None) as watched:
+    ...     for step in range(3):
+    ...         model(torch.ones(4, 2)).pow(2).mean().backward()
+    ...         optimizer.step()
+    >>> len(watched.steps), watched.incidents
+    (3, ())
+    """
+    if every < 1:
+        raise UsageError(f"every={every}: at least 1")
+    return Watch(model, optimizer, every, None if save is None else Path(save), method, histograms=histograms)
+
+
+def watched_training(folder: str | os.PathLike[str], rank: int | None = None) -> Report[TrainingRow]:
+    """Return the report of a training that was watched, or that still goes on, from the folder that it was saved to.
+
+    Without ``rank`` a distributed training is reported as the lowest rank saw it, with the incidents of all ranks.
+    Raises ``LoadError`` for a folder without such a training and for a damaged file.
+    """
+    record, *others = read_ranks(Path(folder), rank)
+    return Report.of(training_report(record, others=others))

@@ -1,0 +1,1 @@
+"""Answers about saved runs for other programs and agents, by the Model Context Protocol."""

@@ -1,0 +1,16 @@
+"""The command ``mcp``: answers for agents."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fxdebug.apps.cli.commands import OK
+
+
+def mcp(options: argparse.Namespace) -> int:
+    """Serve a folder of runs to an agent, by the Model Context Protocol on standard input and output."""
+    from fxdebug.apps.agents.mcp_server import server_of
+
+    server_of(Path(options.folder)).run("stdio")
+    return OK

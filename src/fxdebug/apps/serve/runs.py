@@ -1,0 +1,103 @@
+"""The runs in a folder and below it: whole ones, those still being written, watched trainings."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from fxdebug.store.staging_folder import STAGING_PREFIX
+from fxdebug.store.trace_json import journal, trace_file
+from fxdebug.store.training_file import FILE as TRAINING
+
+RunKind: TypeAlias = Literal["run", "unfinished", "training"]
+
+DEEPEST = 6  # folders below the one that is served
+MOST = 1_000  # runs that are listed
+_HEAD = 1 << 16  # bytes of a trace.json that are read for its model and time
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One run of the list: ``name`` is its folder below the one that is served, ``.`` for that one itself.
+
+    ``revision`` changes whenever the files of the run do.
+    """
+
+    name: str
+    path: Path
+    kind: RunKind
+    revision: str
+    changed: float
+    model: str = ""
+    started: str = ""
+
+
+def runs_in(folder: Path) -> dict[str, RunEntry]:
+    """Return the runs in a folder by name, the newest first. Links are not followed: nothing outside is listed."""
+    found = sorted(_entries(folder), key=lambda one: -one.changed)
+    return {one.name: one for one in found[:MOST]}
+
+
+def run_in(folder: Path, name: str) -> RunEntry | None:
+    """Return one run by the name that :func:`runs_in` gives it; ``None`` for any other name."""
+    return runs_in(folder).get(name)
+
+
+def _entries(root: Path) -> Iterator[RunEntry]:
+    pending = [(root, 0)]
+    while pending:
+        folder, depth = pending.pop()
+        try:
+            inside = [entry for entry in os.scandir(folder) if not entry.is_symlink()]
+        except OSError:
+            continue
+        names = {entry.name for entry in inside if entry.is_file(follow_symlinks=False)}
+        folders = [Path(entry.path) for entry in inside if entry.is_dir(follow_symlinks=False)]
+        entry = _entry(root, folder, names, [one for one in folders if one.name.startswith(STAGING_PREFIX)])
+        if entry is not None:
+            yield entry
+        if depth < DEEPEST:
+            pending += [(one, depth + 1) for one in folders if not one.name.startswith(".")]
+
+
+def _entry(root: Path, folder: Path, names: set[str], staging: list[Path]) -> RunEntry | None:
+    name = folder.relative_to(root).as_posix()
+    try:
+        if trace_file.FILE in names:
+            status = (folder / trace_file.FILE).stat()
+            model, started = _head(folder / trace_file.FILE)
+            return RunEntry(name, folder, "run", _revision(status), status.st_mtime, model, started)
+        journals = [path for one in staging if (path := one / journal.FILE).is_file() and not path.is_symlink()]
+        if journals:
+            status = max((path.stat() for path in journals), key=lambda one: one.st_mtime_ns)
+            return RunEntry(name, folder, "unfinished", _revision(status), status.st_mtime)
+        if TRAINING in names:
+            status = (folder / TRAINING).stat()
+            return RunEntry(name, folder, "training", _revision(status), status.st_mtime)
+    except OSError:  # it went away while it was read
+        return None
+    return None
+
+
+def _revision(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _head(path: Path) -> tuple[str, str]:
+    """Return the model and the time of a run from the first lines of its file; empty where they are not there."""
+    with path.open("rb") as file:
+        lines = file.read(_HEAD).decode("utf-8", "replace").splitlines()
+    known: dict[str, str] = {}
+    for line in lines[1:]:
+        try:
+            fields = json.loads("{" + line.rstrip().rstrip(",") + "}")
+        except (ValueError, RecursionError):
+            break
+        known |= {key: value for key, value in fields.items() if isinstance(value, str)}
+        if "started" in known:
+            break
+    return known.get("model", ""), known.get("started", "")

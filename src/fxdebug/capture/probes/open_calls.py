@@ -1,0 +1,52 @@
+"""Number the calls of a run that is not recorded, in the thread that runs the model."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import NamedTuple
+
+from torch import nn
+
+from fxdebug.capture.recorder.module_names import Sites
+
+
+class NumberedCall(NamedTuple):
+    """A call: its position among all of the run, its module, the calls of that before it, and the call around it."""
+
+    position: int
+    path: str
+    number: int
+    type: str
+    parent: int | None
+
+
+class OpenCalls:
+    """The calls of a run. ``ran`` are all names of the modules that were called."""
+
+    def __init__(self, sites: Sites) -> None:
+        self.calls: list[NumberedCall] = []
+        self.ran: set[str] = set()
+        self._sites = sites
+        self._owner = get_ident()
+        self._open: list[int] = []
+        self._numbers: dict[str, int] = {}
+
+    def begin(self, module: nn.Module) -> NumberedCall | None:
+        """Begin a call; ``None`` in another thread, and for a module that was not in the model at the start."""
+        site = self._sites.of(module)
+        if site is None or get_ident() != self._owner:
+            return None
+        number = self._numbers[site.path] = self._numbers.get(site.path, -1) + 1
+        call = NumberedCall(len(self.calls), site.path, number, site.type, self.innermost())
+        self._open.append(call.position)
+        self.calls.append(call)
+        self.ran.update(site.aliases or (site.path,))
+        return call
+
+    def end(self) -> None:
+        """End the innermost call."""
+        self._open.pop()
+
+    def innermost(self) -> int | None:
+        """Return the position of the innermost open call."""
+        return self._open[-1] if self._open else None

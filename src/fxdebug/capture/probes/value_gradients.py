@@ -1,0 +1,178 @@
+"""Note the gradient of every tensor that a call returns, and the first operation whose backward is not finite.
+
+Hooks on tensors and on nodes of autograd's graph read gradients and change none. A mode notes which operation of the
+forward, at which line, added which nodes; where a mode would switch off a fused kernel, it is off, and nodes from there
+are known by their call alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+from fxdebug.capture.hooks.observers import ForwardsOnly
+from fxdebug.capture.probes.autograd_nodes import new_nodes
+from fxdebug.capture.probes.open_calls import OpenCalls
+from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.source.source_line import Line, user_line
+from fxdebug.capture.tape.op_traits import METADATA
+from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.gradients import BadBackward, ResultGradient, TensorGradient, norm_of
+from fxdebug.stats.measure import measure
+
+BLOCK = 1 << 16  # elements at a time: they stay in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    name: str
+    line: Line | None
+    call: int | None
+
+
+class ValueGradients(ForwardsOnly, TorchFunctionMode):
+    """An observer of a model's modules, and a mode, for the thread that runs the model."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__()
+        self.bad: BadBackward | None = None
+        self._calls = OpenCalls(sites)
+        self._results: list[ResultGradient] = []
+        self._gradients: dict[int, TensorGradient] = {}  # by position among the results
+        self._owner = get_ident()
+        self._handles: list[Any] = []
+        self._known: set[Any] = set()  # nodes of autograd's graph
+        self._lines: dict[tuple[int, int], Line] = {}
+
+    @property
+    def ran(self) -> set[str]:
+        """All names of the modules that were called."""
+        return self._calls.ran
+
+    # The forward ---------------------------------------------------------------------------------
+
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the forward and put hooks on what it returns."""
+        call = self._calls.begin(module)
+        if call is None:
+            return run(*args, **kwargs)
+        try:
+            result = self._run(module, run, args, kwargs)
+        finally:
+            self._calls.end()
+        for place, tensor in named_tensors(result):
+            if tensor.requires_grad:
+                self._handles.append(note_gradient(tensor, len(self._results), self._gradients))
+                self._results.append(ResultGradient(*call, place, tuple(tensor.shape), None))
+        return result
+
+    def _run(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if allows_mode_around(module):
+            return run(*args, **kwargs)
+        return without_mode(self, run, args, kwargs)[0]
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in METADATA or get_ident() != self._owner or not torch.is_grad_enabled():
+            return result
+        op: _Op | None = None
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, Tensor) and tensor.grad_fn is not None and tensor.grad_fn not in self._known:
+                op = op or self._op(func)
+                self.follow(tensor.grad_fn, op)
+        return result
+
+    def _op(self, func: Callable[..., Any]) -> _Op:
+        line = user_line(sys._getframe(2), self._lines)
+        return _Op(str(getattr(func, "__name__", func)), line, self._calls.innermost())
+
+    def follow(self, node: Any, op: _Op | None = None) -> None:
+        """Put hooks on the nodes of autograd's graph that were added since the last operation."""
+        for new in new_nodes(node, self._known):
+            self._handles.append(new.register_hook(self._reader(type(new).__name__, op)))
+
+    # The backward --------------------------------------------------------------------------------
+
+    def _reader(self, node: str, op: _Op | None) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        def read(made: Sequence[Any], given: Sequence[Any]) -> None:
+            if self.bad is not None or all(map(_is_finite, made)) or not all(map(_is_finite, given)):
+                return
+            bad = [gradient for gradient in made if not _is_finite(gradient)]
+            with untracked():
+                nan = sum(int(torch.isnan(gradient).sum()) for gradient in bad)
+                inf = sum(int(torch.isinf(gradient).sum()) for gradient in bad)
+            call = None if op is None or op.call is None else self._calls.calls[op.call]
+            self.bad = BadBackward(
+                path="" if call is None else call.path,
+                number=0 if call is None else call.number,
+                type="" if call is None else call.type,
+                op=node if op is None else op.name,
+                node=node,
+                source=None if op is None or op.line is None else op.line.text(),
+                nan=nan,
+                inf=inf,
+            )
+
+        return read
+
+    def forget(self) -> None:
+        """Take all hooks off and let go of autograd's graph."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._known.clear()
+
+    def results(self) -> tuple[ResultGradient, ...]:
+        """Return the gradients of all results, in the order in which the calls began."""
+        found = [replace(result, gradient=self._gradients.get(i)) for i, result in enumerate(self._results)]
+        return tuple(sorted(found, key=lambda result: result.position))
+
+
+def note_gradient(tensor: Tensor, position: int, into: dict[int, TensorGradient]) -> RemovableHandle:
+    """Put a hook on a tensor that writes the numbers of its gradient into a table."""
+
+    def note(gradient: Tensor | None) -> None:
+        if gradient is not None:  # one of several results of an operation that nothing uses
+            into[position] = gradient_numbers(gradient)
+
+    return tensor.register_hook(note)  # type: ignore[no-any-return]
+
+
+def gradient_numbers(gradient: Tensor) -> TensorGradient:
+    """Measure a gradient: its norm, its statistics, its elements below the smallest normal number.
+
+    Of a tensor that is distributed over ranks, the part of this rank is measured.
+    """
+    with untracked():
+        data = local_part(gradient).detach()
+        if data.layout is not torch.strided:
+            data = data.coalesce().values() if data.layout is torch.sparse_coo else data.to_dense()
+        stats = measure(data)
+        least = torch.finfo(data.dtype).tiny
+        sizes = (part.abs() for part in data.reshape(-1).split(BLOCK))
+        small = sum(int((size < least).sum()) for size in sizes if size.numel() and not bool(size.min() >= least))
+        return TensorGradient(norm_of(stats), stats, small - stats.zeros, str(data.dtype)[6:])
+
+
+def _is_finite(gradient: Any) -> bool:
+    if not isinstance(gradient, Tensor):
+        return True
+    with untracked():
+        data = local_part(gradient).detach()
+        data = data if data.layout is torch.strided else data.to_dense()
+        return bool(torch.isfinite(data).all())

@@ -1,0 +1,82 @@
+"""Execute the verified graph of one call on what it was given, with values changed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxdebug.capture.graphs.to_fx import FxBuild
+from fxdebug.capture.rerun.execute import Executor, GuardFailed
+from fxdebug.capture.rerun.graph_module import GraphOfCall
+from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
+from fxdebug.capture.rerun.node_values import given_sizes
+from fxdebug.capture.torch_state.grad_mode import in_context
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
+from fxdebug.errors import NotFound, UsageError, nearest
+
+Changes = Mapping[str, Callable[[Any], Any]]
+"""Functions of the arguments and results of a graph, by the names of its nodes."""
+
+
+class BodyOfCall(nn.Module):
+    """A module whose forward is the verified graph of a call; ``body`` is the module that was called."""
+
+    def __init__(self, graph: GraphOfCall, changes: Changes) -> None:
+        super().__init__()
+        build, module, call = graph._source
+        self.body = module
+        self._build: FxBuild = build
+        self._objects = dict(graph._objects)
+        self._changes = dict(changes)
+        self._call = call
+        known = [node.name for node in build.nodes if node.op != "output"]
+        for name in changes:
+            if name not in known:
+                raise NotFound(f"the graph of {call} has no {name!r}.{nearest(name, known)}")
+        type(self).__name__ = type(module).__name__
+
+    def forward(self, *inputs: Any) -> Any:
+        """Run the graph."""
+        try:
+            with in_context(self._build.template.context):
+                return _ChangingExecutor(self._build, self.body, self._objects, self._changes).run(*inputs)
+        except GuardFailed as error:
+            raise UsageError(f"with these changes the graph of {self._call} does not hold: {error.reason}") from None
+
+
+class _ChangingExecutor(Executor):
+    """Runs a verified graph, and changes results of its nodes on the way."""
+
+    def __init__(self, build: FxBuild, module: nn.Module, objects: Mapping[int, Any], changes: Changes) -> None:
+        super().__init__(build, module, objects=objects)
+        self._changes = changes
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and change its result."""
+        result = super().run_node(n)
+        change = self._changes.get(n.name)
+        return result if change is None else change(result)
+
+
+def body_of_call(graph: GraphOfCall, changes: Changes) -> BodyOfCall:
+    """Return a module that runs the graph of a call with changes, under the name of the class of its module."""
+    kind: type[BodyOfCall] = type("BodyOfCall", (BodyOfCall,), {})
+    return kind(graph, changes)
+
+
+def inputs_of_call(graphs: LazyGraphs, call: Call, tensor: Callable[[Value], torch.Tensor]) -> list[Any]:
+    """Return what the graph of a verified call is run on, as the call was given it; ``tensor`` reads kept data."""
+    verified = graphs.verified_call(call.index)
+    assert verified is not None and verified.template is not None
+    template, tape = verified.template, verified.tape
+    tensors = [
+        tensor(tape.input_values[tensor_id])
+        for tensor_id in (verified.tensor_ids or [])[: template.inputs]
+        if tensor_id is not None
+    ]
+    sizes = given_sizes(template, tape)
+    return [*tensors, *[sizes[number] for number in range(len(template.size_names))]]

@@ -1,0 +1,53 @@
+"""Run a model on one or several inputs, unrecorded, and hand over what every call returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from fxdebug.capture.probes.activation_outputs import ActivationOutputs
+from fxdebug.capture.probes.call_times import CallTimes, CpuClock
+from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.runs.attach import Attached
+from fxdebug.capture.runs.same_start import copied_inputs
+from fxdebug.data.calls import Note
+
+Seen = Callable[[str, str, str, Tensor, "Tensor | None"], None]
+
+
+def run_with_activations(
+    target: Callable[..., Any],
+    model: nn.Module,
+    batches: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]],
+    seen: Seen,
+) -> tuple[list[Note], int]:
+    """Call ``target`` on a copy of each batch; return notes, and how many batches there were.
+
+    ``seen`` gets the path of the module, its class or the operation, the operation's name or nothing, the result, and
+    the first tensor among the arguments. Exceptions of the model pass through.
+    """
+    sites = Sites(model)
+    notes: dict[tuple[str, str], None] = {}
+    count = elsewhere = 0
+    for args, kwargs in batches:
+        calls = CallTimes(sites, CpuClock())
+
+        def found(
+            call: int, kind: str, name: str, result: Tensor, given: Tensor | None, calls: CallTimes = calls
+        ) -> None:
+            seen(calls.calls[call].path, kind, name, result, given)
+
+        probe = ActivationOutputs(calls, found)
+        calls.around = probe.around
+        given_args, keywords = copied_inputs((args, dict(kwargs)))
+        with Attached(calls, sites), probe:
+            target(*given_args, **keywords)
+        count += 1
+        elsewhere = max(elsewhere, calls.elsewhere)
+        notes.update(dict.fromkeys(probe.notes))
+    told = [Note(what, where) for where, what in notes]
+    if elsewhere:
+        told.append(Note(f"{elsewhere} calls ran in other threads: they are not measured"))
+    return told, count

@@ -1,0 +1,54 @@
+"""Follow the memory of a model at other batch sizes and in other dtypes, to estimate it and to check the estimate."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxdebug.capture.runs.memory_runs import run_with_memory
+from fxdebug.capture.runs.other_inputs import batch_of, with_batch, with_dtype
+from fxdebug.capture.runs.timed_runs import Loss
+from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.data.measured.allocations import MemoryRecord
+from fxdebug.errors import UsageError, first_line
+
+
+class OtherSizes:
+    """Runs of one model with inputs of other sizes and dtypes; ``batch`` is the size of the given inputs."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], loss: Loss | None) -> None:
+        self._model, self._loss = model, loss
+        self._inputs = args, dict(kwargs)
+        self.batch = batch_of(self._inputs)
+
+    def dtypes(self) -> set[str]:
+        """Return the names of the floating dtypes of the model and its inputs: another dtype takes their place."""
+        tensors = [*self._model.parameters(), *self._model.buffers(), *(t for _, t in named_tensors(self._inputs))]
+        return {str(tensor.dtype)[6:] for tensor in tensors if tensor.is_floating_point()}
+
+    def run(self, batch: int | None, dtype: torch.dtype | None = None) -> MemoryRecord:
+        """Return the memory of a run. Raises ``UsageError`` where the model raises with such inputs.
+
+        The model itself is run, or, for a dtype, a copy of it.
+        """
+        inputs = self._inputs
+        if batch is not None and self.batch is not None:
+            inputs = with_batch(inputs, self.batch, batch)
+        said = f"at batch {batch or self.batch}"
+        model = self._model
+        if dtype is not None:
+            said += f" in {str(dtype)[6:]}"
+            try:
+                model = copy.deepcopy(model).to(dtype)
+            except Exception as error:
+                raise UsageError(f"the model cannot be copied: {type(error).__name__}: {first_line(error)}") from error
+            inputs = with_dtype(inputs, dtype)
+        args, kwargs = inputs
+        record, raised = run_with_memory(model, args, kwargs, self._loss, 1)
+        if raised is not None:
+            raise UsageError(f"{said} the model raised {record.error}") from raised
+        return record

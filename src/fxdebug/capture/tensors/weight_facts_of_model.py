@@ -1,0 +1,44 @@
+"""The facts about all weights of a model; nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.weights import WeightFacts
+from fxdebug.stats.weight_facts import facts_of
+
+
+def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[WeightFacts, ...], tuple[str, ...]]:
+    """Return the facts about each parameter and buffer, tied ones once, and the names of those that have no data."""
+    known, without = [], []
+    with untracked():
+        for names, weight, layer, kind in _weights(model):
+            facts = facts_of(names, weight, layer, kind, spectra=spectra)
+            if facts is None:
+                without.append(names[0])
+            else:
+                known.append(facts)
+    return tuple(known), tuple(without)
+
+
+def _weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor, nn.Module, str]]:
+    """Yield each weight once, with all its names, the first layer that has it, and its kind."""
+    found: dict[int, tuple[list[str], Tensor, nn.Module, str]] = {}
+    for path, layer in _layers(model):
+        for kind, registry in (("parameter", layer._parameters), ("buffer", layer._buffers)):
+            for name, weight in registry.items():
+                if weight is not None:
+                    full = f"{path}.{name}" if path else name
+                    found.setdefault(id(weight), ([], weight, layer, kind))[0].append(full)
+    yield from found.values()
+
+
+def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the modules under all their names; under one each, where a module is registered in itself."""
+    try:
+        return list(model.named_modules(remove_duplicate=False))
+    except RecursionError:
+        return list(model.named_modules())

@@ -1,0 +1,92 @@
+"""Measure one step of a training loop: what every call returns, its gradient, the weights and their updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.capture.hooks.observers import ForwardsOnly
+from fxdebug.capture.probes.open_calls import OpenCalls
+from fxdebug.capture.probes.value_gradients import note_gradient
+from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.runs.gradient_runs import norm_of_tensor, parameter_gradient
+from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
+from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
+from fxdebug.data.values import Stats
+from fxdebug.stats.histogram import histogram
+from fxdebug.stats.measure import Unmeasurable, measure
+
+
+class StepStatistics(ForwardsOnly):
+    """An observer of a model's modules for one step. Calls that the backward makes (checkpoints) are left out."""
+
+    def __init__(self, sites: Sites) -> None:
+        self._calls = OpenCalls(sites)
+        self._results: list[ResultStatistics] = []
+        self._gradients: dict[int, TensorGradient] = {}  # by position among the results
+        self._before: dict[int, Tensor] = {}
+
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the forward, measure what it returns and put a hook on it."""
+        call = self._calls.begin(module)
+        if call is None:
+            return run(*args, **kwargs)
+        try:
+            output = run(*args, **kwargs)
+        finally:
+            self._calls.end()
+        for place, tensor in named_tensors(output):
+            if tensor.requires_grad:
+                note_gradient(tensor, len(self._results), self._gradients)
+            self._results.append(ResultStatistics(*call, place, tuple(tensor.shape), _measured(tensor), None))
+        return output
+
+    def before_step(self, model: nn.Module) -> None:
+        """Copy the weights: the optimizer is about to change them."""
+        with untracked():
+            self._before = {id(p): local_part(p).detach().clone() for p in model.parameters() if p.grad is not None}
+
+    def results(self) -> tuple[ResultStatistics, ...]:
+        """Return what was measured of the calls, in the order in which they began."""
+        found = [replace(result, gradient=self._gradients.get(i)) for i, result in enumerate(self._results)]
+        return tuple(sorted(found, key=lambda result: result.position))
+
+    def parameters(self, model: nn.Module) -> tuple[ParameterGradient, ...]:
+        """Return the gradients of the parameters and their updates; the optimizer has made its step."""
+        found = []
+        for name, parameter in model.named_parameters():
+            before = self._before.get(id(parameter))
+            with untracked():
+                update = None if before is None else norm_of_tensor(local_part(parameter).detach() - before)
+            found.append(parameter_gradient(name, parameter, self._calls.ran, update))
+        return tuple(found)
+
+
+def step_histograms(number: int, model: nn.Module) -> StepHistograms:
+    """Count the elements of every weight and of its gradient, after the optimizer's step; complex ones are left out."""
+    weights: list[NamedHistogram] = []
+    gradients: list[NamedHistogram] = []
+    with untracked():
+        for name, parameter in model.named_parameters():
+            for tensor, found in ((parameter, weights), (parameter.grad, gradients)):
+                if tensor is None or tensor.is_sparse or tensor.is_complex():
+                    continue
+                found.append(NamedHistogram(name, histogram(local_part(tensor).detach())))
+    return StepHistograms(number, tuple(weights), tuple(gradients))
+
+
+def _measured(tensor: Tensor) -> Stats | None:
+    with untracked():
+        try:
+            return measure(local_part(tensor).detach())
+        except (Unmeasurable, RuntimeError, torch.OutOfMemoryError):
+            return None

@@ -1,0 +1,112 @@
+"""Gradients of one step: of the results of calls, of parameters, and the first that is not finite. Plain data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fxdebug.data.values import Stats
+
+Reach: TypeAlias = Literal["trained", "frozen", "not called", "not reached"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGradient:
+    """The numbers of one gradient.
+
+    ``norm`` is its 2-norm. ``tiny`` counts elements that are not 0 but smaller than the smallest normal number of
+    the dtype: they have lost digits.
+    """
+
+    norm: float
+    stats: Stats
+    tiny: int
+    dtype: str
+
+    @property
+    def rms(self) -> float:
+        """The root of the mean square of the elements: a norm that does not grow with their number."""
+        return self.norm / self.stats.count**0.5 if self.stats.count else 0.0
+
+
+def norm_of(stats: Stats) -> float:
+    """Return the 2-norm of a tensor from its statistics: the root of (n − 1)·std² + n·mean².
+
+    >>> norm_of(Stats(2, 3.5, 0.5**0.5, 3.0, 4.0, 4.0))
+    5.0
+    """
+    if stats.nan:
+        return math.nan
+    if stats.finite < stats.count:
+        return math.inf
+    if stats.mean is None or stats.std is None:
+        return 0.0
+    return math.hypot(stats.std * math.sqrt(stats.count - 1), abs(stats.mean) * math.sqrt(stats.count))
+
+
+@dataclass(frozen=True, slots=True)
+class ResultGradient:
+    """The gradient of one tensor that a call returned; ``None`` where the backward did not reach it.
+
+    ``parent`` is the position of the call that this one was made in, ``position`` its own; ``place`` says where in
+    the result the tensor is (``[0]``, ``.logits``). ``shape`` is the tensor's.
+    """
+
+    position: int
+    path: str
+    number: int
+    type: str
+    parent: int | None
+    place: str
+    shape: tuple[int, ...]
+    gradient: TensorGradient | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterGradient:
+    """The gradient of one parameter.
+
+    ``reach`` is ``trained`` where it has a gradient, ``frozen`` where it asks for none, ``not called`` where its
+    module did not run, ``not reached`` where it ran and no gradient arrived. ``weight_norm`` is the 2-norm of the
+    parameter; ``update_norm`` that of the change an optimizer makes in one step, ``None`` without one.
+    """
+
+    name: str
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    reach: Reach
+    weight_norm: float
+    gradient: TensorGradient | None
+    update_norm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BadBackward:
+    """The first operation of a backward whose gradients in are finite and whose gradients out are not.
+
+    ``op`` is the operation of the forward and ``source`` the user's line that asked for it; ``node`` is the name of
+    autograd's node. ``nan`` and ``inf`` count the elements that are not finite.
+    """
+
+    path: str
+    number: int
+    type: str
+    op: str
+    node: str
+    source: str | None
+    nan: int
+    inf: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradientRecord:
+    """Gradients of one step: the loss, the results in forward order, the parameters in the order of the model."""
+
+    loss: float
+    results: tuple[ResultGradient, ...]
+    parameters: tuple[ParameterGradient, ...]
+    bad: BadBackward | None = None
+    optimizer: str | None = None
+    notes: tuple[str, ...] = ()

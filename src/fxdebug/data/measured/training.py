@@ -1,0 +1,107 @@
+"""A training run that was watched: every step in short, some steps with statistics, incidents. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
+from fxdebug.data.measured.histograms import Histogram
+from fxdebug.data.values import Stats
+
+Trouble: TypeAlias = Literal["loss", "gradient", "spike", "exception"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of the optimizer: its number from 0, the loss, the total norm of the gradients, seconds since the last.
+
+    The loss is the mean of those that ``backward`` was called on; ``None`` where it was called on no scalar.
+    """
+
+    number: int
+    loss: float | None
+    norm: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStatistics:
+    """One tensor that a call returned in a watched step, and its gradient where the backward reached it.
+
+    ``position`` and ``parent`` number the calls of the step, as
+    :class:`~fxdebug.data.measured.gradients.ResultGradient` does.
+    """
+
+    position: int
+    path: str
+    number: int
+    type: str
+    parent: int | None
+    place: str
+    shape: tuple[int, ...]
+    stats: Stats | None
+    gradient: TensorGradient | None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedStep:
+    """A step with statistics: of what calls returned, of gradients, of weights and their updates."""
+
+    number: int
+    results: tuple[ResultStatistics, ...]
+    parameters: tuple[ParameterGradient, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedHistogram:
+    """The histogram of one parameter, or of its gradient."""
+
+    name: str
+    histogram: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class StepHistograms:
+    """The histograms of a watched step: of the weights after it, and of the gradients that it used."""
+
+    number: int
+    weights: tuple[NamedHistogram, ...]
+    gradients: tuple[NamedHistogram, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A step in which something went wrong, explained by running it again under the tracer.
+
+    ``path``, ``op``, ``node`` and ``source`` name the first guilty operation, ``what`` says what it did. They are
+    empty where the model's own run is healthy: then ``what`` says where else to look. ``inputs`` are the shapes of
+    the step's inputs by place. ``run`` is the folder of the saved run.
+    """
+
+    step: int
+    trouble: Trouble
+    loss: float | None
+    norm: float | None
+    what: str
+    path: str = ""
+    op: str = ""
+    node: str = ""
+    source: str | None = None
+    inputs: tuple[str, ...] = ()
+    run: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRecord:
+    """A watched training: the model, all steps, watched steps and their histograms, incidents, and notes."""
+
+    model: str
+    every: int
+    steps: tuple[StepRecord, ...] = ()
+    watched: tuple[WatchedStep, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    notes: tuple[str, ...] = ()
+    rank: int | None = None
+    histograms: tuple[StepHistograms, ...] = ()

@@ -1,0 +1,141 @@
+"""The reports of analyses on a run, for its page: times, memory, attention, histograms, tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fxdebug.data.calls import Note
+from fxdebug.data.measured.histograms import Histogram
+from fxdebug.data.report import Cell, ReportData
+from fxdebug.exports.page.findings import finding_data, note_data
+from fxdebug.exports.page.pack import Texts, firsts, integers, reals
+from fxdebug.exports.page.places import Places
+from fxdebug.printable import printable
+
+MOST_ROWS = 2_000  # of one table
+_LONGEST_SERIES = 4_096  # points of a timeline: the largest of each part is kept
+_NANOSECOND = 1e-9
+
+
+def report_data(reports: Sequence[ReportData[Any]], places: Places, texts: Texts) -> dict[str, Any]:
+    """Return the parts of ``RunData`` that reports have: spans, timelines, attention, and a page for each report."""
+    pages = [_page(report, places) for report in reports]
+    attention: list[dict[str, Any]] = []
+    for page, report in zip(pages, reports):
+        if report.analysis == "attention":
+            from fxdebug.exports.page.attention import attention_data
+
+            maps, left_out = attention_data(report, places)
+            attention += maps
+            page["notes"] += note_data([Note(left_out)] if left_out else [])
+    return {
+        "spans": next((_spans(report, places, texts) for report in reports if report.spans), None),
+        "timelines": [timeline for report in reports if (timeline := _timeline(report)) is not None],
+        "attention": attention,
+        "reports": pages,
+    }
+
+
+def histogram_columns(histograms: Mapping[int, Histogram]) -> dict[str, Any] | None:
+    """Return the histograms of values by their numbers, as ``HistogramsData``; each has one edge more than counts."""
+    if not histograms:
+        return None
+    listed = [(number, one) for number, one in histograms.items() if one.counts]
+    return {
+        "value": integers([number for number, _ in listed]),
+        "first": firsts([len(one.counts) for _, one in listed]),
+        "edges": reals([edge for _, one in listed for edge in one.edges]),
+        "counts": integers([count for _, one in listed for count in one.counts]),
+        "nan": integers([one.nan for _, one in listed]),
+        "inf": integers([one.inf for _, one in listed]),
+    }
+
+
+# Times and memory --------------------------------------------------------------------------------
+
+
+def _spans(report: ReportData[Any], places: Places, texts: Texts) -> dict[str, Any]:
+    """Return the calls and regions of one run in time, in seconds since it began."""
+    spans = report.spans
+    return {
+        "call": integers([places.of_call(span.name(report.subject) + f"#{span.number}") for span in spans]),
+        "name": texts.column([span.name(report.subject) for span in spans]),
+        "depth": integers([span.depth for span in spans]),
+        "begin": reals([span.begin * _NANOSECOND for span in spans]),
+        "end": reals([span.end * _NANOSECOND for span in spans]),
+        "by": f"one run of {printable(report.analysis)}, of those that took the median time",
+    }
+
+
+def _timeline(report: ReportData[Any]) -> dict[str, Any] | None:
+    if not report.series:
+        return None
+    length = max(map(len, report.series.values()))
+    step = max(1, math.ceil(length / _LONGEST_SERIES))
+    unit = "B" if report.analysis == "memory" else ""
+    return {
+        "title": printable(report.analysis),
+        "by": printable(report.subject),
+        "series": [
+            {"name": printable(name), "unit": unit, "numbers": reals(_coarse(numbers, step))}
+            for name, numbers in report.series.items()
+        ],
+        "marks": [[at // step, printable(label)] for at, label in report.marks],
+        "step": step,
+    }
+
+
+def _coarse(numbers: Sequence[float], step: int) -> Sequence[float]:
+    """Return the largest of every ``step`` numbers."""
+    if step == 1:
+        return numbers
+    return [max(numbers[at : at + step]) for at in range(0, len(numbers), step)]
+
+
+# Tables ------------------------------------------------------------------------------------------
+
+
+def _page(report: ReportData[Any], places: Places) -> dict[str, Any]:
+    rows = [report.cells(row) for row in report.rows[:MOST_ROWS]] if report.rows != report.findings else []
+    notes = note_data(report.notes)
+    if len(report.rows) > MOST_ROWS:
+        notes += note_data([Note(f"{len(report.rows) - MOST_ROWS} more lines are left out")])
+    return {
+        "analysis": printable(report.analysis),
+        "subject": printable(report.subject),
+        "columns": [
+            {
+                "field": column.field,
+                "heading": printable(column.heading),
+                "unit": column.unit,
+                "about": printable(column.about),
+                "adds": column.adds,
+            }
+            for column in report.columns
+        ],
+        "rows": [[_cell(line[column.field]) for column in report.columns] for line in rows],
+        "calls": [places.of_call(str(line.get("call", line.get("path", "")))) for line in rows],
+        "totals": [[printable(name), _cell(number), unit] for name, (number, unit) in report.totals.items()],
+        "findings": finding_data(report.findings, places),
+        "notes": notes,
+        "histograms": [
+            {
+                "id": printable(id),
+                "call": places.of_call(id),
+                "edges": list(one.edges),
+                "counts": list(one.counts),
+                "nan": one.nan,
+                "inf": one.inf,
+            }
+            for id, one in report.histograms.items()
+        ],
+    }
+
+
+def _cell(cell: Cell) -> Cell:
+    """Return a cell as JSON has it: texts without control characters, numbers that are not finite as text."""
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return str(cell)
+    return cell if cell is None or isinstance(cell, (bool, int, float)) else printable(str(cell))

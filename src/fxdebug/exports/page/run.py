@@ -1,0 +1,83 @@
+"""All that a page has of one run, as plain data with columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxdebug.analyses.numbers import numerics
+from fxdebug.data.calls import Note
+from fxdebug.data.measured.histograms import Histogram
+from fxdebug.data.report import ReportData
+from fxdebug.data.trace import TraceData
+from fxdebug.exports.page.bodies import bodies_of, body_columns
+from fxdebug.exports.page.findings import finding_data, note_data
+from fxdebug.exports.page.measures import measure_data
+from fxdebug.exports.page.pack import Texts
+from fxdebug.exports.page.places import Places
+from fxdebug.exports.page.reports import histogram_columns, report_data
+from fxdebug.exports.page.tables import call_columns, parameter_columns, step_columns, value_columns
+from fxdebug.printable import printable
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """The parts of a page beside the run itself.
+
+    ``check``: the findings of :func:`fxdebug.check` about its numbers. ``reports``: of other analyses: times, memory,
+    attention, activations. ``histograms`` of values by their numbers, where a run kept its tensors. ``remarks`` are
+    shown as notes.
+    """
+
+    check: bool = True
+    reports: Sequence[ReportData[Any]] = ()
+    histograms: Mapping[int, Histogram] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+
+DEFAULTS = PageOptions()
+
+
+def run_data(trace: TraceData, texts: Texts, options: PageOptions = DEFAULTS) -> dict[str, Any]:
+    """Return ``RunData`` of payload.ts: everything that the page shows of a run."""
+    bodies = bodies_of(trace, texts)
+    places = Places(trace)
+    findings = numerics.check_numerics(trace, tensors=False).findings if options.check else ()
+    return {
+        "model": printable(trace.model),
+        "started": printable(trace.started),
+        "duration": trace.duration,
+        "folder": "" if trace.folder is None else printable(trace.folder.name),
+        "versions": _pairs(trace.versions),
+        "settings": _pairs(trace.settings),
+        "hasGraphs": trace.call_graphs is not None,
+        "partial": _partial(trace),
+        "bodies": body_columns(bodies),
+        **call_columns(trace, bodies, texts),
+        "steps": step_columns(trace, texts),
+        "values": value_columns(trace.values, texts),
+        "parameters": parameter_columns(trace.parameters, texts),
+        "notes": note_data([*trace.notes, *map(Note, options.remarks)]),
+        "findings": finding_data(findings, places),
+        "neverCalled": [[printable(path), printable(trace.modules[path])] for path in trace.never_called],
+        "lines": [[printable(source), printable(text)] for source, text in trace.named_lines().items()],
+        "measures": measure_data(trace, places),
+        "histograms": histogram_columns(options.histograms),
+        **report_data(options.reports, places, texts),
+    }
+
+
+def _partial(trace: TraceData) -> str:
+    """Return in a sentence why a run is not whole; empty where it is."""
+    if trace.error is not None:
+        return f"The run raised {printable(str(trace.error))}"
+    open_calls = [call for call in trace.calls if call.outputs is None and call.error is None]
+    if open_calls:
+        inside = printable(open_calls[-1].path or trace.model)
+        return f"The run ended inside {inside}: its process was killed, or it is still running"
+    return ""
+
+
+def _pairs(facts: Mapping[str, Any]) -> list[list[str]]:
+    return [[printable(str(name)), printable(str(fact))] for name, fact in facts.items()]

@@ -1,0 +1,90 @@
+"""A run as a picture: in the layout of its page, or by Graphviz."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fxdebug.data.measures import names_in
+from fxdebug.data.trace import TraceData
+from fxdebug.errors import UsageError
+from fxdebug.exports.graphviz import render
+from fxdebug.exports.graphviz.colors import require_colors
+from fxdebug.exports.graphviz.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
+from fxdebug.exports.page.bodies import bodies_of, body_columns
+from fxdebug.exports.page.pack import Column, Texts
+from fxdebug.exports.picture.engine import LayoutEngine
+from fxdebug.exports.picture.looks import Looks
+from fxdebug.exports.picture.raster import Raster
+from fxdebug.exports.picture.shown import keyed_boxes, shown
+from fxdebug.files.write_file import write_bytes, write_text
+from fxdebug.printable import printable
+
+MOST = 3_000  # items of one picture
+
+
+def write_picture(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS) -> Path:
+    """Write a picture of a run as ``.svg``, ``.png`` or ``.pdf``.
+
+    Raises ``UsageError`` for more than 3,000 items, with the depth that can be drawn, and ``MissingExtra`` without the
+    libraries that draw.
+    """
+    if options.is_by_graphviz:
+        return render.write_picture(trace, path, options)
+    if path.suffix.lower() == ".svg":
+        return write_text(path, svg_text(trace, options))
+    raster = Raster()
+    svg = svg_text(trace, options)
+    return write_bytes(path, raster.pdf(svg) if path.suffix.lower() == ".pdf" else raster.png(svg, *_size(svg)))
+
+
+def svg_text(trace: TraceData, options: DrawOptions = DEFAULTS) -> str:
+    """Return the picture of a run as SVG text."""
+    require_colors(trace, options)
+    texts = Texts()
+    bodies = bodies_of(trace, texts)
+    engine = LayoutEngine()
+    begun = engine.begin(_request(trace, body_columns(bodies), texts, options))
+    if begun["root"] is None:
+        raise UsageError(
+            f"{begun['count']} items are more than a picture can show ({MOST}): {_remedy(begun['depth'], options)}, "
+            "or export .html, which has no limit"
+        )
+    drawing = shown(trace, bodies, begun["root"])
+    looks = Looks(trace, drawing, options)
+    decorations = {key: looks.of_step(step) for key, step in drawing.steps.items()}
+    decorations |= {key: looks.of_box(box) for key, box in keyed_boxes(drawing, begun["root"])}
+    about = printable(f"{trace.model}: {len(trace.calls)} calls")
+    legend = looks.legend()
+    return engine.draw({"decorations": decorations, "legend": legend, "theme": options.theme, "about": about})
+
+
+def _request(trace: TraceData, columns: dict[str, Any], texts: Texts, options: DrawOptions) -> dict[str, Any]:
+    """Return ``Request`` of picture.ts."""
+    lists = {name: one.numbers.tolist() if isinstance(one, Column) else one for name, one in columns.items()}
+    asked = {*names_in(options.measures), *({options.color} - {KIND, STATUS, NONE})}
+    return {
+        "bodies": {**lists, "texts": texts.listed},
+        "name": printable(trace.model),
+        "type": printable(trace.calls[0].type),
+        "lines": len(asked),
+        "most": MOST,
+        "depth": options.depth,
+        "leaves": options.leaves,
+        "fold": options.fold,
+    }
+
+
+def _remedy(depth: int, options: DrawOptions) -> str:
+    """Return advice with the largest depth that can be drawn."""
+    folded = "" if options.fold else "leave repeated layers folded"
+    if depth < 0:
+        return folded or "give depth=0"
+    return f"give depth={depth}" + (f" or {folded}" if folded else "")
+
+
+def _size(svg: str) -> tuple[float, float]:
+    found = re.search(r'width="(\d+)" height="(\d+)"', svg)
+    assert found is not None
+    return float(found[1]), float(found[2])

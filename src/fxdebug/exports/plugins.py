@@ -1,0 +1,48 @@
+"""The list of plug-ins as text, JSON and CSV: group, name, package, place, meaning, or why one does not work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from fxdebug.cells import wrapped
+from fxdebug.exports.records import SCHEMAS, csv_text
+from fxdebug.plugins.installed import GROUPS, Plugin, plugins
+from fxdebug.printable import printable
+
+_HEADS = ("group", "name", "package", "function", "about", "failure")
+
+
+def plugins_text(*, width: int | None = None) -> str:
+    """Return every plug-in under its group. All of them are imported, to tell those that do not work."""
+    width = shutil.get_terminal_size().columns if width is None else width
+    found = plugins()
+    if not found:
+        groups = ", ".join(f"fxdebug.{group}" for group in GROUPS)
+        return "\n".join(
+            wrapped(f"No package that is installed adds anything. Entry points are looked for in {groups}.", width)
+        )
+    lines: list[str] = []
+    for group in GROUPS:
+        ours = [plugin for plugin in found if plugin.group == group]
+        lines += ["", group] if lines and ours else [group] if ours else []
+        for plugin in ours:
+            told = f"does not work: {plugin.failure}" if plugin.failure else plugin.about
+            text = f"  {plugin.name}  {told or plugin.place} ({plugin.package})"
+            lines += wrapped(printable(text), width, further="    ")
+    return "\n".join(lines)
+
+
+def plugins_json() -> str:
+    """Return every plug-in as JSON."""
+    rows = [dict(zip(_HEADS, _row(plugin))) for plugin in plugins()]
+    return json.dumps({"schema": SCHEMAS["plugins"], "plugins": rows}, indent=2, ensure_ascii=False)
+
+
+def plugins_csv() -> str:
+    """Return every plug-in as CSV."""
+    return csv_text(_HEADS, [_row(plugin) for plugin in plugins()])
+
+
+def _row(plugin: Plugin) -> tuple[str, ...]:
+    return plugin.group, plugin.name, plugin.package, plugin.place, plugin.about, plugin.failure

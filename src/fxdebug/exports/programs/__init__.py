@@ -1,0 +1,1 @@
+"""Runs as files that other programs open."""

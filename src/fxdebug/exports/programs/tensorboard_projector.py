@@ -1,0 +1,43 @@
+"""A result of a run for TensorBoard's projector: one point a row of the tensor, with a label for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fxdebug.data.trace import TraceData
+from fxdebug.errors import UsageError
+from fxdebug.files.write_file import write_text
+from fxdebug.printable import printable
+from fxdebug.query.node_lookup import node_at
+
+MOST = 10_000  # points: the page computes the neighbours of all of them
+
+
+def write_embedding(trace: TraceData, folder: Path, place: str, labels: Sequence[str] | None = None) -> Path:
+    """Write the tensor of a place: rows of its last dimension as points. ``labels`` has one text for each.
+
+    Raises ``LoadError`` for a tensor that the run did not keep, ``UsageError`` for another number of labels.
+    """
+    node = node_at(trace, place)
+    if node.value is None:
+        raise UsageError(f"{place} returns no tensor: an embedding is a tensor")
+    tensor = trace.tensor(node.value)
+    width = tensor.shape[-1] if tensor.ndim else 1
+    rows = tensor.reshape(-1, width).double().tolist()
+    if len(rows) > MOST:
+        raise UsageError(f"{place} has {len(rows)} points, and the projector shows at most {MOST}: take fewer tokens")
+    names = [str(number) for number in range(len(rows))] if labels is None else [printable(str(one)) for one in labels]
+    if len(names) != len(rows):
+        raise UsageError(f"{place} has {len(rows)} points and {len(names)} labels: give one for each")
+    own = "embedding-" + "".join(c if c.isalnum() or c in "-_." else "_" for c in node.id)[:100]
+    write_text(folder / f"{own}.tsv", "".join("\t".join(map(repr, row)) + "\n" for row in rows))
+    write_text(folder / f"{own}-labels.tsv", "".join(f"{name}\n" for name in names))
+    quoted = printable(node.id).replace("\\", "\\\\").replace('"', '\\"')
+    entry = (
+        f'embeddings {{\n  tensor_name: "{quoted}"\n  tensor_path: "{own}.tsv"\n'
+        f'  metadata_path: "{own}-labels.tsv"\n}}\n'
+    )
+    config = folder / "projector_config.pbtxt"
+    known = config.read_text(encoding="utf-8") if config.exists() else ""
+    return write_text(config, known if entry in known else known + entry)

@@ -1,0 +1,1 @@
+"""Runs in time, for programs that draw timelines."""

@@ -1,0 +1,1 @@
+"""Runs and reports logged to programs that track experiments."""

@@ -1,0 +1,108 @@
+"""Weights in checkpoint files: safetensors, alone, in parts or in a folder, and ``.pt`` files of tensors alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from fxdebug.errors import LoadError
+from fxdebug.files.read_file import read_text, require_regular
+
+Weights = Mapping[str, Callable[[], Tensor]]
+"""A function for each weight, by its name, that reads it: only one is in memory at a time."""
+
+PICKLES = (".pt", ".pth", ".bin", ".ckpt")
+
+
+def read_checkpoint(path: Path) -> Weights:
+    """Return the weights of a ``.safetensors`` or ``.pt`` file, or of a folder with such files, by name.
+
+    Of a folder the parts that its ``*.index.json`` names are read, else every ``.safetensors`` file in it. Pickles are
+    read with ``weights_only``: nothing in them runs. Raises ``LoadError`` for files that hold no weights.
+    """
+    if path.is_dir():
+        return _of_folder(path)
+    require_regular(path)
+    if path.suffix == ".safetensors":
+        return _of_safetensors(path)
+    if path.suffix in PICKLES:
+        return _of_pickle(path)
+    raise LoadError(f"{path} is no checkpoint: give a .safetensors or {', '.join(PICKLES)} file, or a folder with some")
+
+
+def _of_folder(folder: Path) -> Weights:
+    weights: dict[str, Callable[[], Tensor]] = {}
+    for file in _files_of(folder):
+        found = _of_safetensors(file) if file.suffix == ".safetensors" else _of_pickle(file)
+        twice = weights.keys() & found.keys()
+        if twice:
+            raise LoadError(f"{file}: {min(twice)!r} is in another file of {folder}, too")
+        weights.update(found)
+    return weights
+
+
+def _files_of(folder: Path) -> list[Path]:
+    index = next(iter(sorted(folder.glob("*.index.json"))), None)
+    if index is None:
+        files = sorted(folder.glob("*.safetensors")) or [f for s in PICKLES[:3] for f in sorted(folder.glob(f"*{s}"))]
+    else:
+        files = [folder / part for part in sorted(_parts_of(index))]  # links, in a cache of the hub
+    if not files:
+        raise LoadError(f"{folder} has no .safetensors file and no .pt file: is it a folder with a checkpoint?")
+    for file in files:
+        require_regular(file)
+    return files
+
+
+def _parts_of(index: Path) -> set[str]:
+    require_regular(index)
+    try:
+        table = json.loads(read_text(index, "the index of a checkpoint"))["weight_map"]
+        parts = set(table.values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LoadError(f"{index} is no index of a checkpoint: {type(error).__name__}: {error}") from None
+    if not all(isinstance(part, str) and part == Path(part).name for part in parts):
+        raise LoadError(f"{index}: weight_map names parts that are no files beside it")
+    return parts
+
+
+def _of_safetensors(path: Path) -> Weights:
+    try:
+        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            names = list(file.keys())
+    except (SafetensorError, OSError, ValueError) as error:
+        raise LoadError(f"{path} is no safetensors file: {error}") from None
+    return {name: partial(_read, path, name) for name in names}
+
+
+def _read(path: Path, name: str) -> Tensor:
+    try:
+        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            tensor: Tensor = file.get_tensor(name)
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise LoadError(f"{path}: {name!r} cannot be read: {error}") from None
+    return tensor
+
+
+def _of_pickle(path: Path) -> Weights:
+    try:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever the damage leads to
+        raise LoadError(f"{path} cannot be read as weights alone: {type(error).__name__}: {error}") from None
+    for key in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping):
+        raise LoadError(f"{path} holds a {type(content).__name__}, and no weights by name")
+    return {str(name): partial(_same, tensor) for name, tensor in content.items() if isinstance(tensor, Tensor)}
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

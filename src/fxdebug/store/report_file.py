@@ -1,0 +1,148 @@
+"""The JSON of a report, read back: every cell is compared with its type, and nothing in it is run or looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+from fxdebug.data.calls import Note
+from fxdebug.data.findings import SEVERITIES, Finding
+from fxdebug.data.measures import Unit
+from fxdebug.data.report import Column, ReportData
+from fxdebug.errors import LoadError
+from fxdebug.files.read_file import read_text
+from fxdebug.files.schema import (
+    Damaged,
+    Where,
+    booleans,
+    damage,
+    integers,
+    lists,
+    mappings,
+    objects,
+    of_types,
+    one_of,
+    optional,
+    reader_of,
+    record,
+    texts,
+    tuples,
+)
+from fxdebug.store.deep_json import loads
+
+SCHEMA = "fxdebug.report/1"
+
+_UNITS = one_of(get_args(Unit))
+_NUMBERS = reader_of(float, {})
+_SCALAR = of_types(str, bool, int, float, type(None))
+_COLUMN = {"field": texts, "heading": texts, "unit": _UNITS, "about": texts, "adds": booleans, "shown": booleans}
+_COLUMN_DEFAULTS = {"about": "", "adds": False, "shown": True}
+_FINDING = {
+    **dict.fromkeys(("rule", "path", "call", "op", "node", "what", "advice"), texts),
+    "severity": one_of(SEVERITIES),
+    "source": optional(texts),
+    "measured": optional(_NUMBERS),
+    "threshold": optional(_NUMBERS),
+    "unit": _UNITS,
+    "reached": integers(0),
+    "output": booleans,
+    "absorbed": tuples(texts),
+    "others": tuples(texts),
+    "analysis": texts,
+}
+_REPORT = {
+    "analysis": texts,
+    "subject": texts,
+    "settings": mappings(_SCALAR),
+    "totals": objects,
+    "columns": lists,
+    "rows": lists,
+    "parts": lists,
+    "measures": mappings(mappings(_NUMBERS)),
+    "findings": lists,
+    "notes": lists,
+    "ranked": booleans,
+}
+
+
+def read(path: Path) -> ReportData[SimpleNamespace]:
+    """Return the report in a file that ``report.json(path)`` wrote; its rows have the columns as attributes.
+
+    Spans and series are not in the file. Raises ``LoadError`` for any other content, with the file and the place.
+    """
+    text = read_text(path, "the JSON of a report")
+    try:
+        content = loads(text)
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != SCHEMA:
+            raise Damaged(f"its schema is not {SCHEMA!r}: write one with report.json(path)")
+        return _report(content, "", parts=True)
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{path} is no report that can be read: {error}") from error
+
+
+def _report(content: Mapping[str, Any], name: str, *, parts: bool) -> ReportData[SimpleNamespace]:
+    found = record({name: content} if name else content, name, _REPORT, {"ranked": True})
+    columns = _columns(found["columns"], f"{name}.columns" if name else "columns")
+    inner = found["parts"] if parts else []
+    if any(type(part) is not dict for part in inner):
+        raise Damaged("parts has an item that is no object")
+    return ReportData(
+        analysis=found["analysis"],
+        subject=found["subject"],
+        columns=columns,
+        rows=tuple(_rows(found["rows"], columns, f"{name}.rows" if name else "rows")),
+        totals=_totals(found["totals"]),
+        findings=tuple([_finding(each, f"findings[{i}]") for i, each in enumerate(found["findings"])]),
+        notes=tuple([_note(each, f"notes[{i}]") for i, each in enumerate(found["notes"])]),
+        settings=found["settings"],
+        measures=found["measures"],
+        parts=tuple([_report(part, f"parts[{i}]", parts=False) for i, part in enumerate(inner)]),
+        ranked=found["ranked"],
+    )
+
+
+def _columns(stored: Sequence[Any], name: str) -> tuple[Column, ...]:
+    columns = [
+        Column(**record({f"{name}[{i}]": each}, f"{name}[{i}]", _COLUMN, _COLUMN_DEFAULTS))
+        for i, each in enumerate(stored)
+    ]
+    fields = [column.field for column in columns]
+    wrong = next((field for field in fields if not field.isidentifier() or field.startswith("_")), None)
+    if wrong is not None or len(set(fields)) < len(fields):
+        raise Damaged(f"{name} has {wrong!r} as a field" if wrong is not None else f"{name} has a field twice")
+    return tuple(columns)
+
+
+def _rows(stored: Sequence[Any], columns: Sequence[Column], name: str) -> Sequence[SimpleNamespace]:
+    objects(stored, lambda i: f"{name}[{i}]")
+    fields = [column.field for column in columns]
+    for place, row in enumerate(stored):
+        if row.keys() != set(fields):
+            raise damage(f"{name}[{place}]", row, f"an object with {', '.join(fields)}")
+    for field in fields:
+        _SCALAR([row[field] for row in stored], _place(name, field))
+    return [SimpleNamespace(**row) for row in stored]
+
+
+def _place(name: str, field: str) -> Where:
+    return lambda i: f"{name}[{i}].{field}"
+
+
+def _totals(stored: Mapping[str, Any]) -> dict[str, tuple[Any, Unit]]:
+    totals: dict[str, tuple[Any, Unit]] = {}
+    for heading, content in stored.items():
+        total = record({"totals": content}, "totals", {"value": _SCALAR, "unit": _UNITS})
+        totals[heading] = total["value"], total["unit"]
+    return totals
+
+
+def _finding(stored: Any, name: str) -> Finding:
+    return Finding(**record({name: stored}, name, _FINDING, {"analysis": ""}))
+
+
+def _note(stored: Any, name: str) -> Note:
+    note = record({name: stored}, name, {"what": texts, "where": texts})
+    return Note(note["what"], note["where"])

@@ -1,0 +1,169 @@
+"""The file ``training.jsonl`` of a watched training: written line by line, and readable while the training goes on.
+
+The first line has the format, the model and the settings; each further line is one step, the statistics of a watched
+step, an incident, or a note. A last line that is cut short, as after a crash, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, WatchedStep
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.read_file import read_text
+from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, texts
+
+FORMAT, VERSION = "fxdebug-training", 1
+FILE = "training.jsonl"
+_WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def file_of(folder: Path, rank: int | None) -> Path:
+    """Return the file of a watched training in a folder; ranks of a distributed training have a file each.
+
+    >>> file_of(Path("runs"), None).name, file_of(Path("runs"), 3).name
+    ('training.jsonl', 'training.rank3.jsonl')
+    """
+    return folder / (FILE if rank is None else FILE.replace(".", f".rank{rank}.", 1))
+
+
+class TrainingFile:
+    """Appends to the file of one training; each line is on its way to the disk before the next step begins."""
+
+    def __init__(self, folder: Path, model: str, every: int, rank: int | None) -> None:
+        self.path = file_of(folder, rank)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = self.path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise SaveError(f"{self.path} cannot be written: {error}") from error
+        self._write({"format": FORMAT, "version": VERSION, "model": model, "every": every, "rank": rank})
+
+    def add(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
+        """Append a step, the statistics or histograms of one, an incident or a note. Raises ``SaveError``."""
+        kind = _KINDS.get(type(entry), "note")
+        self._write({kind: _row(entry)})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n")
+            self._file.flush()
+        except (OSError, ValueError) as error:
+            raise SaveError(f"{self.path} cannot be written: {error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _row(entry: Any) -> Any:
+    """Return a record as the list of its fields; numbers that are not finite as text."""
+    if isinstance(entry, float):
+        return entry if math.isfinite(entry) else str(entry)
+    if isinstance(entry, complex):
+        return _row(abs(entry))
+    if is_dataclass(entry) and not isinstance(entry, type):
+        return [_row(getattr(entry, field.name)) for field in fields(entry)]
+    if isinstance(entry, (tuple, list)):
+        return [_row(item) for item in entry]
+    return entry
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def is_training(folder: Path) -> bool:
+    """Is there a file of a watched training in a folder?"""
+    return folder.is_dir() and any(folder.glob("training*.jsonl"))
+
+
+def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
+    """Read the file of a watched training, also of one that goes on. Raises ``LoadError`` for a damaged one.
+
+    Without ``rank`` the file of a training that was not distributed is read, else that of the lowest rank.
+    """
+    path = file_of(folder, rank)
+    if rank is None and not path.exists():
+        path = min(folder.glob("training.rank*.jsonl"), key=_rank_in, default=path)
+    lines = read_text(path, "the file of a watched training").split("\n")
+    found: dict[str, list[Any]] = {kind: [] for kind in (*_KINDS.values(), "note")}
+    try:
+        head = record(_parsed(lines[0], 1), "", _HEAD)
+        if head["format"] != FORMAT or head["version"] != VERSION:
+            raise Damaged(f"format is {head['format']} {head['version']}, not {FORMAT} {VERSION}")
+        for number, line in enumerate(lines[1:-1], start=2):  # the last one has no end yet, or is empty
+            for kind, content in _parsed(line, number).items():
+                if kind not in found:
+                    raise Damaged(f"line {number}: {kind!r} is none of {', '.join(found)}")
+                found[kind] += _READERS[kind]([content], lambda _, number=number: f"line {number}")  # type: ignore[misc]
+    except Damaged as error:
+        raise LoadError(f"{path} is damaged: {error}") from None
+    return TrainingRecord(
+        model=head["model"],
+        every=head["every"],
+        steps=tuple(found["step"]),
+        watched=tuple(found["watched"]),
+        incidents=tuple(found["incident"]),
+        notes=tuple(found["note"]),
+        rank=head["rank"],
+        histograms=tuple(found["histograms"]),
+    )
+
+
+def read_ranks(folder: Path, rank: int | None = None) -> list[TrainingRecord]:
+    """Read the files of one ``rank``, or those of all ranks from the lowest. Raises ``LoadError``."""
+    ranks: list[int] = _ranks_of(folder) if rank is None else []
+    return [read_training(folder, one) for one in ranks or (rank,)]
+
+
+def _ranks_of(folder: Path) -> list[int]:
+    """Return the ranks that left a file in a folder, from the lowest; none of a training that was not distributed."""
+    return sorted(_rank_in(path) for path in folder.glob("training.rank*.jsonl"))
+
+
+def _rank_in(path: Path) -> int:
+    digits = path.name.removeprefix("training.rank").partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _parsed(line: str, number: int) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"line {number} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise damage(f"line {number}", content, "an object")
+    return content
+
+
+def _floats(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    """Return numbers; ``nan``, ``inf`` and ``-inf`` are written as text."""
+    found = []
+    for place, cell in enumerate(cells):
+        if isinstance(cell, str) and cell in _WORDS:
+            found.append(_WORDS[cell])
+        elif isinstance(cell, (int, float)) and not isinstance(cell, bool):
+            found.append(float(cell))
+        else:
+            raise damage(where(place), cell, "a number")
+    return found
+
+
+_SPECIAL: dict[Any, Reader] = {
+    float: _floats,
+    float | None: optional(_floats),
+    float | int | None: optional(_floats),
+    float | complex | None: optional(_floats),
+}
+_KINDS: dict[type, str] = {
+    StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident"
+}  # fmt: skip
+_READERS: dict[str, Reader] = {kind: reader_of(type, _SPECIAL) for type, kind in _KINDS.items()} | {"note": texts}
+_HEAD = {
+    "format": texts, "version": integers(0), "model": texts, "every": integers(1), "rank": optional(integers(0)),
+}  # fmt: skip

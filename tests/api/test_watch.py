@@ -1,0 +1,443 @@
+"""``fxdebug.watch``: training goes on as without it, and the first guilty step, operation and line are named."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import pickle
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.utils.checkpoint import checkpoint
+
+import fxdebug
+from fxdebug.api import FxDebugWarning
+from fxdebug.store.training_file import read_training
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = (x.abs().amax(1, keepdim=True) + 1).log()
+        return x + torch.tanh(self.norm(self.layer(x))) * scale
+
+
+class Checkpointed(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(super().forward, x, use_reentrant=False)
+        return result
+
+
+def model(kind: type[Block] = Block, width: int = 16) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(kind(width), kind(width), nn.Dropout(0.1), nn.Linear(width, 1))
+
+
+def batches(steps: int, spoil: dict[int, Callable[[Tensor], Tensor]] | None = None) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    for number in range(steps):
+        batch = torch.randn(8, 16, generator=generator)
+        yield (spoil or {}).get(number, lambda x: x)(batch)
+
+
+def train(
+    net: nn.Module, steps: int = 12, spoil: dict[int, Callable[[Tensor], Tensor]] | None = None, accumulate: int = 1
+) -> list[Any]:
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    losses = []
+    torch.manual_seed(2)
+    for number, batch in enumerate(batches(steps * accumulate, spoil)):
+        loss = (net(batch) - 1).pow(2).mean()
+        loss.backward()
+        losses.append(loss.detach())
+        if number % accumulate == accumulate - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+    return [*losses, *net.state_dict().values(), torch.get_rng_state()]
+
+
+def inf_in_row_3(batch: Tensor) -> Tensor:
+    batch[3, 0] = math.inf
+    return batch
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FxDebugWarning)
+        yield
+
+
+@pytest.mark.parametrize("kind", [Block, Checkpointed])
+@pytest.mark.parametrize("spoil", [None, {7: inf_in_row_3}], ids=["healthy", "poisoned"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_training_is_bit_equal_with_and_without(kind: type[Block], spoil: Any, accumulate: int, tmp_path: Path) -> None:
+    plain = train(model(kind), spoil=spoil, accumulate=accumulate)
+    net = model(kind)
+    with quiet(), fxdebug.watch(net, every=3, save=tmp_path):
+        watched = train(net, spoil=spoil, accumulate=accumulate)
+    assert all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) if a.is_floating_point() else torch.equal(a, b)
+               for a, b in zip(plain, watched, strict=True))  # fmt: skip
+
+
+def test_a_poisoned_batch_is_named_by_step_and_place(tmp_path: Path) -> None:
+    net = model()
+    with (
+        pytest.warns(FxDebugWarning, match="step 7: the input 'input' has 1") as caught,
+        fxdebug.watch(net, every=5, save=tmp_path) as watched,
+    ):
+        train(net, spoil={7: inf_in_row_3})
+    assert [Path(warning.filename).name for warning in caught] == ["test_watch.py"]
+    (incident,) = watched.incidents
+    assert (incident.step, incident.trouble, incident.inputs) == (7, "loss", ("8×16 float32",))
+    finding = watched.report().findings[0]
+    assert (finding.rule, finding.severity) == ("loss not finite", "error") and "step 7" in finding.what
+    assert str(fxdebug.check(tmp_path / "step-7")).count("input") > 0
+
+
+def test_an_operation_that_makes_nan_is_named_with_its_line(tmp_path: Path) -> None:
+    class Root(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.log(x.mean(1, keepdim=True) + 5) + x  # negative from some step on
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 16), Root(), nn.Linear(16, 1))
+    with quiet(), fxdebug.watch(net, every=5, save=tmp_path) as watched:
+        train(net, spoil={7: lambda batch: batch * 1e4})
+    (incident,) = watched.incidents
+    assert (incident.step, incident.path, incident.op) == (7, "1", "log")
+    assert incident.source is not None and "test_watch.py" in incident.source
+
+
+def test_a_backward_that_makes_nan_is_named_before_the_optimizer_steps(tmp_path: Path) -> None:
+    class Root(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.clamp(min=0).sum(1, keepdim=True).sqrt() + x  # the root of 0 has no derivative
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 4, bias=False), Root(), nn.Linear(4, 1))
+    with quiet(), fxdebug.watch(net, every=5, save=tmp_path) as watched:
+        train(net, spoil={7: lambda batch: batch * 0})
+    (incident,) = watched.incidents
+    assert (incident.step, incident.trouble, incident.path, incident.op) == (7, "gradient", "1", "sqrt")
+    assert incident.source is not None and "test_watch.py" in incident.source
+
+
+def test_a_loss_function_that_overflows_float16_is_told_apart_from_the_model(tmp_path: Path) -> None:
+    net = nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    with quiet(), fxdebug.watch(net, every=5, save=tmp_path) as watched:
+        for number, batch in enumerate(batches(9)):
+            output = net(batch).half()
+            loss = (output * (300 if number == 7 else 1)).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    (incident,) = watched.incidents
+    assert (incident.step, incident.path) == (7, "")
+    assert incident.what == "the loss is inf, while every number in the model is finite: look at the loss function"
+
+
+def test_a_spike_of_the_loss_is_kept_with_its_step(tmp_path: Path) -> None:
+    net = model()
+    with quiet(), fxdebug.watch(net, every=10, save=tmp_path) as watched:
+        train(net, steps=40, spoil={33: lambda batch: batch * 1e4})
+    assert [(incident.step, incident.trouble) for incident in watched.incidents] == [(33, "spike")]
+    assert fxdebug.load(tmp_path / "step-33").root.inputs[0].stats.absmax > 1e3
+
+
+def test_healthy_training_has_no_incident_and_no_finding(tmp_path: Path) -> None:
+    net = model()
+    with fxdebug.watch(net, every=10, save=tmp_path) as watched:
+        train(net, steps=60)
+    assert watched.incidents == () and [f for f in watched.report().findings if f.severity != "advice"] == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "training.jsonl"]
+
+
+def test_an_exception_ends_the_file_with_its_step_and_passes_through(tmp_path: Path) -> None:
+    net = model()
+
+    def broken(batch: Tensor) -> Tensor:
+        raise ZeroDivisionError("no data")
+
+    with pytest.raises(ZeroDivisionError), fxdebug.watch(net, save=tmp_path):
+        train(net, spoil={4: broken})
+    (incident,) = read_training(tmp_path).incidents
+    assert (incident.step, incident.what) == (4, "the training raised ZeroDivisionError: no data")
+
+
+# Nothing is left, nothing is in the way ----------------------------------------------------------
+
+
+def test_between_watched_steps_no_module_has_a_hook_and_afterwards_nothing_is_left(tmp_path: Path) -> None:
+    net = model()
+    before = [dict(vars(module)) for module in net.modules()]
+    backward = torch.autograd.backward
+    seen = []
+    with fxdebug.watch(net, every=4, save=tmp_path):
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+        for batch in batches(6):
+            net(batch).sum().backward()
+            seen.append([path for path, module in net.named_modules() if "forward" in vars(module)])
+            optimizer.step()
+    assert seen == [[""]] * 6
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+    assert [vars(module).keys() for module in net.modules()] == [content.keys() for content in before]
+    assert torch.autograd.backward is backward
+    assert not _global_optimizer_pre_hooks and not _global_optimizer_post_hooks
+
+
+def test_copies_of_the_model_made_meanwhile_run_their_own_forward(tmp_path: Path) -> None:
+    net = model().eval()
+    with fxdebug.watch(net, save=tmp_path):
+        twin, thawed = copy.deepcopy(net), pickle.loads(pickle.dumps(net))
+        for other in (twin, thawed):
+            with torch.no_grad():
+                other[3].weight.zero_()
+                other[3].bias.zero_()
+                assert not torch.equal(net(torch.ones(1, 16)), other(torch.ones(1, 16)))
+                assert other(torch.ones(1, 16)).item() == 0
+
+
+def test_evaluation_between_steps_is_no_step(tmp_path: Path) -> None:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    with fxdebug.watch(net, every=1, save=tmp_path) as watched:
+        for batch in batches(3):
+            net(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                net.eval()(batch)
+                net.train()
+    assert len(watched.steps) == 3 and {len(step.results) for step in read_training(tmp_path).watched} == {9}
+
+
+def test_the_optimizer_of_another_model_makes_no_step(tmp_path: Path) -> None:
+    net, other = model(), model()
+    with fxdebug.watch(net, save=tmp_path) as watched:
+        train(other, steps=3)
+        train(net, steps=2)
+    assert len(watched.steps) == 2
+
+
+def test_autocast_and_a_scaler_work_and_a_skipped_step_is_none(tmp_path: Path) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    with fxdebug.watch(net, every=2, save=tmp_path) as watched:
+        for batch in batches(12):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = (net(batch) - 1).float().pow(2).mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert watched.incidents == () and 0 < len(watched.steps) < 12
+
+
+def test_a_step_under_autocast_runs_again_under_autocast(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    with quiet(), fxdebug.watch(net, save=tmp_path) as watched:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = net(torch.full((2, 16), math.nan)).float().sum()
+        loss.backward()
+        optimizer.step()
+    assert len(watched.incidents) == 1
+    assert fxdebug.load(tmp_path / "step-0")["0"].outputs[0].dtype == "bfloat16"
+
+
+def test_a_compiled_model_is_watched_from_outside(tmp_path: Path) -> None:
+    if shutil.which("g++") is None and shutil.which("c++") is None:
+        pytest.skip("torch.compile needs a C++ compiler here")
+    net = model()
+    compiled = torch.compile(net, backend="aot_eager")
+    with quiet(), fxdebug.watch(compiled, every=2, save=tmp_path) as watched:
+        train(compiled, steps=6, spoil={3: inf_in_row_3})
+    assert len(watched.steps) == 6 and [incident.step for incident in watched.incidents] == [3]
+
+
+# Loops of other kinds ----------------------------------------------------------------------------
+
+
+def test_a_part_that_is_compiled_is_named_and_the_rest_is_measured(tmp_path: Path) -> None:
+    net = model()
+    net[1] = torch.compile(net[1], backend="aot_eager")
+    with quiet(), fxdebug.watch(net, every=2, save=tmp_path) as watched:
+        train(net, steps=6, spoil={3: inf_in_row_3})
+    assert [incident.step for incident in watched.incidents] == [3] and len(watched.steps) == 6
+    assert [note.what for note in watched.report().notes] == [
+        "compiled by torch.compile: calls inside 1 are not measured in watched steps"
+    ]
+    paths = {result.path for step in read_training(tmp_path).watched for result in step.results}
+    assert {"", "0", "0.layer", "2", "3"} <= paths
+
+
+def test_of_two_optimizers_each_step_has_the_gradients_that_it_uses(tmp_path: Path) -> None:
+    class Gan(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator, self.critic = nn.Linear(4, 16), nn.Linear(16, 1)
+
+        def forward(self, noise: Tensor) -> Tensor:
+            score: Tensor = self.critic(self.generator(noise))
+            return score
+
+    torch.manual_seed(0)
+    gan = Gan()
+    makers = [torch.optim.SGD(part.parameters(), lr=1e-3) for part in (gan.generator, gan.critic)]
+    norms = []
+    with fxdebug.watch(gan, every=4, save=tmp_path) as watched, fxdebug.watch(gan, makers[1], save=None) as of_critic:
+        for _ in range(4):
+            for optimizer, sign in zip(makers, (1, -1), strict=True):
+                (sign * gan(torch.randn(8, 4)).mean()).backward()
+                gradients = [p.grad for p in optimizer.param_groups[0]["params"]]
+                norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+                optimizer.step()
+                gan.zero_grad()
+    assert [step.norm for step in watched.steps] == pytest.approx(norms)
+    assert [step.norm for step in of_critic.steps] == pytest.approx(norms[1::2])
+
+
+def test_a_step_of_two_forwards_is_explained_by_the_guilty_one(tmp_path: Path) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    with quiet(), fxdebug.watch(net, every=5, save=tmp_path) as watched:
+        for number, batch in enumerate(batches(9)):
+            left, right = net(batch), net(inf_in_row_3(batch.clone()) if number == 7 else batch.flip(0))
+            (left - right).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    (incident,) = watched.incidents
+    assert incident.step == 7 and incident.what == "the input 'input' has 1 +Inf of 128"
+    assert incident.run == str(tmp_path / "step-7" / "forward-1")
+
+
+def test_an_optimizer_made_after_watching_began_is_followed(tmp_path: Path) -> None:
+    net = model()
+    with fxdebug.watch(net, save=tmp_path) as watched:
+        train(net, steps=2)
+        train(net, steps=3)
+    assert len(watched.steps) == 5
+
+
+def test_the_loss_is_that_of_the_backward_and_not_the_result_of_a_model_that_returns_one_number() -> None:
+    class Energy(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).sum()
+
+    losses = []
+    for net in (nn.Linear(16, 1), Energy(16, 1)):
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+        with fxdebug.watch(net, save=None) as watched:
+            for batch in batches(3):
+                loss = (net(batch[:1]) - 5).pow(2).sum()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(float(loss.detach()))
+        assert [step.loss for step in watched.steps] == pytest.approx(losses[-3:])
+
+
+def test_a_factor_that_spoils_the_loss_of_the_model_is_seen() -> None:
+    class Model(nn.Linear):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"loss": super().forward(x).pow(2).mean()}
+
+    net = Model(16, 1)
+    with quiet(), fxdebug.watch(net, save=None) as watched:
+        (net(torch.ones(2, 16))["loss"] * math.nan).backward()
+    assert [(incident.trouble, incident.op) for incident in watched.incidents] == [("loss", "")]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_scaler_changes_neither_the_losses_nor_makes_incidents(fused: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(16, 4)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=3)
+    made = []
+    with fxdebug.watch(net, save=None) as watched:
+        for batch in batches(60):
+            loss = (net(batch) - 1).pow(2).mean() * 1e3
+            scaler.scale(loss).backward()
+            before = net.weight.detach().clone()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            if not torch.equal(before, net.weight):
+                made.append(float(loss.detach()))
+    assert watched.incidents == () and 0 < len(made) < 60
+    losses = [step.loss for step in watched.steps]
+    known = [(loss, other) for loss, other in zip(losses, made, strict=True) if loss is not None]
+    assert (
+        len(losses) == len(made)
+        and len(known) > 2
+        and [loss for loss, _ in known] == pytest.approx([other for _, other in known])
+    )
+
+
+# The file ----------------------------------------------------------------------------------------
+
+
+def test_the_file_can_be_read_while_the_training_goes_on_and_after_a_crash(tmp_path: Path) -> None:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    counts = []
+    with fxdebug.watch(net, every=2, save=tmp_path) as watched:
+        for batch in batches(5):
+            net(batch).sum().backward()
+            optimizer.step()
+            record = read_training(tmp_path)
+            counts.append((len(record.steps), len(record.watched)))
+        steps = watched.steps
+    assert counts == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)]
+    path = tmp_path / "training.jsonl"
+    whole = path.read_text()
+    assert read_training(tmp_path).steps == steps
+    for cut in (len(whole) - 1, len(whole) - 20, len(whole) // 2):
+        path.write_text(whole[:cut])
+        assert len(read_training(tmp_path).steps) <= 5
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda lines: ["[]", *lines[1:]],
+        lambda lines: [lines[0].replace('"version":1', '"version":9'), *lines[1:]],
+        lambda lines: [lines[0], '{"step":["a",1,2,3]}', ""],
+        lambda lines: [lines[0], '{"what":1}', ""],
+        lambda lines: [lines[0], "{" * 100_000, ""],
+        lambda lines: ["\0"],
+    ],
+)
+def test_a_damaged_file_is_a_load_error(damage: Callable[[list[str]], list[str]], tmp_path: Path) -> None:
+    net = model()
+    with fxdebug.watch(net, save=tmp_path):
+        train(net, steps=1)
+    path = tmp_path / "training.jsonl"
+    path.write_text("\n".join(damage(path.read_text().split("\n"))))
+    with pytest.raises(fxdebug.LoadError):
+        read_training(tmp_path)
+
+
+def test_each_line_is_strict_json(tmp_path: Path) -> None:
+    net = model()
+    with quiet(), fxdebug.watch(net, every=1, save=tmp_path):
+        train(net, steps=9, spoil={7: inf_in_row_3})
+    for line in (tmp_path / "training.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=lambda word: pytest.fail(word))

@@ -1,0 +1,224 @@
+"""`fxdebug serve`, asked with real requests: runs are listed, shown, compared and followed; strangers get nothing."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug import fx_debug
+from fxdebug.apps.serve.server import Server
+from fxdebug.errors import UsageError
+from fxdebug.store.trace_json import journal
+from support.page_data import data_in
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("served") / "runs"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    fx_debug(model, torch.ones(1, 3), save=root / "first")
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    fx_debug(model, torch.ones(1, 3), save=root / "deep" / "sécond <b>")
+    (root.parent / "outside").mkdir()
+    fx_debug(nn.Tanh(), torch.ones(1), save=root.parent / "outside" / "secret")
+    (root / "link").symlink_to(root.parent / "outside", target_is_directory=True)
+    (root / "damaged").mkdir()
+    (root / "damaged" / "trace.json").write_text('{\n"format": "fxdebug-trace",\n')
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with Server(folder, 0) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+class Answer:
+    def __init__(
+        self, server: Server, path: str, *, method: str = "GET", host: str | None = None, cookie: bool = True
+    ) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        headers = {"Host": host or f"127.0.0.1:{server.port}"}
+        if cookie:
+            headers["Cookie"] = f"other=1; fxdebug-{server.port}={server.token}"
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        self.status, self.text, self.headers = response.status, response.read().decode(), response.headers
+        connection.close()
+
+
+def address(name: str) -> str:
+    return quote(name, safe="")
+
+
+# Strangers -----------------------------------------------------------------------------------------
+
+
+def test_it_listens_on_this_machine_only(server: Server) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_without_the_token_there_is_nothing(server: Server) -> None:
+    for path in ("/", "/run/first", "/revision/first", "/?token=wrong", "/?token="):
+        answer = Answer(server, path, cookie=False)
+        assert answer.status == 403 and "Linear" not in answer.text and "first" not in answer.text
+
+
+def test_the_token_moves_from_the_address_to_a_cookie_that_scripts_cannot_read(server: Server) -> None:
+    answer = Answer(server, f"/?token={server.token}", cookie=False)
+    assert (answer.status, answer.headers["Location"], answer.text) == (303, "/", "")
+    expected = f"fxdebug-{server.port}={server.token}; HttpOnly; SameSite=Strict; Path=/"
+    assert answer.headers["Set-Cookie"] == expected
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:80", ""])
+def test_a_request_under_another_name_is_refused_even_with_the_token(server: Server, host: str) -> None:
+    host = host or "x"
+    assert Answer(server, "/", host=host).status == 403
+    assert Answer(server, f"/?token={server.token}", host=host, cookie=False).status == 403
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
+def test_it_is_for_reading_only(server: Server, method: str) -> None:
+    assert Answer(server, "/", method=method).status == 501
+
+
+def test_every_answer_forbids_frames_caches_and_guesses(server: Server) -> None:
+    for path in ("/", "/run/first", "/nothing"):
+        headers = Answer(server, path).headers
+        assert headers["X-Frame-Options"] == "DENY" and "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["Cache-Control"] == "no-store" and headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Access-Control-Allow-Origin"] is None
+
+
+OUTSIDE = (
+    "..",
+    "../outside/secret",
+    "/etc",
+    "link",
+    "link/secret",
+    "first/../first",
+    "first/trace.json",
+    "",
+    "%00",
+    "nope",
+)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_only_what_is_listed_can_be_asked_for(server: Server, name: str) -> None:
+    for kind in ("run", "revision", "training"):
+        assert Answer(server, f"/{kind}/{address(name)}").status == 404
+    assert Answer(server, f"/compare?a=first&b={address(name)}").status == 404
+
+
+# Runs ------------------------------------------------------------------------------------------------
+
+
+def test_the_runs_below_the_folder_are_listed_the_newest_first(server: Server) -> None:
+    text = Answer(server, "/").text
+    links = re.findall(r'<a href="/run/([^"]*)">([^<]*)</a></td><td>([^<]*)</td>', text)
+    assert links == [
+        ("damaged", "damaged", ""),
+        (address("deep/sécond <b>"), "deep/sécond &lt;b&gt;", "Sequential"),
+        ("first", "first", "Sequential"),
+    ]
+
+
+def test_a_run_is_shown_and_asks_only_this_server(server: Server, folder: Path) -> None:
+    answer = Answer(server, f"/run/{address('deep/sécond <b>')}")
+    data = data_in(answer.text)
+    assert answer.status == 200 and data["runs"][0]["model"] == "Sequential"
+    assert data["live"]["url"] == f"/revision/{address('deep/sécond <b>')}"
+    assert Answer(server, data["live"]["url"]).text == data["live"]["revision"]
+    assert "connect-src 'self'" in answer.text and answer.text.count("http://") == 0
+
+
+def test_two_runs_are_compared(server: Server) -> None:
+    answer = Answer(server, f"/compare?a=first&b={address('deep/sécond <b>')}")
+    data = data_in(answer.text)
+    assert data["comparison"]["verdict"] == "different" and len(data["runs"]) == 2
+
+
+def test_a_run_that_is_damaged_says_so(server: Server) -> None:
+    answer = Answer(server, "/run/damaged")
+    assert answer.status == 422 and "is cut short or damaged" in answer.text
+
+
+def test_a_run_is_followed_while_it_is_written(folder: Path, tmp_path: Path, server: Server) -> None:
+    class Watched(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(Answer(server, "/run/live"))
+            revisions.append(Answer(server, "/revision/live").text)
+            return x
+
+    seen: list[Answer] = []
+    revisions: list[str] = []
+    model = nn.Sequential(nn.Linear(2, 2), Watched(), nn.Linear(2, 2), Watched())
+    fx_debug(model, torch.ones(1, 2), save=folder / "live")
+    runs = [data_in(answer.text)["runs"][0] for answer in seen]
+    assert [len(run["calls"]["path"]) for run in runs] == [3, 5]
+    assert "its process ended while this call ran" in runs[0]["partial"] or "raised Unfinished" in runs[0]["partial"]
+    revisions.append(Answer(server, "/revision/live").text)
+    assert len(set(revisions)) == 3
+    whole = data_in(Answer(server, "/run/live").text)["runs"][0]
+    assert whole["partial"] == "" and len(whole["calls"]["path"]) == 5 and whole["hasGraphs"]
+    assert not list((folder / "live").glob(f"*/{journal.FILE}"))
+
+
+def test_a_watched_training_is_shown_as_a_report(folder: Path, server: Server) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with fxdebug.watch(model, optimizer, save=folder / "training"):
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+    answer = Answer(server, "/training/training")
+    assert answer.status == 200 and 'http-equiv="refresh"' in answer.text and "Linear" in answer.text
+
+
+# The program -----------------------------------------------------------------------------------------
+
+
+def test_a_folder_or_a_port_that_cannot_be_served_is_refused(tmp_path: Path, server: Server) -> None:
+    with pytest.raises(UsageError, match="is not a folder"):
+        Server(tmp_path / "nothing", 0)
+    with pytest.raises(UsageError, match=r"cannot be used .* --port 0"):
+        Server(tmp_path, server.port)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process group of Windows has no SIGINT")
+def test_the_command_prints_its_address_and_stops_on_ctrl_c(folder: Path) -> None:
+    command = [sys.executable, "-m", "fxdebug", "serve", str(folder), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        url = process.stdout.readline()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}\n", url)
+        assert process.stdout.readline().startswith("shows the runs in ")
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""

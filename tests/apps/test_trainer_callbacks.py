@@ -1,0 +1,75 @@
+"""Callbacks in the trainers of transformers and Lightning, the real libraries: watch a training, trace chosen steps."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+import fxdebug
+from fxdebug.store.training_file import read_training
+from support.trainers import STEPS, train_by_lightning, train_by_transformers
+
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("accelerate") is None, reason="transformers' Trainer needs accelerate"
+)
+needs_lightning = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="Lightning is not installed")
+
+
+@needs_transformers
+def test_the_trainer_of_transformers_is_watched(tmp_path: Path) -> None:
+    from fxdebug.apps.trainer_callback import WatchCallback
+
+    model = train_by_transformers(WatchCallback(every=5, save=tmp_path / "run"), tmp_path)
+    record = read_training(tmp_path / "run")
+    assert [step.number for step in record.watched] == [0, 5, 10] and len(record.steps) == STEPS
+    assert [(incident.step, incident.trouble) for incident in record.incidents] == [(7, "loss")]
+    assert "has 1 +Inf of 32" in record.incidents[0].what
+    assert "forward" not in vars(model)
+
+
+@needs_lightning
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_of_lightning_is_watched(tmp_path: Path) -> None:
+    from fxdebug.apps.lightning_callback import WatchCallback
+
+    model = train_by_lightning(WatchCallback(every=5, save=tmp_path / "run"), tmp_path)
+    record = read_training(tmp_path / "run")
+    assert [step.number for step in record.watched] == [0, 5, 10] and len(record.steps) == STEPS
+    assert [(incident.step, incident.trouble, incident.path) for incident in record.incidents] == [(7, "loss", "")]
+    assert "training_step" not in vars(model)
+
+
+@needs_transformers
+def test_chosen_steps_of_the_trainer_of_transformers_are_traced_and_exported(tmp_path: Path) -> None:
+    from fxdebug.apps.trainer_callback import TraceCallback
+
+    callback = TraceCallback(
+        steps=[1, 3], save=tmp_path / "step{step}", export=str(tmp_path / "step{step}.json"), values="tensors"
+    )
+    model = train_by_transformers(callback, tmp_path, accumulate=2)
+    assert {step: len(traces) for step, traces in callback.traces.items()} == {1: 2, 3: 2}
+    runs = sorted(path.name for path in tmp_path.glob("step*"))
+    assert runs == ["step1", "step1-1", "step1.json", "step3", "step3-1", "step3.json"]
+    first, poisoned = fxdebug.load(tmp_path / "step1"), fxdebug.load(tmp_path / "step3-1")
+    assert fxdebug.check(first, analyses="numbers").healthy
+    found = fxdebug.check(poisoned, analyses="numbers")
+    assert [(finding.rule, finding.severity) for finding in found][:1] == [("input", "error")]
+    assert len(json.loads((tmp_path / "step3.json").read_text())["nodes"]) == len(callback.traces[3][0].graph)
+    assert "forward" not in vars(model)
+
+
+@needs_lightning
+@pytest.mark.filterwarnings("ignore")
+def test_chosen_steps_of_the_trainer_of_lightning_are_traced(tmp_path: Path) -> None:
+    from fxdebug.apps.lightning_callback import TraceCallback
+
+    callback = TraceCallback(steps=7, save=tmp_path / "step{step}", export=str(tmp_path / "step{step}.txt"))
+    model = train_by_lightning(callback, tmp_path)
+    ((trace,),) = callback.traces.values()
+    assert trace.root.method == "training_step" and [call.path for call in trace.calls] == ["", "layer"]
+    assert trace.root.outputs[0].stats.posinf == 1
+    assert "Linear" in (tmp_path / "step7.txt").read_text() and fxdebug.load(tmp_path / "step7").calls
+    assert "training_step" not in vars(model)

@@ -1,0 +1,129 @@
+"""The views beside the graph: times, memory, attention, distributions, findings, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fxdebug
+
+OpenPage = Callable[..., Any]
+
+
+class Attending(nn.Module):
+    """Attention over five tokens, then a layer that makes infinities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(8, 24)
+        self.out = nn.Linear(8, 2)
+        self.unused = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.mix(x).chunk(3, -1))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.out(mixed.transpose(1, 2).flatten(2)) / torch.zeros(2)
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    model, x = Attending(), torch.randn(2, 5, 8)
+    trace = fxdebug.fx_debug(model, x, values="tensors")
+    reports = [fxdebug.profile(model, x, repeats=3), fxdebug.memory(model, x)]
+    return trace.export(tmp_path_factory.mktemp("views") / "run.html", reports=reports)
+
+
+def show(open_page: OpenPage, page_file: Path, view: str) -> Any:
+    return open_page(page_file, f"#view={view}")
+
+
+def test_there_is_a_view_for_all_that_the_run_has_and_none_for_what_it_has_not(
+    page_file: Path, open_page: OpenPage
+) -> None:
+    page = open_page(page_file)
+    assert [tab.evaluate("tab => tab.firstChild.textContent") for tab in page.get_by_role("tab").all()] == [
+        "Graph", "Timeline", "Memory", "Attention", "Distributions", "Findings", "Reports",
+    ]  # fmt: skip
+    plain = open_page(fxdebug.fx_debug(nn.Linear(2, 2), torch.ones(1, 2)))
+    assert plain.get_by_role("tab").all_inner_texts() == ["Graph", "Findings"]
+
+
+def test_tabs_are_walked_with_arrow_keys_and_numbers(page_file: Path, open_page: OpenPage) -> None:
+    page = open_page(page_file)
+    page.get_by_role("tab", name="Graph").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Timeline"
+    page.keyboard.press("3")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Memory"
+    assert page.get_by_role("tabpanel").count() == 1
+
+
+def test_the_timeline_ranks_calls_by_their_own_time_and_leads_to_them(page_file: Path, open_page: OpenPage) -> None:
+    page = show(open_page, page_file, "timeline")
+    ranked = page.locator(".longest th").all_inner_texts()
+    assert sorted(ranked) == ["Attending", "mix", "out"]
+    spans = page.evaluate("window.fxdebug.payload.run.data.spans")
+    own = {spans["call"][i]: spans["end"][i] - spans["begin"][i] for i in range(3)}
+    own[0] -= own[1] + own[2]
+    names = {0: "Attending", 1: "mix", 2: "out"}
+    assert ranked == [names[call] for call in sorted(own, key=own.__getitem__, reverse=True)]
+    page.locator(".longest").get_by_role("button", name="mix").click()
+    assert page.evaluate("window.fxdebug.selected()") == "mix"
+
+
+def test_the_memory_curve_is_read_point_by_point(page_file: Path, open_page: OpenPage) -> None:
+    page = show(open_page, page_file, "memory")
+    chart = page.get_by_role("img", name="memory: ")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    first = page.locator(".view-memory .chart-reading").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".view-memory .chart-reading").inner_text() != first
+    assert first.startswith("at 0: parameters ")
+
+
+def test_attention_shows_every_head_and_the_weights_of_a_token(page_file: Path, open_page: OpenPage) -> None:
+    page = show(open_page, page_file, "attention")
+    heads = page.get_by_role("group", name="Heads").get_by_role("button")
+    assert heads.count() == 2
+    heads.nth(1).click()
+    assert page.get_by_role("button", name="Head 1", pressed=True).count() == 1
+    weights = [float(token.get_attribute("title")) for token in page.locator(".token").all()]
+    assert len(weights) == 5 and sum(weights) == pytest.approx(1, abs=0.01)
+
+
+def test_every_result_that_was_kept_has_its_distribution(page_file: Path, open_page: OpenPage) -> None:
+    page = show(open_page, page_file, "distributions")
+    assert page.locator(".histogram-card header .link").all_inner_texts() == ["mix", "out"]
+    bars = page.evaluate(
+        "(run => run.histogram(run.outputOf(window.fxdebug.call('mix#0'))).counts.reduce((a, b) => a + b))"
+        "(window.fxdebug.payload.run)"
+    )
+    assert bars == 2 * 5 * 24
+
+
+def test_findings_say_what_happened_and_lead_there(page_file: Path, open_page: OpenPage) -> None:
+    page = show(open_page, page_file, "findings")
+    card = page.locator(".finding").first
+    assert "a division by 0" in card.inner_text()
+    card.get_by_role("button").click()
+    assert page.evaluate("window.fxdebug.selected()").startswith("Attending/")
+    assert page.locator(".panel .finding").count() == 1
+    assert page.locator(".group", has_text="Never called").locator("code").all_inner_texts() == ["unused"]
+
+
+def test_tables_of_reports_are_sorted_by_their_headings(page_file: Path, open_page: OpenPage) -> None:
+    page = show(open_page, page_file, "reports")
+    report = page.locator(".report", has_text="profile").first
+    column = lambda: report.locator("tbody tr td:nth-child(1)").all_inner_texts()  # noqa: E731
+    report.get_by_role("columnheader", name="call").get_by_role("button").click()
+    down = column()
+    report.get_by_role("columnheader", name="call").get_by_role("button").click()
+    assert report.get_by_role("columnheader", name="call").get_attribute("aria-sort") == "ascending"
+    assert column() == down[::-1] and len(set(down)) == 3

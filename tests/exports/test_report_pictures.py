@@ -1,0 +1,96 @@
+"""Pictures and screens of the reports on health: one file opens, many weights fit, ranges of repeated layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import fxdebug
+from fxdebug.data.report import Column, ReportData
+from fxdebug.exports.report import plot_health
+from fxdebug.exports.report.text import screen
+
+
+def stack(layers: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(layers)])
+
+
+def reports(folder: Path, layers: int = 3) -> dict[str, Any]:
+    model = stack(layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with fxdebug.watch(model, every=2, save=folder) as watched:
+        for _ in range(5):
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    x = torch.randn(4, 8)
+    return {
+        "gradients": fxdebug.gradients(model, x, lambda output: output.sum()),
+        "weights": fxdebug.weights(model),
+        "watch": watched.report(),
+    }
+
+
+@pytest.mark.parametrize("name", ["gradients", "weights", "watch"])
+def test_each_report_on_health_has_a_picture_that_opens(name: str, tmp_path: Path) -> None:
+    with Image.open(reports(tmp_path)[name].plot(tmp_path / "picture.png")) as picture:
+        picture.load()
+        assert picture.width > 600 and picture.height > 300
+
+
+def test_a_training_without_a_finite_number_has_a_picture(tmp_path: Path) -> None:
+    with fxdebug.watch(stack(1), save=tmp_path) as watched:
+        pass
+    assert watched.report().plot(tmp_path / "none.png").exists()
+
+
+def test_of_many_weights_the_same_place_of_all_layers_is_one_small_picture() -> None:
+    few, many = fxdebug.weights(stack(3)), fxdebug.weights(stack(40))
+    assert [len(group) for group in plot_health.groups_of(few.histograms).values()] == [1] * 6
+    groups = plot_health.groups_of(many.histograms)
+    assert {name: len(group) for name, group in groups.items()} == {"#.#.weight": 40, "#.#.bias": 40}
+    assert len([axis for axis in plot_health.weights(many).axes if axis.get_visible()]) == 2
+
+
+def test_an_incident_is_named_in_the_picture(tmp_path: Path) -> None:
+    report = reports(tmp_path)["watch"]
+    marked = type(report)(**{**vars(report), "marks": ((3, "loss"),)})
+    texts = [text.get_text() for axis in plot_health.watch(marked).axes for text in axis.texts]
+    assert texts == [" step 3: loss"] * 2
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    number: float | None
+    share: float | None
+
+
+def shown(*rows: Row, folds: bool = True) -> list[str]:
+    columns = (Column("name", "name"), Column("number", "number"), Column("share", "share", "%"))
+    return screen(ReportData("test", "Net", columns, rows, folds=folds), width=80, color=False).splitlines()[1:]
+
+
+def test_repeated_layers_show_the_range_of_numbers_that_do_not_add() -> None:
+    assert shown(Row("h.0", 0.123, 1.0), Row("h.1", 0.456, 20.0), Row("head", 3.0, None)) == [
+        "name        number  share",
+        "h.0…1 ×2 0.12…0.46 1…20 %",
+        "head             3    n/a",
+    ]
+
+
+def test_a_range_that_rounds_to_one_number_is_that_number_and_nan_is_not_hidden() -> None:
+    assert shown(Row("h.0", 0.5001, None), Row("h.1", 0.5002, None))[1].split() == ["h.0…1", "×2", "0.5"]
+    assert "0.1…0.2, nan" in shown(Row("h.0", 0.1, 1.0), Row("h.1", math.nan, 1.0), Row("h.2", 0.2, 1.0))[1]
+
+
+def test_rows_that_are_steps_are_not_folded() -> None:
+    assert len(shown(Row("step 0", 1.0, None), Row("step 5", 2.0, None), folds=False)) == 3

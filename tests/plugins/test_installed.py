@@ -1,0 +1,194 @@
+"""A package of some lines adds an exporter, a measure, a rule and an analysis; broken ones are told and skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "fxdebug-widths"
+version = "1.2"
+
+[tool.setuptools]
+py-modules = ["widths"]
+
+[project.entry-points."fxdebug.exporters"]
+".rows" = "widths:write_rows"
+"rows" = "widths:write_rows"
+".bad" = "widths:missing"
+
+[project.entry-points."fxdebug.measures"]
+"widths.weights" = "widths:weights"
+"widths.broken" = "widths:no_such_function"
+
+[project.entry-points."fxdebug.rules"]
+"wide layer" = "widths:wide_layer"
+"broken rule" = "widths:broken_rule"
+"lost rule" = "no_such_module:rule"
+
+[project.entry-points."fxdebug.analyses"]
+"widths" = "widths:widths"
+"broken" = "widths:broken"
+"""
+
+MODULE = '''
+from math import prod
+
+from fxdebug.plugins import found, measure, report, rule
+
+def write_rows(trace, path, *, separator=" "):
+    """Write a line for each call."""
+    path.write_text("".join(f"{call.id}{separator}{call.type}\\n" for call in trace.calls))
+
+@measure("B", adds=True)
+def weights(trace):
+    """Bytes of a call's own weights."""
+    sizes = {}
+    for weight in trace.parameters:
+        path = weight.name.rpartition(".")[0]
+        sizes[path] = sizes.get(path, 0) + 4 * prod(weight.shape)
+    return {call.id: sizes.get(call.path, 0) for call in trace.calls}
+
+@rule("error")
+def wide_layer(trace):
+    """A linear layer returns more than 4 numbers a row."""
+    for call in trace.find(type="Linear"):
+        if (width := call.outputs[0].shape[-1]) > 4:
+            yield found(call, f"returns rows of {width} numbers", measured=width, threshold=4)
+
+def widths(trace, least=0):
+    """The width of every layer."""
+    rows = [{"call": call.id, "width": call.outputs[0].shape[-1]} for call in trace.find(type="Linear")]
+    return report("widths", trace, [row for row in rows if row["width"] >= least])
+
+def broken_rule(trace):
+    raise KeyError("planted")
+
+def broken(trace):
+    return 3
+'''
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the package, on top of the environment that runs these tests."""
+    root = tmp_path_factory.mktemp("plugin")
+    package = root / "package"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(PROJECT)
+    (package / "widths.py").write_text(MODULE)
+    builder = venv.EnvBuilder(system_site_packages=True, with_pip=False)
+    builder.create(root / "venv")
+    python = root / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    site = next((root / "venv").rglob("site-packages"))
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*install, "--target", str(site), str(package)], check=True, capture_output=True)
+    # the environment of these tests is one itself: its packages are found after those of the new one
+    (site / "tests.pth").write_text("\n".join(path for path in sys.path if path and "plugin" not in path))
+    return python
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    torch.manual_seed(0)
+    fxdebug.fx_debug(nn.Sequential(nn.Linear(2, 8), nn.Linear(8, 3)), torch.ones(1, 2), save=folder)
+    return folder
+
+
+def told(python: Path, *arguments: str, status: int = 0) -> str:
+    done = subprocess.run(
+        [str(python), "-m", "fxdebug", *arguments], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status != 2 else done.stderr
+
+
+def test_plugins_are_listed_and_broken_ones_tell_why(python: Path) -> None:
+    assert told(python, "plugins").splitlines() == [
+        "exporters",
+        "  .bad  does not work: AttributeError: module 'widths' has no attribute",
+        "    'missing' (fxdebug-widths 1.2)",
+        "  .rows  Write a line for each call. (fxdebug-widths 1.2)",
+        "  rows  Write a line for each call. (fxdebug-widths 1.2)",
+        "",
+        "analyses",
+        "  broken  widths:broken (fxdebug-widths 1.2)",
+        "  widths  The width of every layer. (fxdebug-widths 1.2)",
+        "",
+        "measures",
+        "  widths.broken  does not work: AttributeError: module 'widths' has no attribute",
+        "    'no_such_function' (fxdebug-widths 1.2)",
+        "  widths.weights  Bytes of a call's own weights. (fxdebug-widths 1.2)",
+        "",
+        "rules",
+        "  broken rule  widths:broken_rule (fxdebug-widths 1.2)",
+        "  lost rule  does not work: ModuleNotFoundError: No module named",
+        "    'no_such_module' (fxdebug-widths 1.2)",
+        "  wide layer  A linear layer returns more than 4 numbers a row. (fxdebug-widths",
+        "    1.2)",
+    ]
+    listed = json.loads(told(python, "plugins", "--json"))
+    assert listed["schema"] == "fxdebug.plugins/1" and len(listed["plugins"]) == 10
+
+
+def test_an_exporter_is_chosen_by_suffix_or_name(python: Path, saved: Path, tmp_path: Path) -> None:
+    told(python, "export", str(saved), "-o", str(tmp_path / "run.rows"))
+    assert (tmp_path / "run.rows").read_text() == "#0 Sequential\n0#0 Linear\n1#0 Linear\n"
+    told(python, "export", str(saved), "-o", str(tmp_path / "run"), "--to", "rows", "--option", "separator=:")
+    assert (tmp_path / "run").read_text() == "#0:Sequential\n0#0:Linear\n1#0:Linear\n"
+    error = told(python, "export", str(saved), "-o", str(tmp_path / "run.bad"), status=2)
+    assert "the plug-in '.bad' of fxdebug-widths 1.2 cannot be imported" in error and "Traceback" not in error
+
+
+def test_a_measure_is_a_column_and_a_condition(python: Path, saved: Path) -> None:
+    shown = told(python, "show", str(saved), "--columns", "widths.weights")
+    assert [line.split()[-1] for line in shown.splitlines()[1:]] == ["widths.weights", "B", "0", "96", "108"]
+    found = told(python, "find", str(saved), "--where", "widths.weights > 100")
+    assert "1#0" in found and "0#0" not in found
+    assert "widths.weights" in told(python, "measures")
+
+
+def test_a_rule_is_part_of_check_and_a_broken_one_a_note(python: Path, saved: Path) -> None:
+    report = json.loads(told(python, "check", str(saved), "--json", status=1))
+    assert [(one["rule"], one["severity"], one["call"], one["measured"]) for one in report["findings"]] == [
+        ("wide layer", "error", "0#0", 8)
+    ]
+    notes = " ".join(report["notes"])
+    assert "'broken rule' of fxdebug-widths 1.2 was skipped: KeyError: 'planted'" in notes
+    assert "'lost rule' of fxdebug-widths 1.2 was skipped" in notes and "Checked: numbers, plugins." in notes
+    told(python, "check", str(saved), "--off", "wide layer")
+    assert "wide layer" in told(python, "rules")
+
+
+def test_an_analysis_answers_with_a_report(python: Path, saved: Path) -> None:
+    assert told(python, "analyse", "widths", str(saved), "--csv", "--option", "least=4").splitlines() == [
+        "call,width", "0#0,8",
+    ]  # fmt: skip
+    error = told(python, "analyse", "width", str(saved), status=2)
+    assert "no analysis 'width': there are broken, widths. Did you mean 'widths'?" in error
+    assert "returned int, not a report" in told(python, "analyse", "broken", str(saved), status=2)
+
+
+def test_without_plugins_the_list_says_where_they_are_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    from fxdebug.exports.plugins import plugins_text
+
+    assert plugins_text(width=200) == (
+        "No package that is installed adds anything. Entry points are looked for in fxdebug.exporters, "
+        "fxdebug.analyses, fxdebug.measures, fxdebug.rules."
+    )

@@ -1,0 +1,135 @@
+"""Every function about the cost of a run leaves the model, torch and the process as they were, also after a failure."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+
+
+class Awkward(nn.Module):
+    """A model with state of every kind: it draws numbers, counts its calls, changes buffers; it may raise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.frozen = nn.Linear(4, 4).eval()
+        self.dropout = nn.Dropout(0.5)
+        self.calls = 0
+        self.raises = False
+        self.first.weight.requires_grad_(False)
+        self.first.register_forward_hook(lambda module, args, output: output * 1.0)
+        self.frozen.register_full_backward_hook(lambda module, inputs, outputs: None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        random.random()
+        with fxdebug.region("whole"):
+            x = self.dropout(self.norm(self.first(x)))
+            fxdebug.snapshot("in the middle")
+        if self.raises:
+            raise RuntimeError("midway")
+        return self.frozen(x)
+
+
+def loss_of(y: torch.Tensor) -> torch.Tensor:
+    return y.square().mean()
+
+
+def raising(y: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("of the loss")
+
+
+def many(y: torch.Tensor) -> torch.Tensor:
+    return y
+
+
+X = torch.linspace(-1, 1, 24).reshape(6, 4)
+QUICK: dict[str, Any] = {"repeats": 2, "warmup": 1}
+CALLS: dict[str, Callable[[nn.Module], Any]] = {
+    "profile": lambda m: fxdebug.profile(m, X, **QUICK),
+    "profile with a loss": lambda m: fxdebug.profile(m, X, loss=loss_of, **QUICK),
+    "profile, the loss raises": lambda m: fxdebug.profile(m, X, loss=raising, **QUICK),
+    "profile, the loss is no number": lambda m: fxdebug.profile(m, X, loss=many, **QUICK),
+    "memory": lambda m: fxdebug.memory(m, X),
+    "memory with a loss": lambda m: fxdebug.memory(m, X, loss=loss_of, steps=3),
+    "memory, the loss raises": lambda m: fxdebug.memory(m, X, loss=raising),
+    "memory, the loss is no number": lambda m: fxdebug.memory(m, X, loss=many),
+    "memory with an estimate": lambda m: fxdebug.memory(
+        m, X, loss=loss_of, estimate={"batch": 9, "dtype": torch.float64}
+    ),
+    "summary": lambda m: fxdebug.summary(Still(m), X),
+}
+
+
+class Still(nn.Module):
+    """Stands for a model that one plain run does not change: ``summary`` runs the model as the program would."""
+
+    def __init__(self, of: nn.Module) -> None:
+        super().__init__()
+        self.frozen = of.frozen
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.frozen(x)
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    """Everything that must be the same afterwards, comparable with ``==``."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return {
+        "training": [module.training for module in model.modules()],
+        "hooks": [[list(getattr(module, name)) for name in hooks] for module in model.modules()],
+        "attributes": [sorted(vars(module)) for module in model.modules()],
+        "forwards": ["forward" in vars(module) for module in model.modules()],
+        "calls": getattr(model, "calls", None),
+        "parameters": [(id(p), p.dtype, p.requires_grad, p.detach().tolist()) for p in model.parameters()],
+        "versions": [p._version for p in model.parameters()],
+        "gradients": [None if p.grad is None else (id(p.grad), p.grad.tolist()) for p in model.parameters()],
+        "buffers": [(id(b), b.tolist()) for b in model.buffers()],
+        "inputs": X.tolist(),
+        "torch random": torch.get_rng_state().tolist(),
+        "python random": random.getstate(),
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "anomaly": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "modes": (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
+        "call code": nn.Module._call_impl.__code__,
+        "gc": (gc.isenabled(), gc.get_threshold()),
+        "limits": (sys.getrecursionlimit(), sys.getswitchinterval()),
+        "running threads": sorted(thread.name for thread in threading.enumerate()),
+    }
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_all_is_as_it_was(name: str, raises: bool, grad: bool) -> None:
+    torch.manual_seed(0)
+    model = Awkward()
+    for position, parameter in enumerate(model.parameters()):
+        if position % 2 and parameter.requires_grad:
+            parameter.grad = torch.ones_like(parameter)
+    model.raises = raises
+    with torch.set_grad_enabled(grad):
+        before = state(model)
+        fails = "loss" in name and ("raises" in name or "no number" in name)
+        if name != "summary" and (raises or fails):
+            with pytest.raises((RuntimeError, fxdebug.UsageError)):
+                CALLS[name](model)
+        else:
+            CALLS[name](model)
+        after = state(model)
+    assert {key: after[key] for key in after if after[key] != before[key]} == {}
