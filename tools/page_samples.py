@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
 import fxdebug
 from fxdebug import Trace
 from fxdebug.api.page.display import prepared
@@ -23,6 +25,7 @@ from fxdebug.exports.comparison import text
 from fxdebug.exports.page.pack import compressed, packed
 from fxdebug.exports.page.run import PageOptions
 from fxdebug.exports.page.write import around, pair_data, static_tree, trace_data
+from support.many_operations import Steps
 
 Data = tuple[dict[str, Any], str, str]  # the data of a page, its title, its text without scripts
 Given = tuple[nn.Module, Any]
@@ -206,20 +209,6 @@ def hostile() -> Given:
     for name in HOSTILE:
         model.add_module(name, nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
     return model, torch.ones(2, 4)
-
-
-class Steps(nn.Module):
-    """A linear layer and 48 pairs of operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.mix(x)
-        for _ in range(48):
-            hidden = torch.tanh(hidden) + x
-        return hidden
 
 
 class Many(nn.Module):

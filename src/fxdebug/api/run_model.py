@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import nn
@@ -18,13 +18,14 @@ from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.recorder.listeners import Probe, Stepper
-from fxdebug.capture.runs.run_once import run_once
+from fxdebug.capture.runs.run_once import Ran, run_once
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.data.values import VALUES, Keeping
 from fxdebug.errors import UsageError
 from fxdebug.store.rank_folders import rank_folder
+from fxdebug.store.tensors.shards import WAITING_BYTES
 
 _last_failed: Trace | None = None
 
@@ -43,7 +44,7 @@ def fx_debug(
     method: str = "forward",
     weights: bool | None = None,
     graph: bool = True,
-    budget: int = 256 * 1024 * 1024,
+    budget: int = WAITING_BYTES,
     stop_on_nonfinite: bool = False,
 ) -> Trace:
     """Run a model once, as it would have run, and return the :class:`Trace` of everything it called.
@@ -96,37 +97,67 @@ def run_and_store(
     graph: bool = True,
     probe: Probe | None = None,
     stepper: Stepper | None = None,
-    save: str | os.PathLike[str] | None = None,
-    values: Keeping = "stats",
-    prune: bool = False,
-    progress: bool | None = None,
-    budget: int = 256 * 1024 * 1024,
+    **keeping: Unpack[RunOptions],
 ) -> Trace:
     """Run a model once as :func:`fx_debug` does, with a probe that judges it or a stepper that changes it."""
-    if values not in VALUES:
-        raise UsageError(f"values={values!r}: use one of {', '.join(map(repr, VALUES))}")
     module, target, method = target_of(model, method)
     args, keywords = arguments(inputs, kwargs)
+    recording: Recording = {"weights": weights, "graph": graph, "probe": probe, "stepper": stepper}
+    trace, ran = stored_run(target, module, args, keywords, method, keeping, **recording)
+    if ran.raised is not None:
+        if isinstance(inputs, list):
+            _note_on_list(ran.raised, target, args, keywords)
+        raise ran.raised
+    return trace
+
+
+class Recording(TypedDict, total=False):
+    """The options of a run that say what is looked at while it runs."""
+
+    weights: bool | None
+    graph: bool
+    probe: Probe | None
+    stepper: Stepper | None
+
+
+@uncounted
+def stored_run(
+    target: Callable[..., Any],
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    method: str,
+    keeping: RunOptions,
+    **recording: Unpack[Recording],
+) -> tuple[Trace, Ran]:
+    """Run ``target`` once, and return its trace, which is saved where ``keeping`` says, and the result or exception.
+
+    A run that raised is the one that :func:`last_failed` returns.
+    """
+    save, values, prune = keeping.get("save"), keeping.get("values", "stats"), keeping.get("prune", False)
+    check_values(values)
     rank = distributed.rank_and_size()
     folder = None if save is None else rank_folder(Path(save), rank[0] if rank else None)
-    run = RunStore(folder, values, budget)
+    store = RunStore(folder, values, keeping.get("budget", WAITING_BYTES))
     try:
-        shown = progress_line.line(progress, type(module).__name__)
-        options = run.options(listeners=shown, weights=weights, graph=graph, probe=probe, stepper=stepper)
+        shown = progress_line.line(keeping.get("progress"), type(module).__name__)
         settings = settings_of(values=values, method=method, prune=prune, rank=rank)
         with collect_less_often.block():
-            recorded, raised = run_once(target, module, args, keywords, options, settings)[:2]
+            ran = run_once(target, module, args, kwargs, store.options(listeners=shown, **recording), settings)
             for line in shown:
                 line.close()
-            trace = run.finish(Trace.of(recorded), module, prune, raised)
+            trace = store.finish(Trace.of(ran.trace), module, prune, ran.raised)
     finally:
-        run.close()
-    if raised is not None:
+        store.close()
+    if ran.raised is not None:
         remember(trace)
-        if isinstance(inputs, list):
-            _note_on_list(raised, target, args, keywords)
-        raise raised
-    return trace
+    return trace, ran
+
+
+def check_values(values: str) -> None:
+    """Raise ``UsageError`` where ``values`` is no way of keeping values."""
+    if values not in VALUES:
+        raise UsageError(f"values={values!r}: use one of {', '.join(map(repr, VALUES))}")
 
 
 @uncounted

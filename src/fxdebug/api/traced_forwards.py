@@ -11,27 +11,22 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.api.run_model import remember, settings_of
-from fxdebug.api.run_store import RunStore
+from fxdebug.api.run_model import RunOptions, check_values, stored_run
 from fxdebug.api.trace import Trace
-from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.hooks.patch import OwnAttribute
-from fxdebug.capture.runs.run_once import run_once
-from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.training.root_forward import root_forward
-from fxdebug.data.values import VALUES, Keeping
+from fxdebug.data.values import Keeping
 from fxdebug.errors import UsageError
-from fxdebug.store.rank_folders import rank_folder
+from fxdebug.store.tensors.shards import WAITING_BYTES
 
 
 class _Forwards:
     """Traces each forward of a model in the thread that made this; forwards of other threads run as they are."""
 
-    def __init__(self, model: nn.Module, method: str, folder: Path | None, values: Keeping, budget: int) -> None:
+    def __init__(self, model: nn.Module, method: str, keeping: RunOptions) -> None:
         self.traces: list[Trace] = []
-        self._model, self._method, self._folder = model, method, folder
-        self._values, self._budget = values, budget
+        self._model, self._method, self._keeping = model, method, keeping
         self._thread = get_ident()
         self.patch: OwnAttribute = root_forward(model, method, self._around)
 
@@ -41,24 +36,12 @@ class _Forwards:
             return run(*args, **kwargs)
         self.patch.restore()
         try:
-            return self._traced(args, kwargs)
+            keeping: RunOptions = {**self._keeping, "save": self._next_folder()}
+            trace, ran = stored_run(self._target, self._model, args, kwargs, self._method, keeping)
         finally:
             self.patch.put()
-
-    @uncounted
-    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rank = distributed.rank_and_size()
-        store = RunStore(self._next_folder(rank[0] if rank else None), self._values, self._budget)
-        settings = settings_of(values=self._values, method=self._method, prune=False, rank=rank)
-        try:
-            with collect_less_often.block():
-                ran = run_once(self._target, self._model, args, kwargs, store.options(graph=True), settings)
-                trace = store.finish(Trace.of(ran.trace), self._model, False, ran.raised)
-        finally:
-            store.close()
         self.traces.append(trace)
         if ran.raised is not None:
-            remember(trace)
             raise ran.raised
         return ran.output
 
@@ -66,13 +49,13 @@ class _Forwards:
     def _target(self, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._model, self._method)(*args, **kwargs)
 
-    def _next_folder(self, rank: int | None) -> Path | None:
+    def _next_folder(self) -> Path | None:
         """Return the folder of the next forward: further ones have their number behind the name of the first."""
-        if self._folder is None:
+        save = self._keeping.get("save")
+        if save is None:
             return None
-        number = len(self.traces)
-        folder = self._folder if not number else self._folder.with_name(f"{self._folder.name}-{number}")
-        return rank_folder(folder, rank)
+        number, folder = len(self.traces), Path(save)
+        return folder if not number else folder.with_name(f"{folder.name}-{number}")
 
 
 @contextlib.contextmanager
@@ -82,7 +65,7 @@ def trace_forwards(
     save: str | os.PathLike[str] | None = None,
     values: Keeping = "stats",
     method: str = "forward",
-    budget: int = 256 * 1024 * 1024,
+    budget: int = WAITING_BYTES,
 ) -> Iterator[list[Trace]]:
     """Trace each forward that the program makes of a model in this block; the list of traces grows with them.
 
@@ -102,11 +85,10 @@ def trace_forwards(
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"trace_forwards needs a torch.nn.Module, not {type(model).__name__}")
-    if values not in VALUES:
-        raise UsageError(f"values={values!r}: use one of {', '.join(map(repr, VALUES))}")
+    check_values(values)
     if not callable(getattr(model, method, None)):
         raise UsageError(f"{type(model).__name__} has no method {method!r}")
-    forwards = _Forwards(model, method, None if save is None else Path(save), values, budget)
+    forwards = _Forwards(model, method, {"save": save, "values": values, "budget": budget, "progress": False})
     forwards.patch.put()
     try:
         yield forwards.traces

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug import Trace
+from support.many_operations import Steps
 
 Page = Any
 Open = Callable[..., Page]
@@ -23,20 +24,6 @@ Open = Callable[..., Page]
 FIRST_PICTURE = 0.75  # seconds; 1.5 at 100,000 operations
 OPENING = 0.05  # seconds
 FRAMES = 30  # a second
-
-
-class Steps(nn.Module):
-    """A linear layer and 48 pairs of operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.mix(x)
-        for _ in range(48):
-            hidden = torch.tanh(hidden) + x
-        return hidden
 
 
 class Branches(nn.Module):

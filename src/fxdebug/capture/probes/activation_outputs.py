@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.probes.call_times import CallTimes
-from fxdebug.capture.probes.op_times import function_name
 from fxdebug.capture.tape.observed_tape import tensors_in
-from fxdebug.capture.tape.op_traits import METADATA
+from fxdebug.capture.tape.op_traits import METADATA, function_name
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line

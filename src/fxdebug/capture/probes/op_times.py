@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.probes.autograd_nodes import new_nodes
 from fxdebug.capture.probes.call_times import CallTimes, Clock
-from fxdebug.capture.tape.op_traits import METADATA
+from fxdebug.capture.tape.op_traits import METADATA, function_name
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
 
 
@@ -80,12 +80,3 @@ class OpTimes(TorchFunctionMode):
     def forget(self) -> None:
         """Let go of autograd's graph."""
         self._hooked.clear()
-
-
-def function_name(func: Callable[..., Any]) -> str:
-    """Return the short name of a torch function: of a property, the property's."""
-    owner = getattr(func, "__self__", None)
-    name = str(getattr(func, "__name__", type(func).__name__))
-    if name in ("__get__", "__set__", "__delete__"):
-        name = str(getattr(owner, "__name__", name))
-    return name

@@ -97,10 +97,15 @@ def written_form(function: Any) -> str:
 
 def op_name(function: Any) -> str:
     """Return the name of an operation, as in the graphs: ``softmax``; ``add`` for ``x + y``."""
+    return function_name(function).strip("_")
+
+
+def function_name(function: Any) -> str:
+    """Return the short name of a torch function: of a property, the property's."""
     name = str(getattr(function, "__name__", type(function).__name__))
-    if name in ("__get__", "__set__"):
+    if name in ("__get__", "__set__", "__delete__"):
         return str(getattr(getattr(function, "__self__", None), "__name__", name))
-    return name.strip("_")
+    return name
 
 
 _WRITING_METHODS = frozenset(
