@@ -37,7 +37,7 @@ class _Forwards:
         self.patch.restore()
         try:
             keeping: RunOptions = {**self._keeping, "save": self._next_folder()}
-            trace, ran = stored_run(self._target, self._model, args, kwargs, self._method, keeping)
+            trace, ran = stored_run(self._target, self._model, args, kwargs, self._method, keeping, graph=True)
         finally:
             self.patch.put()
         self.traces.append(trace)
