@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest):
-    """Compare text with ``tests/golden/<name>``; ``--update-golden`` rewrites the file."""
+    """Compare text with ``tests/golden/<name>``, last digits aside; ``--update-golden`` rewrites the file."""
 
     def check(name: str, text: str) -> None:
         path = Path(__file__).parent / "golden" / name

@@ -276,3 +276,121 @@ def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkey
     for command in re.findall(r"^  fxdebug (.*)$", done.stdout, re.MULTILINE):  # what to try next works
         monkeypatch.chdir(tmp_path)
         assert main.main(shlex.split(command)) == 0, command
+
+
+@pytest.mark.parametrize(
+    "found, expected, same",
+    [
+        ("std=0.513067, min=-1.", "std=0.513066, min=-1.", True),
+        ("x  0.0077932  y", "x  0.00779321 y", True),  # a trailing zero was left out
+        ("mean -1.3e-08  std 1", "mean -1.9e-08  std 1", True),  # what rounding left of a sum that is 0
+        ("std 1.25", "std 1.28", False),
+        ("error 3.1e-05", "error 3.6e-05", False),
+        ("nan=4", "nan=5", False),
+        ("1.5 a", "1.5 b", False),
+        ("min=1.50, max=2", "min=1.5,\n  max=2", True),  # a longer number breaks its line elsewhere
+        ("1.0 a b", "1.0 ab", False),
+    ],
+)
+def test_outputs_may_differ_in_the_last_bits_which_are_the_processors(found, expected, same):
+    assert same_but_rounding(found, expected) is same
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_to_files(page):
+    missing = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+ROOMS = sorted(path.name for path in (ROOT / "src" / "fxdebug").iterdir() if path.is_dir() and path.name[0] != "_")
+_FILE = re.compile(rf"(?<![\w./])(?:src/fxdebug/)?((?:{'|'.join(ROOMS)})/[\w/]+\.py)\b")
+
+
+def test_files_that_a_page_names_exist():
+    named = {(page.name, name) for page in PAGES for name in _FILE.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    assert [(page, name) for page, name in sorted(named) if not (ROOT / "src" / "fxdebug" / name).is_file()] == []
+
+
+def test_the_way_into_the_code_is_short_and_the_same_in_both_pages():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Dive into the code\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\d+\. \[([\w/.]+)\]\(src/fxdebug/\1\): ", readme, re.MULTILINE)
+    assert 10 <= len(listed) <= 15
+    table = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8").split("\n## The main road\n")[1]
+    assert re.findall(r"^\| `([\w/.]+)` \|", table.split("\n## ")[0], re.MULTILINE) == listed
+
+
+# Completeness ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Trace, Call, Value, Stats, Parameter, Failure, Note, Sharding, Group, Thing, Inputs, Outputs]
+    + [RunGraphs, CallGraph, Graph, Op, Ref, Guard],
+)
+def test_every_field_of_a_record_is_described(record):
+    page = (ROOT / "docs" / "trace-format.md").read_text(encoding="utf-8")
+    section = next(
+        part for part in re.split(r"^#+ ", page, flags=re.MULTILINE) if part.startswith(f"{record.__name__}\n")
+    )
+    public = [field.name for field in fields(record) if not field.name.startswith("_")]
+    assert [name for name in public if f"| `{name}` |" not in section] == []
+    assert [name for name in re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) if name not in public] == []
+
+
+def test_the_readme_names_every_command():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [c.function.__name__ for c in main.COMMANDS if f"fxdebug {c.function.__name__}" not in text] == []
+
+
+def test_the_readme_says_what_ci_runs():
+    script = (ROOT / ".ci" / "run").read_text().splitlines()
+    commands = [line for line in script if line.startswith("make ")]
+    assert commands == ["make setup", "make test"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "`make setup` and `make test` are what CI runs" in " ".join(text.split())
+
+
+def test_the_changelog_begins_with_this_version():
+    from fxdebug.version import __version__
+
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [heading for heading in headings if heading != "Unreleased"][:1] == [__version__]
+    assert headings.index(__version__) <= 1, "only 'Unreleased' may stand above"
+
+
+# Examples ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_prints_what_it_printed_before(example, tmp_path, monkeypatch, capsys, golden):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(example)])
+    runpy.run_path(str(example), run_name="__main__")
+    golden(f"example_{example.stem}.txt", without_times(capsys.readouterr().out) + "\n")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short(example):
+    text = example.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 40
+    assert ast.get_docstring(ast.parse(text)), "it says what it shows"
+
+
+def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkeypatch):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py"), "out"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("BertModel  113 calls")
+    assert any("layer.0 … layer.5 ×6" in line for line in lines)
+    assert any(line.startswith("The two sentences are ") for line in lines)
+    named = sorted(Path(line.split()[0]).name for line in lines if line.endswith(" MB"))
+    assert named == sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_file())
+    assert {"trace.json", "tensors-0001.safetensors", "graph.svg", "graph.png"} <= set(named)
+    assert "113 of 113 calls have a verified graph, " in done.stdout
+    for command in re.findall(r"^  fxdebug (.*)$", done.stdout, re.MULTILINE):  # what to try next works
+        monkeypatch.chdir(tmp_path)
+        assert main.main(shlex.split(command)) == 0, command
