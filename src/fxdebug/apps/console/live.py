@@ -176,6 +176,10 @@ class LiveMachine:
         found = {slot: value for slot, value in frame.inputs if slot}
         return found | self.run.values_in(frame, self._at)
 
+    def value(self, frame: Stop, name: str) -> Value | None:
+        """Return the tensor of a name in a call at the present stop."""
+        return self.values(frame).get(name)
+
     def now(self, value: Value) -> Value:
         """Return the version of a tensor at the present stop."""
         return self.run.pauses.version_at(value, self._at)

@@ -154,6 +154,9 @@ class Machine(Protocol):
         Names are those of the graph (``x``, ``linear``, ``softmax_1``), of weights (``weight``), and slots.
         """
 
+    def value(self, frame: Stop, name: str) -> Value | None:
+        """Return one of :meth:`values`; ``None`` where it does not exist yet, or not at all."""
+
     def now(self, value: Value) -> Value:
         """Return the version of a tensor that its memory holds at the present stop."""
 
