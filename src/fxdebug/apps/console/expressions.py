@@ -220,7 +220,8 @@ class Scope:
             else:
                 self._add(names, name)
         try:
-            return eval(code, names)
+            with self._machine.evaluating():
+                return eval(code, names)
         except NameError as error:
             raise self.unknown(str(error.name)) from None
 
@@ -275,9 +276,10 @@ def _fact(value: Value, field: str, place: str) -> Any:
         return _FACTS[field](value)
     found = OF_TENSORS[field](value)
     if found is None and value.stats is None:
-        raise NotFound(f"{place}.{field} is not known: no statistics were taken of this tensor, {value.label}")
+        why = "the run took no statistics of weights: weights=True does" if value.name else "it was not measured"
+        raise NotFound(f"{place}.{field} is not known, {value.label}: {why}")
     if found is None:
-        raise NotFound(f"{place}.{field} is not known: a tensor like this one, {value.label}, has none")
+        raise NotFound(f"{place} has no {field}: it is {value.label}")
     return found
 
 

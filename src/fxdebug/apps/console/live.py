@@ -7,6 +7,7 @@ keeps them. Only at the present moment can something be changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -221,6 +222,10 @@ class LiveMachine:
         if self.is_present and self.stop.kind == "call" and frame.frame is self.stop.frame:
             found["args"], found["kwargs"] = self.run.pauses.content
         return found
+
+    def evaluating(self) -> AbstractContextManager[object]:
+        """Return the block in which an expression is run: a session that is quit puts back what it writes to."""
+        return self.run.evaluating()
 
     def source_text(self, source: str) -> str | None:
         """Return the text of a line of the program."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from fxdebug import api
@@ -301,6 +302,10 @@ class RecordedMachine:
     def objects(self, frame: Stop) -> Mapping[str, object]:
         """Return nothing: a recorded run has no objects beside its tensors."""
         return {}
+
+    def evaluating(self) -> AbstractContextManager[object]:
+        """Return a block that does nothing: the tensors are copies."""
+        return nullcontext()
 
     def source_text(self, source: str) -> str | None:
         """Return the text of a line as the run kept it; files of this machine are not read."""

@@ -64,9 +64,10 @@ def find(session: Session, argument: str) -> None:
     else:
         raise UsageError("find against RUN: compare RUN shows the differences")
     rows = records.found_rows(trace, found[:MOST_FOUND], None, None, asked)
-    session.screen.lines(text.listing(rows, session.screen.width))
+    lines = text.listing(rows, session.screen.width)
+    session.screen.lines(lines if len(found) <= MOST_FOUND else lines.rpartition("\n")[0])
     if len(found) > MOST_FOUND:
-        session.screen.line(f"{len(found)} in all; the first {MOST_FOUND} are shown")
+        session.screen.line(f"{len(found)} found; the first {MOST_FOUND} are shown")
 
 
 @command("upstream", "[PLACE] [STEPS]", group=GROUP, completes="place")
