@@ -36,24 +36,34 @@ def node_at(trace: TraceData, place: Place) -> Node:
                 f"no step of this trace made value {place.number} ({place.label}): it existed before the run"
             )
         return net.nodes[id]
-    inside_root = f"{net.call_id(trace.root)}/{place}"  # an argument of the model, by the name in its forward
-    for key in (place, f"{trace.model}{place}" if place.startswith("#") else place):
+    found = node_named(trace, place)
+    if found is not None:
+        return found
+    if place in trace.modules:
+        raise NotFound(f"the module {place!r} was never called in this run")
+    known = [*net.nodes, *_results(trace)]
+    raise NotFound(f"nothing in this trace is called {place!r}.{nearest(place, known)}")
+
+
+def node_named(trace: TraceData, name: str) -> Node | None:
+    """Return the node that an id or a name stands for, as :func:`node_at` does; ``None`` if there is none.
+
+    Raises :class:`~fxdebug.errors.NotFound` for a module that was called several times.
+    """
+    net = network_of(trace)
+    for key in (name, f"{trace.model}{name}" if name.startswith("#") else name):
         if key in net.nodes:
             return net.nodes[key]
-    calls = calls_named(trace, place) if place else []
+    calls = calls_named(trace, name) if name else []
     if len(calls) == 1:
         return net.nodes[net.call_id(calls[0])]
     if calls:
-        raise NotFound(_several(place, calls))
+        raise NotFound(_several(name, calls))
     results = _results(trace)
-    if place in results:
-        return node_at(trace, results[place])
-    if inside_root in net.nodes and net.nodes[inside_root].kind == "placeholder":
-        return net.nodes[inside_root]
-    if place in trace.modules:
-        raise NotFound(f"the module {place!r} was never called in this run")
-    known = [*net.nodes, *results]
-    raise NotFound(f"nothing in this trace is called {place!r}.{nearest(place, known)}")
+    if name in results:
+        return node_at(trace, results[name])
+    argument = net.nodes.get(f"{net.call_id(trace.root)}/{name}")  # of the model, by the name in its forward
+    return argument if argument is not None and argument.kind == "placeholder" else None
 
 
 def call_at(trace: TraceData, name: str) -> Call:

@@ -322,12 +322,12 @@ class Conditions:
 
     def match(self, subject: Subject) -> dict[str, Any] | None:
         """Return the facts that the line mentions, for the first tensors that meet everything, or ``None``."""
-        outputs = subject.outputs
         if self.fits is not None:
-            outputs = tuple(filter(self.fits, outputs))
+            outputs = tuple(filter(self.fits, subject.outputs))
             if not outputs:
                 return None
-        return {} if self.line is None else self.line.match(replace(subject, outputs=outputs))
+            subject = replace(subject, outputs=outputs)
+        return {} if self.line is None else self.line.match(subject)
 
 
 def conditions(

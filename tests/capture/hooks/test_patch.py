@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 import fxdebug
+from fxdebug import api
 from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.hooks import patch
 from fxdebug.capture.hooks.compiled_modules import compiled_code_of, compiled_in
@@ -444,6 +445,7 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
     assert fxdebug.fx_debug(model, torch.ones(1, 2)).calls[0].status
     with fxdebug.watch(model, save=None):
         pass
+    api.paused_run(model, torch.ones(1, 2)).quit()
     rare = {  # a job of several processes, threads at work while a body is run again, dynamo imported meanwhile,
         # a graph that hands over a weight, a training that is watched
         "functions of torch.distributed that communicate", "sys.setswitchinterval", "sys.meta_path",
@@ -483,7 +485,6 @@ JUSTIFIED = {
     "capture/tape/compiled_regions.py": "is a Patch: it enters itself among Python's finders",
     "capture/runs/shadow.py": "torch.set_default_dtype; and casts what a copy of its own holds",
     "capture/rerun/check_inputs.py": "warnings.filters",
-    "capture/pausing/paused_run.py": "threading.stack_size while the thread of a run starts",
     "capture/tensors/fresh_twin.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/torch_state/carried_state.py": "gives a thread of ours the state of the program's thread",
     "exports/programs/onnx_model.py": "warnings.filters (catch_warnings); and fills a module of its own making",

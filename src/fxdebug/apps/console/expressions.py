@@ -28,7 +28,8 @@ from fxdebug.exports.columns import number
 from fxdebug.exports.text import not_finite
 from fxdebug.printable import printable
 from fxdebug.query.measures import OF_TENSORS, Number, Tensor, measures_of
-from fxdebug.query.node_lookup import node_at
+from fxdebug.query.network import Node
+from fxdebug.query.node_lookup import node_named
 from fxdebug.query.where import ITSELF, Condition, Subject, compile_condition
 
 _FACTS: dict[str, Callable[[Value], object]] = {
@@ -63,6 +64,7 @@ class Expression:
             raise UsageError("an expression is missing: a tensor such as out or args[0], a measure such as absmax")
         self._known: dict[str, Slots] = {}  # results elsewhere in the run: those of a recorded one never change
         self._code = None if _PLACE.fullmatch(self.text) else _compiled(self.text)
+        self._python = self._code or _python_of_place(self.text)
 
     def value(self, frame: Stop | None = None, *, hints: bool = True) -> Any:
         """Return the value at the present stop; in a frame that was selected, names are those of its call.
@@ -75,10 +77,10 @@ class Expression:
             found = scope.named(self.text)
             if found is not None:
                 return found
-            if self.text in OF_TENSORS or self.text in _FACTS or not _is_python(self.text):
+            if self._python is None:
                 raise scope.unknown(self.text)
             try:
-                return scope.evaluate(_compiled(self.text))
+                return scope.evaluate(self._python)
             except LoadError:  # an attribute of data that is not there, such as a field that this result does not have
                 raise scope.unknown(self.text) from None
         return scope.evaluate(self._code)
@@ -137,14 +139,14 @@ class Scope:
             return None if value is None else _FACTS[text](value)
         if text in OF_TENSORS:
             value = _first(self._stop.results)
-            return None if value is None else OF_TENSORS[text](value)
+            return None if value is None else _fact(value, text, RESULT[0])
         found = self.place(text)
         if found:
             return found[0][1] if len(found) == 1 else found
-        base, _, field = text.rpartition(".")
-        known = field in OF_TENSORS or field in _FACTS
-        if base and known and self.place(base):
-            return self.fact_of(base, field)
+        base, field = _measure_of_place(text)
+        found = self.place(base) if base else ()
+        if found:
+            return _fact(found[0][1], field, base)
         return self._stop.number_of(text) if text in measures_of(self._machine.trace) else None
 
     def place(self, text: str) -> Slots:
@@ -160,7 +162,7 @@ class Scope:
         if given:
             return given
         weight = self._machine.weight(text) if "." in text else None
-        here = weight or self._machine.values(self._frame).get(text) or self._machine.weight(text)
+        here = weight or self._machine.value(self._frame, text) or self._machine.weight(text)
         if here is not None:
             return [(text, self._machine.now(here))]
         if self._known is None:
@@ -174,16 +176,20 @@ class Scope:
         part = _PART.fullmatch(text)
         if part is not None:
             return self._part(*part.groups())
+        node = self._node(text)
+        return [] if node is None else list(leaves(node.item))
+
+    def _node(self, name: str) -> Node | None:
+        """Return a call or an operation of the run; ``None`` for a name that is none, or that of several calls."""
         try:
-            return [(slot, value) for slot, value in leaves(node_at(self._machine.trace, text).item)]
+            return node_named(self._machine.trace, name)
         except FxDebugError:
-            return []
+            return None
 
     def _part(self, name: str, side: str, slot: str) -> Slots:
         """Return the tensors that a call was given or returned, or one of them."""
-        try:
-            node = node_at(self._machine.trace, name)
-        except FxDebugError:
+        node = self._node(name)
+        if node is None:
             return []
         call = node.call if node.kind == "call_module" else None
         if side == "input":
@@ -198,7 +204,7 @@ class Scope:
         value = _first(self.place(place))
         if value is None:
             raise self.unknown(place)
-        return _FACTS[field](value) if field in _FACTS else OF_TENSORS[field](value)
+        return _fact(value, field, place)
 
     def evaluate(self, code: CodeType) -> Any:
         """Run Python, with the names that it uses."""
@@ -214,7 +220,8 @@ class Scope:
             else:
                 self._add(names, name)
         try:
-            return eval(code, names)
+            with self._machine.evaluating():
+                return eval(code, names)
         except NameError as error:
             raise self.unknown(str(error.name)) from None
 
@@ -257,6 +264,25 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *inner]))
 
 
+def _measure_of_place(text: str) -> tuple[str, str]:
+    """Return the place and the measure or fact of ``h.0.attn.std``; an empty place for a text that is no such thing."""
+    place, _, field = text.rpartition(".")
+    return (place, field) if field in OF_TENSORS or field in _FACTS else ("", "")
+
+
+def _fact(value: Value, field: str, place: str) -> Any:
+    """Return a measure or a fact of a tensor. Raises ``NotFound`` where it has none, with the reason."""
+    if field in _FACTS:
+        return _FACTS[field](value)
+    found = OF_TENSORS[field](value)
+    if found is None and value.stats is None:
+        why = "the run took no statistics of weights: weights=True does" if value.name else "it was not measured"
+        raise NotFound(f"{place}.{field} is not known, {value.label}: {why}")
+    if found is None:
+        raise NotFound(f"{place} has no {field}: it is {value.label}")
+    return found
+
+
 def _first(slots: Slots) -> Value | None:
     return slots[0][1] if slots else None
 
@@ -269,12 +295,15 @@ def _indexed(results: Slots, slot: str) -> Slots:
     return []
 
 
-def _is_python(text: str) -> bool:
+def _python_of_place(text: str) -> CodeType | None:
+    """Return the code of a text that may be a place, such as ``out.shape[0]``; ``None`` for one that only a place is."""
+    place, _ = _measure_of_place(text)
+    if text in OF_TENSORS or text in _FACTS or (place and place.partition(".")[0] not in _MODULES):
+        return None
     try:
-        ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return _compiled(text)
+    except UsageError:
+        return None
 
 
 def _compiled(text: str) -> CodeType:
@@ -299,14 +328,28 @@ class _Facts(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        root: ast.expr = node.value
-        while isinstance(root, (ast.Attribute, ast.Subscript)):
-            root = root.value
-        plain = isinstance(root, ast.Name) and root.id not in _MODULES
-        if not plain or node.attr not in OF_TENSORS:
+        if node.attr not in OF_TENSORS or not _is_of_place(node):
             return self.generic_visit(node)
+        return self._looked_up(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        whole = node.value
+        if isinstance(whole, ast.Attribute) and whole.attr == "shape" and _is_of_place(whole):
+            node.value, node.slice = self._looked_up(whole), self.visit(node.slice)  # x.shape[0] needs no data
+            return node
+        return self.generic_visit(node)
+
+    def _looked_up(self, node: ast.Attribute) -> ast.expr:
         words: list[ast.expr] = [ast.Constant(ast.unparse(node.value)), ast.Constant(node.attr)]
         return ast.Call(ast.Name(_FACT_OF, ast.Load()), words, [])
+
+
+def _is_of_place(node: ast.Attribute) -> bool:
+    """Is it an attribute of what may be a place, not of what a call or an operator makes, or of a module?"""
+    root: ast.expr = node.value
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id not in _MODULES
 
 
 # Conditions ----------------------------------------------------------------------------------------------------

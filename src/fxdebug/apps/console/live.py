@@ -7,6 +7,7 @@ keeps them. Only at the present moment can something be changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -176,6 +177,10 @@ class LiveMachine:
         found = {slot: value for slot, value in frame.inputs if slot}
         return found | self.run.values_in(frame, self._at)
 
+    def value(self, frame: Stop, name: str) -> Value | None:
+        """Return the tensor of a name in a call at the present stop."""
+        return self.values(frame).get(name)
+
     def now(self, value: Value) -> Value:
         """Return the version of a tensor at the present stop."""
         return self.run.pauses.version_at(value, self._at)
@@ -217,6 +222,10 @@ class LiveMachine:
         if self.is_present and self.stop.kind == "call" and frame.frame is self.stop.frame:
             found["args"], found["kwargs"] = self.run.pauses.content
         return found
+
+    def evaluating(self) -> AbstractContextManager[object]:
+        """Return the block in which an expression is run: a session that is quit puts back what it writes to."""
+        return self.run.evaluating()
 
     def source_text(self, source: str) -> str | None:
         """Return the text of a line of the program."""

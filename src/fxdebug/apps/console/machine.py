@@ -13,6 +13,7 @@ beginning and can go back, and a live one, whose forward is paused in its own th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from fxdebug.data.calls import Call, Failure
@@ -154,6 +155,9 @@ class Machine(Protocol):
         Names are those of the graph (``x``, ``linear``, ``softmax_1``), of weights (``weight``), and slots.
         """
 
+    def value(self, frame: Stop, name: str) -> Value | None:
+        """Return one of :meth:`values`; ``None`` where it does not exist yet, or not at all."""
+
     def now(self, value: Value) -> Value:
         """Return the version of a tensor that its memory holds at the present stop."""
 
@@ -165,6 +169,9 @@ class Machine(Protocol):
 
     def objects(self, frame: Stop) -> Mapping[str, object]:
         """Return what a Python expression may name beside tensors: the module as ``self``, on a live run."""
+
+    def evaluating(self) -> AbstractContextManager[object]:
+        """Return the block in which the Python of an expression is run."""
 
     def source_text(self, source: str) -> str | None:
         """Return the text of a source line, ``model.py:12``, where it is known."""

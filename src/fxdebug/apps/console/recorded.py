@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from fxdebug import api
@@ -34,12 +35,13 @@ class RecordedRun(NamedTuple):
 class RecordedStop:
     """A stop of a recorded run: a call, and the operation or the end of the call where it is one."""
 
-    __slots__ = ("_net", "_results", "_versions", "call", "depth", "kind", "node", "number")
+    __slots__ = ("_inputs", "_net", "_results", "_versions", "call", "depth", "kind", "node", "number")
 
     def __init__(self, run: RecordedRun, number: int, kind: StopKind, call: Call, node: Node | None) -> None:
         self._net, self._versions = run.net, run.versions
         self.number, self.kind, self.call, self.node = number, kind, call, node
         self.depth = call.depth
+        self._inputs: Slots | None = None
         self._results: Slots | None = None
 
     @property
@@ -92,14 +94,17 @@ class RecordedStop:
     @property
     def inputs(self) -> Slots:
         """The arguments of the call, or the operands of the operation."""
+        if self._inputs is None:
+            self._inputs = list(self._given())
+        return self._inputs
+
+    def _given(self) -> Iterator[tuple[str, Value]]:
         if self.kind != "op" or self.node is None:
-            return list(self.call.inputs.named())
-        before, edges = self.number - 1, self._net.into.get(self.node.id, ())
-        return [
-            (edge.argument, self._versions.at(edge.value, before))
-            for edge in edges
-            if edge.kind == "data" and edge.value is not None
-        ]
+            yield from self.call.inputs.named()
+            return
+        for edge in self._net.into.get(self.node.id, ()):
+            if edge.kind == "data" and edge.value is not None:
+                yield edge.argument, self._versions.at(edge.value, self.number - 1)
 
     @property
     def results(self) -> Slots:
@@ -134,7 +139,7 @@ class RecordedMachine:
         self._end = {stop.call.index: stop.number for stop in self._stops if stop.kind == "return"}
         self._of_node = self._run.versions.stop_of
         self._of_node.update({stop.id: stop.number for stop in self._stops if stop.kind == "op"})
-        self._made: dict[int, list[tuple[str, int, Value]]] = {}
+        self._made: dict[int, dict[str, list[tuple[int, Value]]]] = {}
         self._names: dict[NameKind, set[str]] = {}
         self._weights: dict[str, Value] | None = None
 
@@ -229,10 +234,26 @@ class RecordedMachine:
     def values(self, frame: Stop) -> Mapping[str, Value]:
         """Return the tensors that exist in a call at the present stop, by name."""
         assert isinstance(frame, RecordedStop)
-        present, call = self._position(), frame.call
-        if call.index not in self._made:
-            self._made[call.index] = list(self._made_in(call))
-        return {name: value for name, position, value in self._made[call.index] if position <= present}
+        found = ((name, self.value(frame, name)) for name in self._made_of(frame.call))
+        return {name: value for name, value in found if value is not None}
+
+    def value(self, frame: Stop, name: str) -> Value | None:
+        """Return the tensor of a name in a call at the present stop."""
+        assert isinstance(frame, RecordedStop)
+        versions = self._made_of(frame.call).get(name)
+        if versions is None:
+            return None
+        present = self._position()
+        return next((value for position, value in reversed(versions) if position <= present), None)
+
+    def _made_of(self, call: Call) -> dict[str, list[tuple[int, Value]]]:
+        """Return the tensors of a call by name, each with the positions from which it is which value."""
+        found = self._made.get(call.index)
+        if found is None:
+            found = self._made[call.index] = {}
+            for name, position, value in self._made_in(call):
+                found.setdefault(name, []).append((position, value))
+        return found
 
     def _made_in(self, call: Call) -> Iterator[tuple[str, int, Value]]:
         """Yield the tensors of a call by name, each with the position in the network from which it exists."""
@@ -281,6 +302,10 @@ class RecordedMachine:
     def objects(self, frame: Stop) -> Mapping[str, object]:
         """Return nothing: a recorded run has no objects beside its tensors."""
         return {}
+
+    def evaluating(self) -> AbstractContextManager[object]:
+        """Return a block that does nothing: the tensors are copies."""
+        return nullcontext()
 
     def source_text(self, source: str) -> str | None:
         """Return the text of a line as the run kept it; files of this machine are not read."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from fxdebug import api
 from fxdebug.apps.console.breakpoints import Stoppers
 from fxdebug.apps.console.expressions import Expression, shown
 from fxdebug.apps.console.machine import Machine, Stop, Until
 from fxdebug.apps.console.registry import COMMANDS, Command, command_named
 from fxdebug.apps.console.screen import Screen
 from fxdebug.apps.console.stop_text import show_stop
+from fxdebug.data.trace import TraceData
 from fxdebug.errors import FxDebugError, UsageError, first_line
 
 MOST_NESTED = 20  # commands of breakpoints may move on to other breakpoints
@@ -36,6 +38,8 @@ class Session:
         self.read_more: Callable[[str], str | None] = lambda prompt: None  # a further line, for `commands`
         self._last = ""
         self._nested = 0
+        self._trace: tuple[TraceData, api.Trace] | None = None
+        self._texts: dict[str, str] = {}  # about that trace
 
     # Lines -----------------------------------------------------------------------------------------
 
@@ -132,6 +136,24 @@ class Session:
         """The ``call`` stop of the selected frame."""
         frames = self.machine.frames
         return frames[max(len(frames) - 1 - self.frame_up, 0)]
+
+    # The whole run ---------------------------------------------------------------------------------
+
+    @property
+    def trace(self) -> api.Trace:
+        """The run, a live one as far as it has gone: the same trace until it goes on."""
+        now = self.machine.trace
+        if self._trace is None or self._trace[0] is not now:
+            self._trace = now, now if isinstance(now, api.Trace) else api.Trace.of(now)
+            self._texts = {}
+        return self._trace[1]
+
+    def text_of_run(self, what: str, make: Callable[[api.Trace], str]) -> str:
+        """Return a text about the whole run by its name; it is made once, until the run goes on."""
+        trace = self.trace
+        if what not in self._texts:
+            self._texts[what] = make(trace)
+        return self._texts[what]
 
     def close(self) -> None:
         """End the session; a live run is let go."""

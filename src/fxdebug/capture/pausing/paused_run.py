@@ -11,6 +11,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from queue import Empty
 from typing import Any
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 
 from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.to_fx import FxBuild
+from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.pausing.edits import Subject
+from fxdebug.capture.pausing.held_state import HeldState
 from fxdebug.capture.pausing.moments import Moment
 from fxdebug.capture.pausing.pauses import Ended, Pauses, Quit, Until
 from fxdebug.capture.recorder.frame import Frame, to_call
@@ -39,6 +42,9 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 
 STACK = 64 * 1024 * 1024  # bytes: deep models need more than some systems give a thread
+_stack_size = SharedPatch(
+    Setting("threading.stack_size", threading.stack_size, threading.stack_size, lambda before: STACK)
+)
 SECONDS_TO_END = 30.0  # for an operation that runs while the session is quit
 
 
@@ -73,20 +79,17 @@ class PausedRun:
         self._arguments = target, args, kwargs
         self._options = replace(options, stepper=self.pauses)
         self._start = StartState(model)
-        self.pauses.keep_weight = self._start.keep_weight
-        self._gradients = _gradients_of(model) if backward is not None else []
+        self._held = self.pauses.held = HeldState(model, (args, kwargs))
+        self._gradients = _gradients_of(model, copies=backward is not None)
         self._context = contextvars.copy_context()
         self.pauses.until = lambda moment: True
         self._thread = self._started()
         self.go(None)  # to the first moment
 
     def _started(self) -> threading.Thread:
-        before = threading.stack_size(STACK)
-        try:
-            thread = threading.Thread(target=self._context.run, args=(self._run,), name="fxdebug run", daemon=True)
+        thread = threading.Thread(target=self._context.run, args=(self._run,), name="fxdebug run", daemon=True)
+        with _stack_size.block():
             thread.start()
-        finally:
-            threading.stack_size(before)
         return thread
 
     # In its own thread -------------------------------------------------------------------------------
@@ -168,6 +171,10 @@ class PausedRun:
                         arrivals.get_nowait()
                     return present
 
+    def evaluating(self) -> AbstractContextManager[object]:
+        """Return the block in which a typed line is run: a run that is quit puts back what it writes to."""
+        return nullcontext() if self.over else self._held.watching()
+
     def finish(self) -> TraceData | None:
         """Let the run go on to its end, with no further pause; return its trace."""
         while not self.over:
@@ -175,7 +182,7 @@ class PausedRun:
         return self._recorded
 
     def quit(self) -> None:
-        """End the run where it is, and put back what it changed: random state, buffers, attributes, gradients."""
+        """End the run where it is, and put back what it changed: random state, weights, what model and inputs hold."""
         if self.over:
             return
         self.pauses.quitting = True
@@ -185,9 +192,11 @@ class PausedRun:
         self._end(handed_back=False)
         if isinstance(self.error, Quit):
             self.error = None
+        self._held.restore()
         self._start.restore()
         for parameter, gradient, content in self._gradients:
-            parameter.grad = gradient
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
             if gradient is not None and content is not None:
                 with torch.no_grad():
                     gradient.copy_(content)
@@ -299,9 +308,9 @@ class PausedRun:
         return None
 
 
-def _gradients_of(model: nn.Module) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """Return the parameters with their gradients, and copies of these: a backward adds to them."""
+def _gradients_of(model: nn.Module, *, copies: bool) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
+    """Return the parameters with their gradients, and copies of these for a backward, which adds to them."""
     return [
-        (parameter, parameter.grad, None if parameter.grad is None else parameter.grad.detach().clone())
+        (parameter, parameter.grad, None if parameter.grad is None or not copies else parameter.grad.detach().clone())
         for parameter in model.parameters()
     ]

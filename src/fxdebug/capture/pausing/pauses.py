@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.pausing.edits import Edit, Edits, changed_at
+from fxdebug.capture.pausing.held_state import HeldState
 from fxdebug.capture.pausing.moments import Moment, MomentKind
 from fxdebug.capture.recorder.frame import Frame, failure
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.observed_tape import tensors_in
-from fxdebug.capture.tape.op_traits import may_write, op_name
+from fxdebug.capture.tape.op_traits import op_name
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.torch_state import internals
@@ -58,7 +58,7 @@ class Pauses:
         self.failed: BaseException | None = None  # what ``until`` raised at the present moment
         self.content: Any = None
         self.edits: list[Edit] = []
-        self.keep_weight: Callable[[Tensor], None] | None = None  # keeps a copy of what is about to be written to
+        self.held: HeldState | None = None  # copies what an operation is about to write to
         self.arrivals: SimpleQueue[Moment | Ended] = SimpleQueue()
         self.present: Moment | Ended | None = None  # what arrived last, while it waits
         self._orders: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
@@ -127,11 +127,9 @@ class Pauses:
         self._arrive("return", frame, self._tape_of(frame), -1, None, error=failure(error, here=here))
 
     def before_op(self, function: Any, args: Any, kwargs: Any) -> None:
-        """Keep a copy of a weight that an operation may write to: a run that is quit puts it back."""
-        if self.keep_weight is not None and may_write(function, kwargs):
-            with internals.DisableTorchFunction():
-                for tensor in tensors_in((*args, *(kwargs or {}).values()), depth=2):
-                    self.keep_weight(tensor)
+        """Copy what an operation may write to: a run that is quit puts it back."""
+        if self.held is not None:
+            self.held.before_op(function, args, kwargs)
 
     def after_op(self, call_tape: CallTape, entry: TapeEntry, result: Any) -> Any:
         """Pause after an operation."""

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from fxdebug.capture.replay.functions import contents_of
-from fxdebug.capture.replay.introspect import MISSING, slot_of, slots_of
+from fxdebug.capture.replay.introspect import MISSING, attributes_of, slot_of, slots_of
 from fxdebug.capture.replay.reachable import ReachableObjects
 
 
@@ -30,6 +30,20 @@ def holders_of(reachable: ReachableObjects) -> list[Holder]:
         *[_SlotsHolder(thing) for thing in reachable.slotted],
         *[_ClassHolder(kind) for kind in reachable.classes],
     ]
+
+
+def holders_of_one(thing: Any) -> list[Holder]:
+    """Return holders for one object alone: its items, its attributes, its slots."""
+    kind = type(thing)
+    found: list[Holder] = []
+    if issubclass(kind, dict):
+        found.append(DictHolder(thing))
+    elif issubclass(kind, (list, set, deque)):
+        found.append(_SequenceHolder(thing))
+    attributes = None if kind in (dict, list, set, deque, OrderedDict) else attributes_of(thing)
+    if attributes is not None:
+        found.append(DictHolder(attributes))
+    return [*found, _SlotsHolder(thing)] if slots_of(kind) else found
 
 
 def switches_of(reachable: ReachableObjects) -> list[Holder]:

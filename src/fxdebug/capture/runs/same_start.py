@@ -31,25 +31,9 @@ class StartState:
             if buffer is not None
         ]
 
-        self._weights: dict[int, Tensor] | None = None  # by address, once one is to be kept
-        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
-        self._models = models
-
-    def keep_weight(self, tensor: Tensor) -> None:
-        """Keep a copy of a weight that is about to be written to; ``tensor`` is it or shares its memory."""
-        if self._weights is None:
-            parameters = [each for model in self._models for each in model.parameters()]
-            self._weights = {_address(each): each for each in parameters if _address(each)}
-        weight = self._weights.get(_address(tensor))
-        if weight is not None and id(weight) not in self._kept:
-            self._kept[id(weight)] = weight, weight.detach().clone()
-
     def restore(self) -> None:
         """Put everything back; may be called several times."""
         self._generators.restore()
-        with untracked(), torch.no_grad():
-            for weight, content in self._kept.values():
-                weight.copy_(content)
         for module, kind, before in self._attributes:
             if type(module) is kind:  # a lazy module changes its class for good
                 now = vars(module)
@@ -64,14 +48,6 @@ class StartState:
                         buffer.copy_(content)
                     except Exception:  # such as an expanded one, which nothing can be written into
                         registry[name] = content.clone()
-
-
-def _address(tensor: Tensor) -> int:
-    """Return where the memory of a tensor begins; 0 where it has none of its own."""
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except Exception:  # sparse, nested and wrapped tensors
-        return 0
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def replay(session: Session, argument: str) -> None:
     changes: dict[str, Callable[[Any], Any]] = {}
     for name, expression in _assignments(text):
         changes[name] = _change_of(name, expression)
-    comparison = api.replay(api.Trace.of(session.machine.trace), path.strip(), changes)
+    comparison = api.replay(session.trace, path.strip(), changes)
     session.screen.lines(comparison.text(width=session.screen.width, color=session.screen.color))
 
 

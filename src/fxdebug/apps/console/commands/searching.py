@@ -30,7 +30,11 @@ def tree(session: Session, argument: str) -> None:
         raise UsageError(f"tree {argument}: give a number of levels, or all")
     depth = None if argument == "all" else int(argument or TREE_DEPTH)
     screen = session.screen
-    screen.lines(text.tree(session.machine.trace, width=screen.width, color=screen.color, depth=depth))
+    screen.lines(
+        session.text_of_run(
+            f"tree {depth}", lambda run: text.tree(run, width=screen.width, color=screen.color, depth=depth)
+        )
+    )
 
 
 @command("find f", "WHAT", group=GROUP, completes="break")
@@ -38,7 +42,7 @@ def find(session: Session, argument: str) -> None:
     """List the calls or operations that a breakpoint of these words would stop at: find nan > 0, find *.attn."""
     if not argument:
         raise UsageError("find needs a path, a class, an operation, a line of code, or a condition: find nan > 0")
-    trace = session.machine.trace
+    trace = session.trace
     kind, name = kind_of(session.machine, argument)
     found: Sequence[Call | Node]
     asked: str | None = None
@@ -60,9 +64,10 @@ def find(session: Session, argument: str) -> None:
     else:
         raise UsageError("find against RUN: compare RUN shows the differences")
     rows = records.found_rows(trace, found[:MOST_FOUND], None, None, asked)
-    session.screen.lines(text.listing(rows, session.screen.width))
+    lines = text.listing(rows, session.screen.width)
+    session.screen.lines(lines if len(found) <= MOST_FOUND else lines.rpartition("\n")[0])
     if len(found) > MOST_FOUND:
-        session.screen.line(f"{len(found)} in all; the first {MOST_FOUND} are shown")
+        session.screen.line(f"{len(found)} found; the first {MOST_FOUND} are shown")
 
 
 @command("upstream", "[PLACE] [STEPS]", group=GROUP, completes="place")
@@ -82,7 +87,7 @@ def _walk(session: Session, argument: str, *, back: bool) -> None:
     steps = int(words.pop()) if words and words[-1].isdecimal() else 3
     if len(words) > 1:
         raise UsageError(f"{'upstream' if back else 'downstream'} takes one place and a number of steps")
-    trace = session.machine.trace
+    trace = session.trace
     place = node_at(trace, words[0] if words else session.machine.stop.id)
     found = (walk.upstream if back else walk.downstream)(trace, place, steps=steps)
     shown = [node for node in found if node.kind in ("call_function", "call_method") or _is_end(node)]
@@ -107,7 +112,11 @@ def _is_end(node: Node) -> bool:
 def findings(session: Session, argument: str) -> None:
     """Show what is wrong with the numbers of the run: where NaN, infinities and lost digits come from."""
     screen = session.screen
-    screen.lines(api.Trace.of(session.machine.trace).check(tensors=False).text(width=screen.width, color=screen.color))
+    screen.lines(
+        session.text_of_run(
+            "findings", lambda run: run.check(tensors=False).text(width=screen.width, color=screen.color)
+        )
+    )
 
 
 @command("compare cmp", "RUN", group=GROUP, completes="file")
@@ -116,5 +125,5 @@ def compare(session: Session, argument: str) -> None:
     if not argument:
         raise UsageError("compare needs the folder of a saved run")
     screen = session.screen
-    comparison = api.compare(argument, api.Trace.of(session.machine.trace))
+    comparison = api.compare(argument, session.trace)
     screen.lines(comparison.text(width=screen.width, color=screen.color))
