@@ -14,12 +14,14 @@ async function start(): Promise<void> {
   const theme = applyTheme();
   const payload = await readPayload(document.getElementById("payload")!.textContent!);
   const given = stateOf(payload, location.hash), store = new Store({ ...given, theme });
+  if (!location.hash && payload.run.data.charts.length && !payload.run.data.hasGraphs) store.set({ view: "training" });
   const frame = buildFrame(payload, store);
   const graph = new Graph(payload, store);
   frame.stage.append(graph.element);
   openFirst(openAtFirst(graph));
   if (store.get().open === START.open) store.set({ open: openAtFirst(graph) });
-  if (!location.hash && payload.comparison) store.set({ selected: graph.guilty });
+  const raised = payload.run.raisedIn(0);
+  if (!location.hash) store.set({ selected: raised < 0 || payload.comparison ? graph.guilty : { call: raised, item: -1 } });
   follow(payload);
   installHooks(payload, store, graph, performance.now(), shellHooks(frame));
 }

@@ -102,6 +102,11 @@ export interface Spans { call: Numbers; name: Numbers; depth: Numbers; begin: Nu
 export interface Series { name: string; unit: string; numbers: Numbers }
 // `marks` are at positions of the series; each of its points stands for `step` events or steps of a training.
 export interface Timeline { title: string; by: string; series: Series[]; marks: [at: number, label: string][]; step: number }
+// Lines over the steps of a training; `numbers` has one line after the other. Without a call a line is about the whole.
+export interface ChartData {
+  title: string; unit: string; about: string; steps: Numbers; names: string[]; calls: Numbers; numbers: Numbers;
+  marks: [step: number, label: string][];
+}
 export interface HistogramsData { value: Numbers; first: Numbers; edges: Numbers; counts: Numbers; nan: Numbers; inf: Numbers }
 export interface NamedHistogram { id: string; call: number; edges: number[]; counts: number[]; nan: number; inf: number }
 
@@ -125,9 +130,9 @@ export interface RunData {
   hasGraphs: boolean; partial: string; // a sentence on why the run is not whole, "" if it is
   bodies: BodiesData; calls: CallsData; steps: StepsData; values: ValuesData; parameters: ParametersData;
   ports: PortsData; failures: Failure[]; notes: Note[]; guards: Guard[][]; findings: Finding[];
-  neverCalled: [path: string, type: string][];
+  neverCalled: [path: string, type: string, call: number][]; // the call it stands directly in; -1 inside of another one
   lines: [source: string, text: string][];
-  measures: MeasureData[]; histograms: HistogramsData | null; spans: Spans | null; timelines: Timeline[];
+  measures: MeasureData[]; histograms: HistogramsData | null; spans: Spans | null; timelines: Timeline[]; charts: ChartData[];
   attention: AttentionData[]; reports: ReportPage[];
 }
 
@@ -355,6 +360,12 @@ export class Run {
     return graph < 0 ? "" : this.text(this.data.steps.code[graph]!);
   }
   failure(call: number): Failure | null { return this.data.failures[this.data.calls.failure[call]!] ?? null; }
+  /** Return the innermost call that the exception came from, of those in a call; -1 where it raised none. */
+  raisedIn(call: number): number {
+    let inner = this.failure(call) ? call : NONE;
+    for (let next: number | undefined = inner; next !== undefined && next >= 0; next = this.children(inner).findLast((child) => this.failure(child))) inner = next;
+    return inner;
+  }
   guards(call: number): Guard[] { return this.data.guards[this.data.calls.guards[call]!] ?? []; }
   notes(call: number): Note[] { return this.data.notes.filter((note) => note.call === call); }
 

@@ -6,8 +6,8 @@ export interface Place {
   readonly item: number;
 }
 
-export type View = "graph" | "timeline" | "memory" | "attention" | "distributions" | "findings" | "reports";
-export const VIEWS: readonly View[] = ["graph", "timeline", "memory", "attention", "distributions", "findings", "reports"];
+export type View = "graph" | "training" | "timeline" | "memory" | "attention" | "distributions" | "findings" | "reports";
+export const VIEWS: readonly View[] = ["graph", "training", "timeline", "memory", "attention", "distributions", "findings", "reports"];
 
 export type Theme = "auto" | "light" | "dark";
 export const THEMES: readonly Theme[] = ["auto", "light", "dark"];

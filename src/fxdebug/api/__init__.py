@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fxdebug.api.comparison import Comparison
     from fxdebug.api.files import load, save_golden, save_measures
     from fxdebug.api.onnx_export import export_onnx
-    from fxdebug.api.page.text import page_of
+    from fxdebug.api.page.text import page_of, page_of_training
     from fxdebug.api.reports.activation_statistics import ActivationReport, activations, heatmap
     from fxdebug.api.reports.attention_maps import AttentionReport, attention
     from fxdebug.api.reports.cost import flops, last_failed_report, mean_of_output, memory, profile, summary
@@ -94,6 +94,7 @@ else:
         "plugins_text": "fxdebug.exports.plugins",
         "profile": "fxdebug.api.reports.cost",
         "page_of": "fxdebug.api.page.text",
+        "page_of_training": "fxdebug.api.page.text",
         "project_settings": "fxdebug.api.check_run",
         "region": "fxdebug.capture.hooks.regions",
         "require_columns": "fxdebug.exports.columns",
@@ -170,6 +171,7 @@ __all__ = [
     "memory",
     "model_addition_debugger_context",
     "page_of",
+    "page_of_training",
     "patch",
     "paused_run",
     "plugins_csv",

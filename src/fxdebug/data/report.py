@@ -36,6 +36,21 @@ class Column:
     quotient: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One statistic over the steps of a training: one line about the whole, or a line for each call or parameter.
+
+    ``lines`` have a number for each of ``steps``, NaN for none, by the id of a call or the name of a parameter; that
+    about the whole is called ``name``.
+    """
+
+    name: str
+    unit: Unit
+    about: str
+    steps: tuple[int, ...]
+    lines: Mapping[str, tuple[float, ...]]
+
+
 @dataclass(frozen=True)
 class ReportData(Generic[Row]):
     """The answer of an analysis.
@@ -45,7 +60,7 @@ class ReportData(Generic[Row]):
     be measured, and ``notes`` say why. ``totals`` are the numbers about the whole, by heading, with their unit.
     ``measures`` are the numbers by measure and by the id of a call or node: ``trace.with_measures(report)`` attaches
     them to a trace. ``ranked``: the screen puts the lines with the largest numbers first, and leaves out zeros.
-    ``folds``: rows of repeated layers are one line there.
+    ``folds``: rows of repeated layers are one line there. ``charts`` are what a training did over its steps.
     """
 
     analysis: str
@@ -62,6 +77,7 @@ class ReportData(Generic[Row]):
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     marks: tuple[tuple[int, str], ...] = ()
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    charts: tuple[Chart, ...] = ()
     ranked: bool = True
     folds: bool = True
 

@@ -63,6 +63,7 @@ EXPORTERS: dict[tuple[Kind, str], str] = {
     ("report", ".speedscope.json"): "fxdebug.exports.timelines.speedscope:write_report",
     ("report", "mlflow"): "fxdebug.exports.trackers.tracked:report_to_mlflow",
     ("report", "wandb"): "fxdebug.exports.trackers.tracked:report_to_wandb",
+    ("training", ".html"): "fxdebug.exports.page.training:write_training",
     ("training", "tensorboard"): "fxdebug.exports.programs.tensorboard_log:write_training",
     ("comparison", ".md"): "fxdebug.exports.documents.markdown:write_comparison",
     ("comparison", "model-explorer"): "fxdebug.exports.programs.compared_explorer:write_model_explorer",

@@ -6,6 +6,7 @@ export interface Rect { x: number; y: number; w: number; h: number }
 export const MIN_SCALE = 1e-4;
 export const MAX_SCALE = 4;
 const MARGIN = 28;
+const LEGIBLE = 0.75;
 
 /** The part of the drawing that a window of this size shows. */
 export function visibleRect(camera: Camera, width: number, height: number): Rect {
@@ -39,15 +40,15 @@ export function fitAll(box: Rect, width: number, height: number): Camera {
   return { scale, x: width / 2 - scale * (box.x + box.w / 2), y: height / 2 - scale * (box.y + box.h / 2) };
 }
 
-/** Readable from the top: its width in the window, text not below 8 px unless even then all would fit; a short one is centred. */
+/** Readable from the top: all of it, or its width, in the window where names are then 9 px high or more; a short one is centred. */
 export function fitStart(box: Rect, width: number, height: number): Camera {
   const whole = fitAll(box, width, height);
-  if (whole.scale >= 0.7) return whole;
-  const scale = clampScale(Math.min(1, Math.max(0.55, (width - 2 * MARGIN) / box.w)));
+  if (whole.scale >= LEGIBLE) return whole;
+  const scale = clampScale(Math.min(1, Math.max(LEGIBLE, (width - 2 * MARGIN) / box.w)));
   const wide = box.w * scale > width - MARGIN;
   // The axis (x = 0 of the drawing) stays in sight where the drawing is wider than the window.
   const left = wide ? Math.min(MARGIN, width / 2) - scale * box.x : width / 2 - scale * (box.x + box.w / 2);
-  const x = wide ? Math.min(left, Math.max(width / 2, width - MARGIN - scale * (box.x + box.w))) : left;
+  const x = wide ? Math.min(left, Math.max(0.7 * width, width - MARGIN - scale * (box.x + box.w))) : left;
   return { scale, x, y: MARGIN - scale * box.y };
 }
 
@@ -55,7 +56,7 @@ export function fitStart(box: Rect, width: number, height: number): Camera {
 export function bringIn(camera: Camera, box: Rect, width: number, height: number): Camera {
   let { scale } = camera;
   const readable = Math.min(1, (width - 2 * MARGIN) / box.w, (height - 2 * MARGIN) / box.h);
-  if (scale < Math.min(0.5, readable) || box.w * scale > width) scale = clampScale(Math.max(Math.min(0.8, readable), 0.1));
+  if (scale < Math.min(0.7, readable) || box.w * scale > width) scale = clampScale(Math.max(Math.min(0.85, readable), 0.1));
   const same = scale === camera.scale;
   const x = same ? nudge(camera.x, box.x, box.w, scale, width) : width / 2 - scale * (box.x + box.w / 2);
   const tall = box.h * scale > height - 2 * MARGIN;

@@ -33,6 +33,7 @@ export interface Counts { boxes: number; items: number; edges: number; texts: nu
 
 const THIN = 0.07; // scale below which lines between closed items are no longer told apart
 const RADIUS = 9;
+const GUILTY = "first difference";
 
 export class Painter {
   readonly brush: Brush;
@@ -119,8 +120,8 @@ export class Painter {
     if (overlaid) right += this.titleReading(spot, look, right);
     if (look.strip && look.strip.length > 1) this.strip(spot, look, 3);
     this.title(look.label, item.type, x, y, w, spot.axis, paper, look.faded ? palette.dim : palette.text, right, hasInside(item));
-    this.marks(spot, look, { x, y, w, h });
     this.rings(spot, { x, y, w, h }, RADIUS);
+    this.marks(spot, look, { x, y, w, h });
   }
 
   private title(name: string, type: string, x: number, y: number, w: number, axis: number, paper: string, ink: string, taken: number, toggles = false): void {
@@ -134,8 +135,8 @@ export class Painter {
     if (typeAt < axis + 5 && typeAt + typeWidth > axis - 5 && axis + 8 + typeWidth < x + w - taken - 8) typeAt = axis + 8;
     const typeRoom = x + w - taken - 8 - typeAt, hasType = type !== "" && type !== name && typeRoom > 0.6 * typeWidth;
     context.fillStyle = paper;
-    if (crosses(left - 3, nameWidth + 6, axis)) context.fillRect(left - 3, y + 5, nameWidth + 6, 16);
-    if (hasType && crosses(typeAt - 3, Math.min(typeWidth, typeRoom) + 6, axis)) context.fillRect(typeAt - 3, y + 5, Math.min(typeWidth, typeRoom) + 6, 16);
+    context.fillRect(left - 3, y + 5, nameWidth + 6, 16); // lines run behind the words
+    if (hasType) context.fillRect(typeAt - 3, y + 5, Math.min(typeWidth, typeRoom) + 6, 16);
     brush.text(name, left, y + 13, { size: FONT.title, colour: ink, weight: "600", align: "left", room });
     if (hasType) brush.text(type, typeAt, y + 13.4, { size: FONT.titleType, colour: this.picture.palette.dim, align: "left", room: typeRoom });
   }
@@ -205,9 +206,12 @@ export class Painter {
     if (isCall && this.scale > 0.12) brush.stripe(card.x, card.y, 4, card.h, 6, look.mark === "failed" ? palette.bad : look.stripe);
     if (look.strip && look.strip.length > 1) hasStrip(spot) ? this.strip(spot, look, radius) : this.oddMark(look, card.x + card.w - 9, card.y + 5);
     this.words(spot, look, card, isCall);
-    this.marks(spot, look, card);
+    const alpha = context.globalAlpha;
     context.globalAlpha = 1;
     this.rings(spot, card, radius);
+    context.globalAlpha = alpha;
+    this.marks(spot, look, card);
+    context.globalAlpha = 1;
   }
 
   private words(spot: Spot, look: Look, card: Rect, isCall: boolean): void {
@@ -304,21 +308,23 @@ export class Painter {
 
   private marks(spot: Spot, look: Look, card: Rect): void {
     const { brush, context } = this, { palette } = this.picture;
-    let right = card.x + card.w + 5;
     if (this.scale < 0.06) return;
     // Signs stay legible where the text around them no longer is.
     const grown = Math.max(1, 0.8 / this.scale);
-    const sign = (text: string, fill: string, lift = 0): void => {
+    const sign = (text: string, fill: string, x: number, y: number): number => {
       context.save();
-      context.translate(right, card.y - lift * grown);
+      context.translate(x, y);
       context.scale(grown, grown);
-      right -= (brush.badge(text, 0, 0, fill, palette.paper, true) + 3) * grown;
+      const width = brush.badge(text, 0, 0, fill, palette.paper, true) * grown;
       context.restore();
       brush.forget();
+      return width;
     };
-    if (look.onward === "guilty") sign("first difference", palette.bad, 13);
-    if (look.mark === "failed") sign("raised", palette.bad);
-    if (look.hits && !spot.inner) sign(String(look.hits), palette.accent);
+    let right = card.x + card.w + 5;
+    // Beside the box: above it stands the name of the one around it.
+    if (look.onward === "guilty") sign(GUILTY, palette.bad, right + 3 + (brush.width(GUILTY, 10, "600") + 12) * grown, card.y + card.h / 2);
+    if (look.mark === "failed") right -= sign("raised", palette.bad, right, card.y - 5 * grown) + 3 * grown;
+    if (look.hits && !spot.inner) right -= sign(String(look.hits), palette.accent, right, card.y) + 3 * grown;
     if (look.finding) {
       context.fillStyle = look.finding === "error" ? palette.bad : look.finding === "warning" ? palette.warn : palette.accent;
       context.beginPath();
@@ -408,9 +414,4 @@ export class Painter {
 export function hasInside(item: DrawnItem): boolean {
   return item.body >= 0 && item.group === null;
 }
-
-function crosses(x: number, w: number, axis: number): boolean {
-  return x < axis + 4 && x + w > axis - 4;
-}
-
 

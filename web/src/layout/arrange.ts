@@ -339,7 +339,7 @@ function boxOf(stand: Stand, title: number, side: number): Box {
   }
   left += SIZE.side;
   right += SIZE.side;
-  const missing = Math.max(0, title + 24 - left - right);
+  const missing = Math.max(0, title + 40 - left - right);
   if (side > 0) right += missing;
   else if (side < 0) left += missing;
   else {

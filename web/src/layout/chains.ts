@@ -101,6 +101,10 @@ class Growing {
     for (let item = end; ; ) {
       this.chainOf[item] = this.chains.length;
       items.push(item);
+      if (this.wires.from.length === 0 && item > 0) {
+        item--; // no wires are known: one column, as they ran
+        continue;
+      }
       const edge = this.bestEdge(item);
       if (edge < 0) break;
       this.mainEdge[item] = edge;

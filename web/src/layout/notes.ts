@@ -10,6 +10,7 @@ export type Box = Pick<Geometry, "boxLeft" | "boxRight" | "boxHeight">;
 
 const MOST_WIDE = 150;
 const BESIDE = 6; // between a line and its note
+const APART = 4; // between two notes
 
 /** Return the notes of an arrangement. */
 export function notesOf(stand: Stand, edges: Edges, box: Box, isRoot: boolean): Note[] {
@@ -29,7 +30,10 @@ function inputNotes(stand: Stand, taken: Taken, box: Box): Note[] {
     const room = Math.min(box.boxRight - 4, next === undefined ? Infinity : inX[next]! - 3) - x;
     const text = fitted(name, FONT.note, MOST_WIDE);
     const width = widthOf(text, FONT.note);
-    if (width <= room && taken.take(x - 3, x + width, SIZE.head + 5)) notes.push({ text, x, y: SIZE.head + 5, align: "left" });
+    const y = SIZE.head + 5;
+    const left = inX[input]! - BESIDE;
+    if (width <= room && taken.take(x - 3, x + width, y)) notes.push({ text, x, y, align: "left" });
+    else if (left - width > -box.boxLeft && taken.take(left - width - APART, left + 3, y)) notes.push({ text, x: left, y, align: "right" });
   });
   return notes;
 }
@@ -44,9 +48,9 @@ function shapeNotes(stand: Stand, taken: Taken, box: Box, isRoot: boolean): Note
     const width = widthOf(text, FONT.note);
     const y = stand.y[item]! + stand.height[item]! + 9;
     const x = stand.x[item]! + (stand.open.get(item)?.outX[0] ?? 0);
-    if (x + BESIDE + width < box.boxRight && taken.take(x + 2, x + BESIDE + width, y))
+    if (x + BESIDE + width < box.boxRight && taken.take(x + 2, x + BESIDE + width + APART, y))
       notes.push({ text, x: x + BESIDE, y, align: "left" });
-    else if (x - BESIDE - width > -box.boxLeft && taken.take(x - BESIDE - width, x - 2, y))
+    else if (x - BESIDE - width > -box.boxLeft && taken.take(x - BESIDE - width - APART, x - 2, y))
       notes.push({ text, x: x - BESIDE, y, align: "right" });
   }
   return notes;

@@ -162,10 +162,11 @@ function wiresOf(drawn: Drawn): Wires {
   };
 }
 
-/** Rows by the longest path; what hangs on no input sinks to just above its first reader. */
+/** Rows by the longest path; what hangs on no input sinks to just above its first reader. Without any wires: as they ran. */
 function rowsOf(count: number, wires: Wires): { row: Int32Array; rowCount: number; floating: Uint8Array } {
   const row = new Int32Array(count);
   const floating = new Uint8Array(count).fill(1);
+  if (wires.from.length === 0) return { row: row.map((_, item) => item), rowCount: count, floating };
   for (let item = 0; item < count; item++) {
     for (let edge = wires.start[item]!; edge < wires.start[item + 1]!; edge++) {
       const node = wires.from[edge]!;

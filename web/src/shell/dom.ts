@@ -33,6 +33,13 @@ export function fill(element: Element, ...children: Child[]): void {
   put(element, children);
 }
 
+/** A path; its lines break behind its dots. */
+export function pathText(text: string): DocumentFragment {
+  const parts = document.createDocumentFragment();
+  text.split(/(?<=\.)/).forEach((part, i) => parts.append(...(i ? [el("wbr")] : []), shown(part)));
+  return parts;
+}
+
 /** An element of SVG. */
 export function svg(tag: string, attributes: Readonly<Record<string, string | number>>, ...children: Child[]): SVGElement {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);

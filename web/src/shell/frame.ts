@@ -5,6 +5,7 @@ import type { Payload } from "../payload";
 import { THEMES, type Store, type View } from "../state";
 import { counted, el, fill } from "./dom";
 import { keepHash, titleOf } from "./hash";
+import { callLink } from "./links";
 import { addShortcuts, helpDialog, listenToKeys, showHelp } from "./keys";
 import { operationCount, Page } from "./page";
 import { Panel } from "./panel";
@@ -111,12 +112,11 @@ function colourSelect(page: Page): HTMLSelectElement {
 /** A line below the header for a run that raised, or is not whole. */
 function partialNote(page: Page): HTMLElement | null {
   const { run } = page.payload;
-  const raised = Array.from({ length: run.callCount }, (_, call) => call).find((call) => run.failure(call)?.here);
-  const failure = raised === undefined ? null : run.failure(raised);
+  const raised = run.raisedIn(0), failure = raised < 0 ? null : run.failure(raised);
   if (!failure && !run.data.partial) return null;
   return el("div", { class: "banner", role: "status" },
     failure && el("span", null, el("b", null, failure.type), failure.message && `: ${failure.message}`),
-    raised !== undefined && el("button", { class: "link", type: "button", click: () => page.select({ call: raised, item: -1 }) }, `raised in ${run.path(raised) || run.data.model}`),
+    failure && callLink(page, run, raised, `raised in ${run.path(raised) || run.data.model}`),
     !failure && el("span", null, run.data.partial));
 }
 

@@ -6,7 +6,8 @@ import { quantity, whole } from "../units";
 import { code, lineOfStep, sourcePlace } from "./code";
 import { counted, el, fill, type Child } from "./dom";
 import { findingCard } from "./finding_card";
-import { around, idOf, placeOf, wordsOf, type Page } from "./page";
+import { callLink, placeLink } from "./links";
+import { around, placeOf, wordsOf, type Page } from "./page";
 import { comparedPlace, pairOf } from "./pairs";
 import { runFacts } from "./run_facts";
 import { plainItem, statistics, tensor } from "./tensors";
@@ -43,6 +44,7 @@ function sectionsOf(page: Page, run: Run, place: Place): Child[] {
     isCall && parametersOf(run, place.call),
     measuresOf(page, run, place),
     isCall && guardsOf(run, place.call),
+    isCall && neverCalled(run, place.call),
     isCall && notesOf(run, place.call),
     graphCode(run, place),
     isCall && place.call === 0 && runFacts(run),
@@ -55,16 +57,11 @@ export function section(title: string, ...children: Child[]): HTMLElement | null
   return all.length ? el("section", null, el("h3", null, title), ...all) : null;
 }
 
-/** A link to a call or operation. */
-export function placeLink(page: Page, run: Run, place: Place, text = wordsOf(run, place).name): HTMLElement {
-  return el("button", { class: "link", type: "button", title: idOf(run, place), click: () => page.select(place) }, text);
-}
-
 // What it is ---------------------------------------------------------------------------------------------
 
 function heading(page: Page, run: Run, place: Place): HTMLElement {
   const words = wordsOf(run, place);
-  const crumbs = around(run, place).map((call) => placeLink(page, run, { call, item: -1 }));
+  const crumbs = around(run, place).map((call) => callLink(page, run, call, wordsOf(run, { call, item: -1 }).name));
   const isCall = place.item < 0;
   const step = isCall ? -1 : run.stepOf(place);
   const type = isCall ? words.type : step < 0 ? "" : run.step(step, place.call).target;
@@ -131,9 +128,8 @@ function failureOf(page: Page, run: Run, place: Place): HTMLElement | null {
 
 /** The call inside another that raised the exception. */
 function innermost(page: Page, run: Run, call: number): HTMLElement | null {
-  let inner = call;
-  for (let next: number | undefined = call; next !== undefined; next = run.children(inner).findLast((child) => run.failure(child))) inner = next;
-  return inner === call ? null : el("p", null, "raised in ", placeLink(page, run, { call: inner, item: -1 }, run.path(inner)));
+  const inner = run.raisedIn(call);
+  return inner === call ? null : el("p", null, "raised in ", callLink(page, run, inner));
 }
 
 function reasonOf(run: Run, call: number): HTMLElement | null {
@@ -255,6 +251,12 @@ function guardsOf(run: Run, call: number): HTMLElement | null {
   if (!guards.length) return null;
   const items = guards.map((guard) => el("li", null, el("code", null, guard.what), ` is ${guard.answer}`, guard.source && sourcePlace(guard.source)));
   return section("The graph assumes", el("ul", { class: "guards" }, ...items));
+}
+
+/** The modules in a call that were never called: the outermost of them. */
+function neverCalled(run: Run, call: number): HTMLElement | null {
+  const missing = run.data.neverCalled.filter((one) => one[2] === call).map(([path, type]) => el("li", null, el("code", null, path), el("span", { class: "type" }, type)));
+  return section("Never called", missing.length > 0 && el("ul", { class: "links" }, ...folded(missing, FEW)));
 }
 
 function notesOf(run: Run, call: number): HTMLElement | null {

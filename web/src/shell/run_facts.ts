@@ -4,7 +4,7 @@ import type { Run } from "../payload";
 import { quantity } from "../units";
 import { el } from "./dom";
 
-export function runFacts(run: Run): HTMLElement {
+export function runFacts(run: Run): HTMLElement | null {
   const { data } = run;
   const rows: [string, string][] = [
     ["Started", when(data.started)],
@@ -14,7 +14,7 @@ export function runFacts(run: Run): HTMLElement {
     ...data.settings,
   ];
   const known = rows.filter(([, text]) => text);
-  return el("section", null, el("h3", null, "Run"),
+  return known.length === 0 ? null : el("section", null, el("h3", null, "Run"),
     el("dl", { class: "facts" }, ...known.flatMap(([name, text]) => [el("dt", null, name), el("dd", null, text)])));
 }
 

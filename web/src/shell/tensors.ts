@@ -15,7 +15,7 @@ export function tensor(run: Run, value: number, slot: string, counterpart: Count
   const facts = run.facts(value);
   const histogram = run.histogram(value);
   return el("div", { class: "tensor" },
-    head(slot || facts.name, facts),
+    head(slot || facts.name || "result", facts),
     remarks(facts),
     facts.statistics && statistics(facts.statistics, counterpart),
     histogram && drawnHistogram(histogram.edges, histogram.counts, "histogram of this tensor"),
@@ -28,14 +28,14 @@ export function plainItem(slot: string, text: string): HTMLElement {
 }
 
 function head(slot: string, facts: ValueFacts): HTMLElement {
-  return el("div", { class: "tensor-head" }, el("code", { class: "slot" }, slot || facts.shape), slot && el("span", { class: "shape" }, facts.shape));
+  return el("div", { class: "tensor-head" }, el("code", { class: "slot" }, slot), el("span", { class: "shape" }, facts.shape));
 }
 
 function remarks(facts: ValueFacts): HTMLElement {
   const said = [
     facts.dtype,
     facts.device,
-    quantity(facts.bytes, "B"),
+    facts.dtype && quantity(facts.bytes, "B"),
     facts.sharding,
     facts.type === "Tensor" || facts.type === "Parameter" ? "" : facts.type,
     facts.layout === "strided" || !facts.layout ? "" : facts.layout,
@@ -50,6 +50,7 @@ const SHOWN = ["mean", "std", "min", "max"] as const;
 /** Statistics in columns; below them those of the other run, where there is one. */
 export function statistics(own: Statistics, counterpart: Counterpart | null = null): HTMLElement {
   const other = counterpart?.statistics ?? null;
+  const digitsOf = other ? 3 : 4; // a column less wide
   const column = (name: string, first: string, second: string | null, differs = false): HTMLElement =>
     el("div", { class: differs ? "stat differs" : "stat" },
       el("span", { class: "stat-name" }, name || "\u00a0"),
@@ -57,7 +58,7 @@ export function statistics(own: Statistics, counterpart: Counterpart | null = nu
       second !== null && el("span", { class: "stat-number other" }, second));
   return el("div", { class: other ? "statistics two" : "statistics" },
     other && column("", counterpart!.names[0], counterpart!.names[1]),
-    ...SHOWN.map((name) => column(name, number(own[name]), other && number(other[name]), other !== null && differ(own[name], other[name]))),
+    ...SHOWN.map((name) => column(name, number(own[name], digitsOf), other && number(other[name], digitsOf), other !== null && differ(own[name], other[name]))),
     counts(own));
 }
 
@@ -77,8 +78,8 @@ function share(part: number, all: number): string {
   return part === all ? "all" : part * 1000 < all ? whole(part) : `${digits((100 * part) / all, 2)} %`;
 }
 
-function number(value: number): string {
-  return Number.isNaN(value) ? "–" : digits(value, 4);
+function number(value: number, count: number): string {
+  return Number.isNaN(value) ? "–" : digits(value, count);
 }
 
 function differ(a: number, b: number): boolean {
@@ -87,6 +88,7 @@ function differ(a: number, b: number): boolean {
 
 const WIDTH = 300;
 const HEIGHT = 44;
+const EDGE = 60; // where the numbers at the ends of the axis stand
 
 /** A histogram with its ends, and a line at zero where zero lies inside. */
 export function drawnHistogram(edges: ArrayLike<number>, counts: Numbers | readonly number[], label: string): HTMLElement {
@@ -103,6 +105,6 @@ export function drawnHistogram(edges: ArrayLike<number>, counts: Numbers | reado
   const zero = low < 0 && high > 0 ? svg("line", { x1: x(0), x2: x(0), y1: 0, y2: HEIGHT, class: "zero" }) : null;
   return el("figure", { class: "histogram" },
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, ...bars, zero),
-    el("figcaption", null, el("span", null, digits(low, 3)), zero && el("span", { class: "zero-label", style: `left:${x(0) / WIDTH * 100}%` }, "0"), el("span", null, digits(high, 3))),
+    el("figcaption", null, el("span", null, digits(low, 3)), zero && x(0) > EDGE && x(0) < WIDTH - EDGE && el("span", { class: "zero-label", style: `left:${x(0) / WIDTH * 100}%` }, "0"), el("span", null, digits(high, 3))),
   );
 }

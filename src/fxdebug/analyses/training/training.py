@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fxdebug.analyses.gradients.clipping import clipping_advice
 from fxdebug.analyses.gradients.rules import Limits, findings_of
+from fxdebug.analyses.training.charts import charts_of
 from fxdebug.analyses.training.spikes import is_spike
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding
@@ -79,6 +80,7 @@ def training_report(
             "grad norm": tuple([math.nan if step.norm is None else step.norm for step in record.steps]),
         },
         marks=tuple([(incident.step, incident.trouble) for incident in record.incidents]),
+        charts=charts_of(record),
         ranked=False,
         folds=False,
     )

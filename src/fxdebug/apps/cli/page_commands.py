@@ -6,17 +6,21 @@ import argparse
 import webbrowser
 from pathlib import Path
 
+from fxdebug import api
 from fxdebug.apps.cli.commands import OK, load_run
 from fxdebug.errors import UsageError
+from fxdebug.store.training_file import is_training
 
 
 def page(options: argparse.Namespace) -> int:
-    """Write the page of a saved run: one HTML file that shows all of it, without network."""
+    """Write the page of a saved run or of a watched training: one HTML file that shows all of it, without network."""
     path = Path(options.output)
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"-o {options.output}: a page is an .html file; fxdebug graph writes pictures")
-    trace = load_run(options.run, options)
-    written = trace.export(path.with_suffix(".html"), check=not options.no_check)
+    if is_training(Path(options.run)):
+        written = api.export_training(options.run, path.with_suffix(".html"))
+    else:
+        written = load_run(options.run, options).export(path.with_suffix(".html"), check=not options.no_check)
     print(f"wrote {written}")
     if options.open:
         webbrowser.open(written.resolve().as_uri())

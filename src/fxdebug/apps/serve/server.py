@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from fxdebug import api
 from fxdebug.apps.serve.runs import RunEntry, run_in, runs_in
-from fxdebug.apps.serve.start_page import POLICY, message_page, report_page, start_page
+from fxdebug.apps.serve.start_page import POLICY, message_page, start_page
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.version import __version__
 
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "revision":
             return self._entry(unquote(name)).revision, POLICY
         if kind == "training":
-            return self._training(self._entry(unquote(name))), POLICY
+            return self._training(self._entry(unquote(name))), ""
         raise _Refused(404, "there is no such page")
 
     def _entry(self, name: str) -> RunEntry:
@@ -151,10 +151,12 @@ class _Handler(BaseHTTPRequestHandler):
         return entry
 
     def _run(self, entry: RunEntry) -> str:
-        live = {"revision": entry.revision, "url": f"/revision/{quote(entry.name, safe='')}"}
         return self.server.pages.get(
-            ("run", entry.name, entry.revision), lambda: api.page_of(api.load(entry.path), live=live)
+            ("run", entry.name, entry.revision), lambda: api.page_of(api.load(entry.path), live=self._live(entry))
         )
+
+    def _live(self, entry: RunEntry) -> dict[str, str]:
+        return {"revision": entry.revision, "url": f"/revision/{quote(entry.name, safe='')}"}
 
     def _compared(self, a: str, b: str) -> str:
         one, other = self._entry(a), self._entry(b)
@@ -162,7 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.pages.get(key, lambda: api.page_of(api.compare(api.load(one.path), api.load(other.path))))
 
     def _training(self, entry: RunEntry) -> str:
-        return report_page(entry.name, api.watched_training(entry.path)._repr_html_())
+        return self.server.pages.get(
+            ("training", entry.name, entry.revision), lambda: api.page_of_training(entry.path, self._live(entry))
+        )
 
     # Tokens and answers ----------------------------------------------------------------------------
 

@@ -78,11 +78,6 @@ def message_page(title: str, text: str) -> str:
     return _page(escape(title), f'<p>{escape(text)}</p><p><a href="/">All runs</a></p>')
 
 
-def report_page(title: str, part: str) -> str:
-    """Return a page around the HTML of a report, which is loaded again every few seconds."""
-    return _page(escape(title), f'{part}<p><a href="/">All runs</a></p>', refresh=5)
-
-
 def _page(title: str, body: str, refresh: int = 0) -> str:
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
     return (

@@ -8,9 +8,9 @@ from typing import Any
 
 from fxdebug.data.calls import Note
 from fxdebug.data.measured.histograms import Histogram
-from fxdebug.data.report import Cell, ReportData
+from fxdebug.data.report import Cell, Chart, ReportData
 from fxdebug.exports.page.findings import finding_data, note_data
-from fxdebug.exports.page.pack import Texts, firsts, integers, reals
+from fxdebug.exports.page.pack import NONE, Texts, firsts, integers, reals
 from fxdebug.exports.page.places import Places
 from fxdebug.printable import printable
 
@@ -33,6 +33,7 @@ def report_data(reports: Sequence[ReportData[Any]], places: Places, texts: Texts
     return {
         "spans": next((_spans(report, places, texts) for report in reports if report.spans), None),
         "timelines": [timeline for report in reports if (timeline := _timeline(report)) is not None],
+        "charts": [_chart(chart, report, places) for report in reports for chart in report.charts],
         "attention": attention,
         "reports": pages,
     }
@@ -70,7 +71,7 @@ def _spans(report: ReportData[Any], places: Places, texts: Texts) -> dict[str, A
 
 
 def _timeline(report: ReportData[Any]) -> dict[str, Any] | None:
-    if not report.series:
+    if not report.series or report.charts:
         return None
     length = max(map(len, report.series.values()))
     step = max(1, math.ceil(length / _LONGEST_SERIES))
@@ -84,6 +85,26 @@ def _timeline(report: ReportData[Any]) -> dict[str, Any] | None:
         ],
         "marks": [[at // step, printable(label)] for at, label in report.marks],
         "step": step,
+    }
+
+
+def _chart(chart: Chart, report: ReportData[Any], places: Places) -> dict[str, Any]:
+    """Return ``ChartData`` of payload.ts; the line of a parameter belongs to the call of its module."""
+    step = max(1, math.ceil(len(chart.steps) / _LONGEST_SERIES))
+    calls = [places.of_call(id) if id != chart.name else NONE for id in chart.lines]
+    owners = [
+        places.of_call(id.rpartition(".")[0]) if call == NONE and "." in id else call
+        for id, call in zip(chart.lines, calls)
+    ]
+    return {
+        "title": printable(chart.name),
+        "unit": chart.unit,
+        "about": printable(chart.about),
+        "steps": integers(chart.steps[::step]),
+        "names": [printable(id) for id in chart.lines],
+        "calls": integers(owners),
+        "numbers": reals([number for line in chart.lines.values() for number in _coarse(line, step)]),
+        "marks": [[at, printable(label)] for at, label in report.marks],
     }
 
 

@@ -60,12 +60,25 @@ def run_data(trace: TraceData, texts: Texts, options: PageOptions = DEFAULTS) ->
         "parameters": parameter_columns(trace.parameters, texts),
         "notes": note_data([*trace.notes, *map(Note, options.remarks)]),
         "findings": finding_data(findings, places),
-        "neverCalled": [[printable(path), printable(trace.modules[path])] for path in trace.never_called],
+        "neverCalled": _never_called(trace),
         "lines": [[printable(source), printable(text)] for source, text in trace.named_lines().items()],
         "measures": measure_data(trace, places),
         "histograms": histogram_columns(options.histograms),
         **report_data(options.reports, places, texts),
     }
+
+
+def _never_called(trace: TraceData) -> list[list[Any]]:
+    """Return the modules that were never called, each with the call it stands directly in, -1 inside another one."""
+    calls = {"": 0, **{call.path: call.index for call in reversed(trace.calls)}}
+    missing = set(trace.never_called)
+    listed: list[list[Any]] = []
+    for path in trace.never_called:
+        around = path.rpartition(".")[0]
+        while around not in calls and around not in missing:
+            around = around.rpartition(".")[0]
+        listed.append([printable(path), printable(trace.modules[path]), calls.get(around, -1)])
+    return listed
 
 
 def _partial(trace: TraceData) -> str:

@@ -3,6 +3,7 @@
 import { whole } from "../../units";
 import { el, fill } from "../dom";
 import type { NamedHistogram } from "../../payload";
+import { callLink } from "../links";
 import type { Page } from "../page";
 import { drawnHistogram } from "../tensors";
 
@@ -37,6 +38,6 @@ export function buildDistributions(page: Page, host: HTMLElement): void {
 function card(page: Page, one: NamedHistogram): HTMLElement {
   const bad = [one.nan && `${whole(one.nan)} NaN`, one.inf && `${whole(one.inf)} Inf`].filter(Boolean).join(", ");
   return el("article", { class: "histogram-card" },
-    el("header", null, one.call < 0 ? el("span", null, one.id) : el("button", { class: "link", type: "button", click: () => page.select({ call: one.call, item: -1 }) }, one.id), bad && el("span", { class: "bad" }, bad)),
+    el("header", null, callLink(page, page.payload.run, one.call, one.id), bad && el("span", { class: "bad" }, bad)),
     drawnHistogram(one.edges, one.counts, `histogram of ${one.id}`));
 }

@@ -6,7 +6,7 @@ import { sourcePlace } from "../code";
 import { counted, el, fill, type Child } from "../dom";
 import { findingCard } from "../finding_card";
 import { idOf, placeOf, type Page } from "../page";
-import { placeLink } from "../panel";
+import { callLink } from "../links";
 import { digits } from "../../units";
 import { VERDICT_MEANS } from "../pairs";
 import { VERDICTS } from "../../payload";
@@ -51,7 +51,7 @@ function raised(page: Page, run: Run): HTMLElement | null {
   return group("Exception", calls.map((call) => () => {
     const failure = run.failure(call)!;
     return el("article", { class: "finding error" },
-      el("header", null, el("span", { class: "severity" }, failure.type), placeLink(page, run, { call, item: -1 }, idOf(run, { call, item: -1 }))),
+      el("header", null, el("span", { class: "severity" }, failure.type), callLink(page, run, call, idOf(run, { call, item: -1 }))),
       el("p", null, failure.message), failure.source && sourcePlace(failure.source));
   }));
 }
@@ -68,7 +68,7 @@ function notVerified(page: Page, run: Run): (() => HTMLElement)[] {
   }
   return [...byReason].map(([key, calls]) => () => {
     const [status, reason] = key.split("\n") as [string, string];
-    const links = calls.slice(0, 6).map((call) => placeLink(page, run, { call, item: -1 }, idOf(run, { call, item: -1 })));
+    const links = calls.slice(0, 6).map((call) => callLink(page, run, call, idOf(run, { call, item: -1 })));
     return el("article", { class: "plain-card" }, el("header", null, el("span", { class: `chip ${status}` }, status), ...links, calls.length > 6 && el("span", { class: "remarks" }, `and ${calls.length - 6} more`)), reason && el("p", null, reason));
   });
 }
@@ -86,13 +86,13 @@ function guards(page: Page, run: Run): (() => HTMLElement)[] {
   return [...asked.values()].map(({ text, answer, source, calls }) => () => {
     const line = source && run.line(source);
     return el("article", { class: "plain-card" },
-      el("p", null, el("code", null, text), ` is ${answer}, in `, placeLink(page, run, { call: calls[0]!, item: -1 }, idOf(run, { call: calls[0]!, item: -1 })), calls.length > 1 && ` and ${calls.length - 1} more`),
+      el("p", null, el("code", null, text), ` is ${answer}, in `, callLink(page, run, calls[0]!, idOf(run, { call: calls[0]!, item: -1 })), calls.length > 1 && ` and ${calls.length - 1} more`),
       source && sourcePlace(source), line && el("code", { class: "inline" }, line.trim()));
   });
 }
 
 function noteLine(page: Page, run: Run, what: string, where: string, call: number): HTMLElement {
-  return el("p", { class: "line" }, what, " ", call >= 0 ? placeLink(page, run, { call, item: -1 }, idOf(run, { call, item: -1 })) : where && el("code", null, where));
+  return el("p", { class: "line" }, what, " ", call >= 0 ? callLink(page, run, call, idOf(run, { call, item: -1 })) : where && el("code", null, where));
 }
 
 /** The findings of a comparison: where error is added, the first one first. */
@@ -115,6 +115,6 @@ function compared(page: Page): HTMLElement | null {
       !Number.isNaN(rows.error[row]!) && el("p", { class: "remarks" }, `error ${digits(rows.error[row]!, 3)}, tolerance ${digits(rows.tolerance[row]!, 3)}`));
   });
   return el("div", null,
-    el("section", { class: "group" }, el("h3", null, "Comparison"), el("pre", { class: "code" }, comparison.summary.join("\n")), ...comparison.notes.map((line) => el("p", { class: "remarks" }, line))),
+    el("section", { class: "group" }, el("h3", null, "Comparison"), el("pre", { class: "code screen" }, comparison.summary.join("\n")), ...comparison.notes.map((line) => el("p", { class: "remarks" }, line))),
     group("Where error is added", cards));
 }

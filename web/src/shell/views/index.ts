@@ -9,6 +9,7 @@ import { buildFindings, findingCount } from "./findings";
 import { buildMemory } from "./memory";
 import { buildReports } from "./reports";
 import { buildTimeline } from "./timeline";
+import { buildTraining } from "./training";
 
 export interface ViewPart {
   readonly name: View;
@@ -27,15 +28,12 @@ export function viewsOf(page: Page, stage: HTMLElement): ViewPart[] {
   };
   return [
     view("graph", "Graph", null),
+    ...(data.charts.length ? [view("training", "Training", buildTraining)] : []),
     ...(data.spans?.call.length ? [view("timeline", "Timeline", buildTimeline)] : []),
-    ...(data.timelines.length ? [view("memory", memoryTitle(page), buildMemory)] : []),
+    ...(data.timelines.length ? [view("memory", "Memory", buildMemory)] : []),
     ...(data.attention.length ? [view("attention", "Attention", buildAttention)] : []),
     ...(histogramsOf(page).length ? [view("distributions", "Distributions", buildDistributions)] : []),
     view("findings", "Findings", buildFindings, findingCount(page)),
     ...(data.reports.length ? [view("reports", "Reports", buildReports, data.reports.length)] : []),
   ];
-}
-
-function memoryTitle(page: Page): string {
-  return page.payload.run.data.timelines.every((one) => one.title === "memory") ? "Memory" : "Curves";
 }

@@ -4,6 +4,7 @@ import type { ReportColumn, ReportPage } from "../../payload";
 import { digits, quantity, whole } from "../../units";
 import { el, fill } from "../dom";
 import { findingCard } from "../finding_card";
+import { callLink } from "../links";
 import type { Page } from "../page";
 
 const SHOWN = 100;
@@ -57,7 +58,7 @@ function line(page: Page, report: ReportPage, i: number): HTMLElement {
     const content = text(cell, column.unit);
     const isPlace = call >= 0 && (column.field === "call" || column.field === "path");
     return el("td", { class: typeof cell === "number" ? "number" : content.length > 60 && !isPlace ? "words" : undefined },
-      isPlace ? el("button", { class: "link", type: "button", click: () => page.select({ call, item: -1 }) }, content) : content);
+      isPlace ? callLink(page, page.payload.run, call, content) : content);
   });
   return el("tr", null, ...cells);
 }

@@ -5,6 +5,7 @@ import type { Run, Spans } from "../../payload";
 import { samePlace } from "../../state";
 import { quantity } from "../../units";
 import { el, fill } from "../dom";
+import { callLink } from "../links";
 import type { Page } from "../page";
 import { onTheme, themeOf } from "../theme";
 
@@ -44,7 +45,7 @@ function longest(page: Page, run: Run, spans: Spans): HTMLElement {
     const call = spans.call[i]!;
     const name = run.text(spans.name[i]!);
     return el("tr", null,
-      el("th", { scope: "row" }, call < 0 ? name : el("button", { class: "link", type: "button", click: () => page.select({ call, item: -1 }) }, name)),
+      el("th", { scope: "row" }, callLink(page, run, call, name)),
       el("td", { class: "number" }, quantity(own[i]!, "s")), el("td", { class: "bar-cell" }, bar));
   });
   return el("section", { class: "longest" }, el("h3", null, "Longest, without the calls inside"), el("table", null, el("tbody", null, ...rows)));
