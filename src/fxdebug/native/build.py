@@ -19,7 +19,7 @@ Say = Callable[[str], None]
 """Tell a person about a step."""
 
 _COMPILERS = ("c++", "g++", "clang++")
-_COMPILE = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+_COMPILE = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-trapping-math", "-Wall", "-Wextra")
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")  # the process has loaded them with torch
 
 
