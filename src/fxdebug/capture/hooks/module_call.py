@@ -34,14 +34,14 @@ from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted, uncounted_code
 
-_compiling = torch.compiler.is_dynamo_compiling
-
 
 def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code runs with torch's globals
-    from fxdebug.capture.hooks.module_call import _compiling, _on_call, _original_call_impl
+    if torch.compiler.is_dynamo_compiling():  # dynamo knows the answer, and reads no further
+        from fxdebug.capture.hooks.module_call import _original_call_impl
 
-    if _compiling():
         return _original_call_impl(self, *args, **kwargs)
+    from fxdebug.capture.hooks.module_call import _on_call
+
     return _on_call(self, args, kwargs)
 
 

@@ -126,9 +126,20 @@ def raised_at(error: BaseException) -> Line | None:
     return line
 
 
-def is_users(line: Line) -> bool:
-    """Is the line outside torch, fxdebug and Python's own files?"""
-    return _homes.get(line.code.co_filename) == _USERS
+def users_line(
+    line: Line | None, caller: tuple[CodeType | None, Line | None] | None, known: dict[tuple[int, int], Line]
+) -> Line | None:
+    """Return the user's line that asked for a call: ``line``, which calls it, or one further out.
+
+    ``caller`` has the code of the body that calls it, and the user's line that asked for that body. A container of
+    torch's calls its children from one and the same frame: then nothing is searched.
+    """
+    if line is not None and _homes.get(line.code.co_filename) == _USERS:
+        return line
+    code, above = (None, None) if caller is None else caller
+    if line is not None and above is not None and line.code is code:
+        return above
+    return user_line(sys._getframe(2), known, code, above)
 
 
 def caller_line(known: dict[tuple[int, int], Line]) -> Line | None:

@@ -117,7 +117,7 @@ class CallTape:
         self.module = module
         self.forward = forward
         self.code = getattr(forward, "__code__", None)
-        self.line: Line | None = None  # the line that called it, if that is the user's
+        self.line: Line | None = None  # the user's line that asked for the call
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
         self.out: Any = None

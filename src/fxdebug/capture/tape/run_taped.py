@@ -22,7 +22,7 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes, names_of_modes
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
-from fxdebug.capture.source.source_line import Line, is_users
+from fxdebug.capture.source.source_line import Line, users_line
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
@@ -42,7 +42,7 @@ def run_taped(
 ) -> Any:
     """Run the forward of a call that was entered on the tape; return its result, or let its exception pass.
 
-    ``line`` is the line of the user's code that calls it, if that is known.
+    ``line`` is the line that calls it, if that is known.
     """
     began = perf_counter()
     stack = tape.stack()
@@ -52,7 +52,7 @@ def run_taped(
     call_tape.outermost = parent is None
     call_tape.function_modes = functions = internals.len_torch_function_stack()
     call_tape.unobserved = _why_unobserved(tape, call_tape.module, parent, functions)
-    call_tape.line = line if line is not None and is_users(line) else None
+    call_tape.line = users_line(line, None if parent is None else (parent.code, parent.line), tape.lines)
     unusual = [argument for argument in (*args, *kwargs.values()) if type(argument) not in _SIMPLE]
     containers = _containers(unusual) if unusual else ()
     stack.append(call_tape)

@@ -93,7 +93,7 @@ class Tape(TorchFunctionMode):
         self.call_tapes: dict[int, CallTape] = {}
         self.kept: frozenset[TensorId] = frozenset()
         self._stacks: dict[int, OpenTapes] = {}  # by thread
-        self._lines = lines
+        self.lines = lines
         self._writes = InPlaceWrites(values, lines)
         self._met_opaque = False  # was an opaque object coded since this was last set to False?
 
@@ -151,7 +151,7 @@ class Tape(TorchFunctionMode):
     def _note(
         self, tape: CallTape, func: Any, codes: tuple[Any, Any], refs: TensorRefs, result: Any, frame: FrameType | None
     ) -> None:
-        line = user_line(frame, self._lines, tape.code, tape.line)
+        line = user_line(frame, self.lines, tape.code, tape.line)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
             return  # the import of a library: no operation of the body
         name = getattr(func, "__name__", "")
@@ -393,7 +393,7 @@ class Tape(TorchFunctionMode):
         if refs and context[0]:
             self._writes.check_gradients(tape, refs)
         if parent is not None:
-            line = tape.line or user_line(sys._getframe(3), self._lines)
+            line = tape.line or user_line(sys._getframe(3), self.lines)
             values = tuple([ref.value for ref in refs])
             call = tape.module, tape.args, tape.kwargs, tape.out, context, line, None, (), values, tape, None
             parent.entries.append(_new(TapeEntry, call))
@@ -443,7 +443,7 @@ class Tape(TorchFunctionMode):
         if not tapes:
             return None
         tape = tapes[-1]
-        line = user_line(sys._getframe(2), self._lines)
+        line = user_line(sys._getframe(2), self.lines)
         tape.untraceable = tape.untraceable or with_line(reasons.RUNS_COMPILED(), line)
         try:
             with untracked():

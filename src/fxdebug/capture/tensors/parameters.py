@@ -6,7 +6,6 @@ A weight has changed if another object took its place, if its version moved or i
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -110,14 +109,15 @@ def _table_of(layout: Layout, registered: list[RegisteredTensor]) -> tuple[_Weig
 
 def _weight_state(tensor: Tensor) -> WeightState:
     """Return where a weight is, its layout, its version and its gradient flag."""
-    if is_uninitialised(tensor) or tensor.is_nested:
+    is_plain = type(tensor) in PLAIN
+    if (not is_plain and is_uninitialised(tensor)) or tensor.is_nested:
         return (None, (version_of(tensor), False))  # it has no shape
-    address = -1
-    if type(tensor) in PLAIN and tensor.layout is torch.strided:
-        with contextlib.suppress(RuntimeError):  # a class without memory of its own
-            address = tensor.data_ptr()
-    place = address, tensor.shape, tensor.stride() if address >= 0 else None, tensor.dtype
-    return *place, (version_of(tensor), tensor.requires_grad)
+    try:
+        address = tensor.data_ptr() if is_plain and tensor.layout is torch.strided else -1
+    except RuntimeError:  # a class without memory of its own
+        address = -1
+    stride = tensor.stride() if address >= 0 else None
+    return address, tensor.shape, stride, tensor.dtype, (version_of(tensor), tensor.requires_grad)
 
 
 def _version_in(state: WeightState) -> int | None:

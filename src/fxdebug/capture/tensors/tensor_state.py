@@ -85,16 +85,18 @@ def state_of(tensor: Tensor) -> TensorState | None:
 
     Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`, or where no mode is active.
     """
-    if type(tensor) not in PLAIN or not is_ordinary(tensor) or is_freed(tensor):
+    if type(tensor) not in PLAIN or not is_ordinary(tensor):
         return None
-    arranged = tensor.shape, tensor.stride(), tensor.storage_offset()
-    key = *arranged, tensor.dtype, tensor.device, tensor.is_neg(), tensor.is_conj()
+    storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+    if storage.nbytes() - offset * tensor.itemsize < tensor.nbytes and is_freed(tensor):  # expanded: less is enough
+        return None
+    key = tensor.shape, tensor.stride(), offset, tensor.dtype, tensor.device, tensor.is_neg(), tensor.is_conj()
     layout = _layouts.get(key)
     if layout is None:
         if len(_layouts) >= LAYOUTS_KEPT:
             _layouts.clear()
         layout = _layouts[key] = TensorLayout(tensor)
-    return TensorState(layout, tensor.untyped_storage()._cdata, tensor.data_ptr(), version_of(tensor))
+    return TensorState(layout, storage._cdata, tensor.data_ptr(), version_of(tensor))
 
 
 def is_unmoved(before: TensorState | None, tensor: Tensor) -> bool:

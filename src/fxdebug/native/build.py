@@ -1,0 +1,112 @@
+"""Build the core: call the C++ compiler that is there, with torch's and Python's headers."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fxdebug.native.builds import MODULE, LeftAside, build_file, make_private, source_files, unsupported
+
+Say = Callable[[str], None]
+"""Tell a person about a step."""
+
+_COMPILERS = ("c++", "g++", "clang++")
+_COMPILE = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-trapping-math", "-Wall", "-Wextra")
+_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")  # the process has loaded them with torch
+
+
+def build(say: Say, *, options: Sequence[str] = (), file: Path | None = None) -> Path:
+    """Build the core for this torch and this Python, and return the file of the build.
+
+    ``options`` are further ones for the compiler; ``file`` is where the build goes (default: the user's cache folder).
+    Raises :class:`~fxdebug.native.builds.LeftAside` if that is not possible; the message says why.
+    """
+    why = unsupported()
+    if why is not None:
+        raise LeftAside(why)
+    compiler = compiler_of_this_machine()
+    if compiler is None:
+        raise LeftAside(f"no C++ compiler: none of {', '.join(_COMPILERS)} is there, and CXX is not set")
+    headers = Path(sysconfig.get_paths()["include"])
+    if not (headers / "Python.h").exists():
+        raise LeftAside(f"Python's headers are not installed: {headers / 'Python.h'} is missing (python3-dev)")
+    file = _place() if file is None else file
+    say(f"compiler  {shlex.join(compiler)}")
+    say(f"folder    {file.parent}")
+    with tempfile.TemporaryDirectory(prefix="making-", dir=file.parent) as made:
+        objects = _compiled(compiler, [*_COMPILE, *options, *_includes(headers)], Path(made), say)
+        say(f"link      {file.name}")
+        linked = Path(made) / file.name
+        _run([*compiler, *_shared(), *options, *map(str, objects), *_libraries(), "-o", str(linked)])
+        linked.chmod(0o700)
+        linked.replace(file)  # at once: another process may be loading the old one
+    return file
+
+
+def compiler_of_this_machine() -> list[str] | None:
+    """Return the C++ compiler, with its options if ``CXX`` has any; ``None`` if there is none."""
+    given = shlex.split(os.environ.get("CXX", ""))
+    if given:
+        return given if shutil.which(given[0]) else None
+    return next(([name] for name in _COMPILERS if shutil.which(name)), None)
+
+
+def _place() -> Path:
+    file = build_file()
+    try:
+        make_private(file.parent)
+    except OSError as error:
+        raise LeftAside(f"{file.parent} cannot be made: {error}") from None
+    return file
+
+
+def _includes(headers: Path) -> list[str]:
+    """Return the options for the headers of others, in which nothing is warned of."""
+    from torch.utils.cpp_extension import include_paths
+
+    import torch
+
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    return [abi, *[option for folder in (*include_paths(), str(headers)) for option in ("-isystem", folder)]]
+
+
+def _shared() -> list[str]:
+    return ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
+
+
+def _libraries() -> list[str]:
+    from torch.utils.cpp_extension import library_paths
+
+    return [*[f"-L{folder}" for folder in library_paths()], *[f"-l{name}" for name in _LIBRARIES]]
+
+
+def _compiled(compiler: list[str], options: list[str], folder: Path, say: Say) -> list[Path]:
+    """Compile each file, as many at a time as there are processors, and return the object files."""
+    sources = [path for path in source_files() if path.suffix == ".cpp"]
+    objects = [folder / f"{path.stem}.o" for path in sources]
+
+    def compile_one(source: Path, made: Path) -> None:
+        say(f"compile   {source.name}")
+        _run([*compiler, *options, "-c", str(source), "-o", str(made)])
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for done in [pool.submit(compile_one, *pair) for pair in zip(sources, objects)]:
+            done.result()
+    return objects
+
+
+def _run(command: list[str]) -> None:
+    ran = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if ran.returncode:
+        raise LeftAside(f"{shlex.join(command)}\nends with status {ran.returncode}:\n{ran.stdout}{ran.stderr}".rstrip())
+
+
+__all__ = ["MODULE", "build", "compiler_of_this_machine"]

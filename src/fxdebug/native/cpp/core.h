@@ -1,0 +1,41 @@
+// What all files of the core share: tensors behind Python objects, ways that Python can ask for, and errors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <Python.h>
+
+#include <exception>
+
+namespace fxdebug {
+
+// The tensor of an object whose class is torch.Tensor or Parameter itself; nullptr for any other object.
+// The object keeps it alive.
+const at::Tensor* plain_tensor(PyObject* object);
+
+// The case is not the core's: Python handles it.
+inline PyObject* not_mine() {
+  Py_INCREF(Py_NotImplemented);
+  return Py_NotImplemented;
+}
+
+// Runs the body of a function that Python calls. Where torch throws, Python asks torch itself and sees its error.
+template <class Body>
+PyObject* guarded(Body body) {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    return not_mine();
+  }
+}
+
+// Adds a factory to the module, of the function's name: called with what the function needs, such as Python's classes,
+// it returns the function. The function has these needs, a tuple, as its `self`. False if Python has raised an error.
+bool add_way(PyObject* module, PyMethodDef* function);
+
+// Each subject adds its ways to the module.
+bool add_tensor_facts(PyObject* module);
+bool add_statistics(PyObject* module);
+bool add_checksums(PyObject* module);
+
+}  // namespace fxdebug

@@ -1,0 +1,19 @@
+// Facts about one tensor that are read without calling torch: its layout, its memory and its version.
+#pragma once
+
+#include "core.h"
+
+namespace fxdebug {
+
+// Is a tensor dense and strided, with its data in the memory of the CPU or of a CUDA device? Not so: sparse, nested,
+// quantised and meta tensors, those inside a transform of functorch, freed memory, and copies that are not made yet.
+bool is_ordinary(const at::Tensor& tensor);
+
+// How often a tensor has been written to; -1 for an inference tensor, which does not count writes.
+int64_t version_of(const at::Tensor& tensor);
+
+// Python's TensorLayout of an ordinary tensor, the same object for the same layout; `kind` is that class. A borrowed
+// reference; nullptr if Python has raised an error.
+PyObject* layout_of(const at::Tensor& tensor, PyObject* object, PyObject* kind);
+
+}  // namespace fxdebug
