@@ -13,6 +13,7 @@ import pytest
 from fxdebug.exports.programs.viewers import VIEWERS, viewer_command
 
 CHROMIUM = Path("/usr/bin/chromium")
+PATIENCE = 100_000  # milliseconds: a page that never gets there fails, a busy machine only takes longer
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -31,15 +32,26 @@ def served(program: str, path: Path) -> Iterator[str]:
     """Start a program as ``fxdebug open`` does, and yield the address of its page."""
     pytest.importorskip(program, reason=f"{program} is not installed: its page is not opened")
     command = viewer_command(VIEWERS[program], path, browse=False)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process, address = _started(command)
+    for _ in range(4):  # another process took the port that it had found free
+        if address:
+            break
+        process.wait()
+        process, address = _started(command)
     try:
-        assert process.stdout is not None
-        yield process.stdout.readline().partition(": ")[2].strip()
+        yield address
     finally:
         process.kill()
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def _started(command: list[str]) -> tuple[subprocess.Popen[str], str]:
+    """Start a program; return it with the address that it prints once it listens, or none if it ended before."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    return process, process.stdout.readline().partition(": ")[2].strip()
 
 
 @contextlib.contextmanager
@@ -52,6 +64,7 @@ def opened(address: str, width: int = 1400, height: int = 900) -> Iterator[Any]:
         context = browser.new_context(viewport={"width": width, "height": height})
         context.add_cookies([{"name": "consent", "value": "1", "url": address}])
         page = context.new_page()
+        page.set_default_timeout(PATIENCE)
         keep = "const kept = window.eval; Object.defineProperty(window, 'eval', {get: () => kept, set: () => {}})"
         page.add_init_script(keep)
         page.goto(address)
@@ -70,18 +83,18 @@ def choose(page: Any, name: str) -> None:
     """Choose a node in Netron's page: its facts are in the sidebar."""
     node = page.locator(f'g.node[id="node-name-{name}"]')
     node.wait_for(state="attached")
-    click_until(page, node.locator("g.node-item").first, "#sidebar input", "attached")
+    click_until(page, node.locator("g.node-item").first, f'#sidebar :text("{name}")', "attached")
 
 
-def click_until(page: Any, target: Any, selector: str, state: str) -> None:
+def click_until(page: Any, target: Any, selector: str, state: str, event: str = "click") -> None:
     """Click until an element is there, or gone (``state``): a graph that still moves in takes no clicks."""
     from playwright.sync_api import TimeoutError as TooLate
 
-    for _ in range(15):
-        target.dispatch_event("click")
-        try:
-            page.wait_for_selector(selector, state=state, timeout=2_000)
-        except TooLate:
-            continue
-        return
+    for tried in range(40):
+        patience = 2_000 + 200 * tried
+        with contextlib.suppress(TooLate):  # the target has gone: the click before this one came through late
+            target.dispatch_event(event, timeout=patience)
+        with contextlib.suppress(TooLate):
+            page.wait_for_selector(selector, state=state, timeout=patience)
+            return
     raise AssertionError(f"{selector} is not {state}")

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 PROGRAMS = Path(__file__).parents[2] / ".programs"
+PATIENCE = 200_000  # milliseconds: what never comes fails, a busy machine only takes longer
 _ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
     "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -45,7 +46,7 @@ def chromium(width: int = 1400, height: int = 900) -> Iterator[Any]:
         opened = playwright.chromium.launch(executable_path=browser, args=list(_ARGUMENTS))
         try:
             page = opened.new_page(viewport={"width": width, "height": height})
-            page.set_default_timeout(60_000)
+            page.set_default_timeout(PATIENCE)
             yield page
         finally:
             opened.close()
@@ -55,13 +56,8 @@ def chromium(width: int = 1400, height: int = 900) -> Iterator[Any]:
 def model_explorer(graph: Path, overlays: Sequence[Path] = ()) -> Iterator[str]:
     """The address of Model Explorer's server with a graph and its overlays."""
     program = installed("bin", "model-explorer")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = [str(program), str(graph), "--port", str(port), "--no_open_in_browser", "--skip_health_check"]
-    server = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server, port = _started([str(program), str(graph), "--no_open_in_browser", "--skip_health_check"])
     try:
-        wait_for_port(port)
         data = {"models": [{"url": str(graph)}], "nodeData": [str(one) for one in overlays]}
         data["nodeDataTargets"] = [""] * len(overlays)
         yield f"http://127.0.0.1:{port}/?data={urllib.parse.quote(json.dumps(data))}"
@@ -84,13 +80,24 @@ def with_panes(address: str, *panes: tuple[str, str, str]) -> str:
     return f"{base}?data={urllib.parse.quote(json.dumps(data))}"
 
 
-def wait_for_port(port: int) -> None:
-    """Wait until a server listens."""
-    for _ in range(300):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.2)
-    raise TimeoutError(f"nothing listens on port {port}")
+def _started(command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a server on a free port, and wait until it listens; once more where another process took the port."""
+    for _ in range(5):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        server = subprocess.Popen(
+            [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(PATIENCE // 200):
+            if server.poll() is not None:
+                break
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return server, port
+            time.sleep(0.2)
+        server.kill()
+        server.wait()
+    raise TimeoutError(f"{command[0]} does not listen")
 
 
 def drawn_by_mermaid(page: Any, text: str) -> str:

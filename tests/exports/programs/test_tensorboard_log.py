@@ -208,13 +208,12 @@ def test_the_page_shows_the_boxes_of_the_model_and_the_shape_of_a_node(tmp_path)
     require_browser()
     path = run_of("gpt2").export(tmp_path / "tb", to="tensorboard")
     with served("tensorboard", path) as address, opened(f"{address}#graphs") as page:
-        page.wait_for_selector("g.node", state="attached", timeout=60_000)
         names = ["GPT2LMHeadModel", "GPT2LMHeadModel/transformer", "GPT2LMHeadModel/transformer/h"]
-        for name in names:
+        for name, inside in zip(names, [*names[1:], "GPT2LMHeadModel/transformer/h/5."]):
             node = page.locator(f'g.node[data-name="{name}"]')
             node.wait_for(state="attached")
-            node.locator("rect, ellipse, use").first.dispatch_event("dblclick")
-        page.locator('g.node[data-name="GPT2LMHeadModel/transformer/h/5."]').wait_for(state="attached")
+            shape = node.locator("rect, ellipse, use").first
+            click_until(page, shape, f'g.node[data-name="{inside}"]', "attached", event="dblclick")
         leaf = page.locator('g.node[data-name="GPT2LMHeadModel/transformer/add_1."]')
         leaf.wait_for(state="attached")
         click_until(page, leaf.locator("rect, ellipse, use").first, "tf-node-info >> text=Operation: add", "attached")
