@@ -21,13 +21,16 @@ ENOUGH = 5  # calls of which the machine's own change can be told
 class ChangeLimits:
     """Thresholds of a comparison of times.
 
-    ``ratio``: a call is slower from this ratio of the medians of its self times, and of the fastest repeats, if the
-    quartiles do not overlap.
+    ``ratio``: a call is slower from this ratio of the medians of its self times, and of the fastest repeats.
+    ``fence``: and if neither middle half of the repeats is within this many of the other's interquartile ranges: what
+    lies beyond 1.5 of them is outside of a distribution (J. Tukey, Exploratory Data Analysis, 1977), and repeats on a
+    machine with other work spread that far.
     ``share``: and if it takes this much more of the slower run (%).
     """
 
     ratio: float = 1.1
     share: float = 1.0
+    fence: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +201,9 @@ def _change(name: str, one: Any, other: Any, shift: float, longest: float | None
     change = ""
     slow, fast = max(shift, 1.0), min(shift, 1.0)  # what the machine alone explains
     agree = _agree(one.least, other.least, before, after, limits)  # load disturbs the fastest repeats least
-    if agree and _exceeds(after, before * slow, longest, limits) and _apart(one.high, other.low, slow):
+    if agree and _exceeds(after, before * slow, longest, limits) and _apart(one, other, slow, limits):
         change = "slower"
-    elif agree and _exceeds(before * fast, after, longest, limits) and _apart(other.high, one.low, 1 / fast):
+    elif agree and _exceeds(before * fast, after, longest, limits) and _apart(other, one, 1 / fast, limits):
         change = "faster"
     return ChangeRow(name, str(other.type), before, after, after / before, change)
 
@@ -220,10 +223,19 @@ def _exceeds(time: float, expected: float, longest: float | None, limits: Change
     )
 
 
-def _apart(high: object, low: object, factor: float) -> bool:
-    """Is a low quartile above a high one, also where that is taken times a factor?"""
-    below, above = _number(high), _number(low)
-    return below is not None and above is not None and below * factor < above
+def _apart(fast: Any, slow: Any, factor: float, limits: ChangeLimits) -> bool:
+    """Are the repeats of two rows apart, also where the faster ones are taken times a factor?
+
+    Every repeat of the slower one is above the upper fence of the faster one, and the slower one's lower fence is above
+    the faster one's upper quartile.
+    """
+    low, high, slow_low, slow_high = (_number(one) for one in (fast.low, fast.high, slow.low, slow.high))
+    if low is None or high is None or slow_low is None or slow_high is None:
+        return False
+    least = _number(slow.least)
+    upper = high + limits.fence * (high - low)
+    lower = slow_low - limits.fence * (slow_high - slow_low)
+    return upper * factor < (slow_low if least is None else least) and high * factor < lower
 
 
 def _slower(row: ChangeRow, after: Any, limits: ChangeLimits) -> Finding:
@@ -234,7 +246,7 @@ def _slower(row: ChangeRow, after: Any, limits: ChangeLimits) -> Finding:
         call=str(after.call),
         op=row.type,
         what=f"takes {quantity(row.after, 's')} itself, and took {quantity(row.before, 's')}: {row.ratio:.2f} times "
-        "as long; the middle halves of the repeats do not overlap",
+        "as long; the repeats of the two are further apart than they spread",
         measured=row.ratio,
         threshold=limits.ratio,
         advice="Look at what has changed in its own forward, and at hooks on it.",

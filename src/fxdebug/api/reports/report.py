@@ -48,7 +48,7 @@ class Report(ReportData[Row]):
         """Return what differs from ``other``, the report of an earlier run or the path of its JSON, as a report.
 
         Of two profiles it names calls that became slower: the medians of their self times differ by more than a tenth
-        (``limits`` has the thresholds), their quartiles do not overlap, and the
+        (``limits`` has the thresholds), the repeats of the two are further apart than they spread, and the
         difference is 1 % of the run or more. A change that most calls share is noted as one of the machine. Of other
         reports it lists the numbers that differ. Rows that are in one report only are listed, too.
         Raises ``UsageError`` for reports of different analyses, ``LoadError`` for a file that is no report.
