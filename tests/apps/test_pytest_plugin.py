@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -251,9 +250,8 @@ def test_pytest_finds_the_plugin_by_itself_where_fxdebug_is_installed() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     assert project["entry-points"]["pytest11"] == {"fxdebug": PLUGIN}
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", f"import {PLUGIN}"], check=True)
-    assert time.perf_counter() - start < 2  # torch alone takes longer
+    code = f"import sys, {PLUGIN}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

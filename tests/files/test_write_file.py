@@ -75,7 +75,7 @@ def test_permissions_and_links_stay_and_a_pipe_is_written_to(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE, text=True) as reader:
         write_text(tmp_path / "pipe", "through")
-        assert reader.communicate(timeout=10)[0] == "through"
+        assert reader.communicate(timeout=100)[0] == "through"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
 
 

@@ -7,7 +7,6 @@ import functools
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -173,8 +172,8 @@ def test_only_what_a_floor_needs_is_loaded_with_it() -> None:
 
 
 def test_importing_loads_no_torch_and_takes_less_than_150_ms() -> None:
-    source = "import sys, time\nstart = time.perf_counter()\nimport fxdebug\n"
-    source += f"print(time.perf_counter() - start, sorted({CORE!r} & set(sys.modules)))"
+    source = "import sys, time\nstart = time.process_time()\nimport fxdebug\n"  # others do not count
+    source += f"print(time.process_time() - start, sorted({CORE!r} & set(sys.modules)))"
     found = [_output(source).split(maxsplit=1) for _ in range(5)]
     assert {loaded for _, loaded in found} == {"[]\n"}
     assert min(float(seconds) for seconds, _ in found) < 0.15
@@ -194,9 +193,10 @@ def test_the_first_use_of_a_name_draws_no_random_number_of_the_program() -> None
 
 
 def test_help_on_the_command_line_loads_no_torch_either() -> None:
-    start = time.perf_counter()
-    assert "usage: fxdebug" in _output("from fxdebug.apps.cli.main import main; main(['--help'])")
-    assert time.perf_counter() - start < 2  # torch alone takes longer
+    source = "import atexit, sys; from fxdebug.apps.cli.main import main\n"
+    source += f"atexit.register(lambda: print(sorted({CORE!r} & set(sys.modules))))\nmain(['--help'])"
+    shown = _output(source)
+    assert "usage: fxdebug" in shown and shown.endswith("\n[]\n")
 
 
 def _output(source: str) -> str:

@@ -8,7 +8,6 @@ import decimal
 import enum
 import json
 import math
-import time
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -536,7 +535,6 @@ SHORTENED = () if whole() else LONG
 
 @pytest.mark.parametrize("kind", ALL)
 def test_anything_can_be_passed_around(kind: str, tmp_path: Path) -> None:
-    began = time.perf_counter()
     thing = ALL[kind]()
     stats = passed(thing, save=tmp_path / "stats")
     assert fxdebug.load(tmp_path / "stats") == stats
@@ -552,7 +550,6 @@ def test_anything_can_be_passed_around(kind: str, tmp_path: Path) -> None:
             assert model(torch.ones(2)) is thing
         tree = json.loads((folder / "Passing_debug_tree_FULL_TENSORS.json").read_text())
         assert [child["module_path"] for child in tree["children"]] == ["Passing.emit", "Passing.take"]
-    assert time.perf_counter() - began < 30  # nothing is walked for ever
 
 
 WITHOUT_NUMBERS = {

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())).eval()
 
 
-def meanwhile(run: Any, seconds: float = 2.0) -> tuple[list[BaseException], Any]:
-    """Start a thread that repeats a call; return what it raises, and a function that stops it."""
+def meanwhile(run: Callable[[], object], here: Callable[[], object], times: int) -> list[BaseException]:
+    """Repeat a call in another thread while one is repeated here, until both ran so often; what the other raised."""
     raised: list[BaseException] = []
-    over = threading.Event()
+    over, counts = threading.Event(), [0, 0]
 
     def again() -> None:
         while not over.is_set():
@@ -33,15 +33,18 @@ def meanwhile(run: Any, seconds: float = 2.0) -> tuple[list[BaseException], Any]
                 run()
             except BaseException as error:
                 raised.append(error)
+            counts[0] += 1
 
     thread = threading.Thread(target=again)
     thread.start()
-
-    def stop() -> None:
+    try:
+        while min(counts) < times and not raised:
+            here()
+            counts[1] += 1
+    finally:
         over.set()
         thread.join()
-
-    return raised, stop
+    return raised
 
 
 @pytest.fixture
@@ -55,23 +58,18 @@ def quickly_changing():
 
 def test_a_model_that_is_not_traced_runs_undisturbed_in_another_thread(quickly_changing: None) -> None:
     traced, other, x = model(), model(), torch.ones(2, 4)
-    raised, stop = meanwhile(lambda: other(x))
-    end = time.monotonic() + 2
-    while time.monotonic() < end:
-        fx_debug(traced, x)
-    stop()
-    assert raised == []
+    assert meanwhile(lambda: other(x), lambda: fx_debug(traced, x), 100) == []
     assert not [name for name in vars(torch.nn.modules.module) if "fxdebug" in name]
 
 
 def test_bodies_re_executed_in_another_thread_are_no_part_of_a_run(quickly_changing: None) -> None:
     shared, x = model(), torch.ones(2, 4)
-    raised, stop = meanwhile(lambda: [call.status for call in fx_debug(shared, x).calls])
-    end, found = time.monotonic() + 3, set()
-    while time.monotonic() < end:
+    found = set()
+
+    def here() -> None:
         found.add(tuple([call.id for call in fx_debug(shared, x, graph=False).calls]))
-    stop()
-    assert raised == []
+
+    assert meanwhile(lambda: [call.status for call in fx_debug(shared, x).calls], here, 100) == []
     assert found == {("#0", "0#0", "1#0", "1.0#0", "1.1#0")}
 
 

@@ -42,11 +42,11 @@ def test_gpt2_xl_is_traced_with_its_graph_in_seconds_and_little_memory(kind: str
         model = gpt2_xl()
         inputs = torch.zeros(1, 1024, dtype=torch.long)
         forget_templates()
-        before, began = resident(), time.perf_counter()
+        before, began = resident(), time.process_time()
         trace = fxdebug.fx_debug(model, inputs)
         statuses = {call.status for call in trace.calls}  # asked while the block is open
     graph = trace.graph
-    took, more = time.perf_counter() - began, resident() - before
+    took, more = time.process_time() - began, resident() - before
     assert (len(trace.calls), statuses) == (583, {"verified"})
     assert len(trace.graphs) < 20  # one per class, not per layer
     assert graph.number_of_nodes() > 5000
@@ -55,7 +55,7 @@ def test_gpt2_xl_is_traced_with_its_graph_in_seconds_and_little_memory(kind: str
     assert [note.what for note in trace.notes] == [f"no statistics: a {kind} tensor has no data"]
     assert all(value.stats is None for value in trace.values)
     assert sum(parameter.numel() for parameter in model.parameters()) > 1_500_000_000
-    assert took < 25, took  # 3 s on a quiet machine
+    assert took < 60, took  # 3 s of the processor
     assert more < 200, more  # MB
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import fxdebug
 from support import sweep
+from support.clocks import CountedClock, profiled_by
 from zoo.zoo_sample import entries
 
 
@@ -59,7 +60,7 @@ X = torch.randn(2, 24, 32, generator=torch.Generator().manual_seed(0))
 
 def found(model: nn.Module) -> set[tuple[str, str]]:
     """(rule, path) of every finding of the time and of the memory of a model."""
-    with torch.no_grad():
+    with torch.no_grad(), profiled_by(CountedClock()):
         times = fxdebug.profile(model, X, repeats=4, warmup=1, peak=False)
         memory = fxdebug.memory(model, X, steps=4)
     return {(finding.rule, finding.path) for finding in (*times.findings, *memory.findings)}
@@ -103,7 +104,7 @@ MODELS = {name: build for name, build in entries(False) if name.startswith(HEALT
 def test_a_healthy_model_has_no_finding(name: str) -> None:
     build: Callable[[], Any] = MODELS[name]
     model, inputs = build()
-    with torch.no_grad():
+    with torch.no_grad(), profiled_by(CountedClock()):
         findings = [
             *fxdebug.profile(model, inputs, repeats=3, warmup=1, peak=False).findings,
             *fxdebug.memory(model, inputs, steps=3).findings,

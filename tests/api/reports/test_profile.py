@@ -15,6 +15,7 @@ from torch import nn
 import fxdebug
 from fxdebug.analyses.cost.profile import bound_of, items_of, profiles
 from fxdebug.data.measured.timings import MachinePeak, Timings
+from support.clocks import CountedClock, ProcessClock, profiled_by
 
 transformers = pytest.importorskip("transformers", reason="the rows' fixture G is a model of transformers")
 
@@ -44,7 +45,7 @@ def slow() -> Any:
         return forward(*args)
 
     mlp.forward = sleeping
-    with torch.no_grad():
+    with torch.no_grad(), profiled_by(CountedClock()):
         return fxdebug.profile(model, IDS, repeats=4, warmup=1, peak=False)
 
 
@@ -121,12 +122,12 @@ class Copies(nn.Module):
     "model, x, bound",
     [
         (Tiny(), torch.ones(4), "overhead"),
-        (Product(), torch.ones(1024, 1024), "compute"),
+        (Product(), torch.ones(256, 256), "compute"),  # half a millisecond: on a busy machine, too, some run through
     ],
 )
 def test_p7_the_roofline_says_what_bounds_a_call(model: nn.Module, x: torch.Tensor, bound: str) -> None:
     threads = torch.get_num_threads()
-    report = fxdebug.profile(model, x, repeats=3, warmup=1)
+    report = fxdebug.profile(model, x, repeats=20, warmup=1)
     assert [row.bound for row in report.rows] == [bound]
     assert torch.get_num_threads() == threads
 
@@ -183,12 +184,13 @@ def test_p8_planted_faults_are_found_with_their_line(model: nn.Module, x: torch.
 
 
 def test_the_backward_of_every_call_is_timed_with_a_loss() -> None:
-    report = fxdebug.profile(gpt2(), IDS, loss=lambda output: output.logits.mean(), repeats=3, warmup=1, peak=False)
+    with profiled_by(ProcessClock()):
+        report = fxdebug.profile(gpt2(), IDS, loss=lambda output: output.logits.mean(), repeats=5, peak=False)
     rows = {row.call: row for row in report.rows}
     assert 0 < rows["lm_head#0"].backward < rows["GPT2LMHeadModel#0"].backward
     blocks = rows["transformer.h.0#0"].backward + rows["transformer.h.1#0"].backward
     assert 0 < blocks < rows["transformer#0"].backward
-    assert rows["GPT2LMHeadModel#0"].backward <= 1.5 * report.totals["backward"][0]
+    assert rows["GPT2LMHeadModel#0"].backward <= 2 * report.totals["backward"][0]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,8 @@ class Regions(nn.Module):
 def test_p10_nested_regions_are_rows_and_events_inside_one_another(tmp_path: Any) -> None:
     import json
 
-    report = fxdebug.profile(Regions(), torch.ones(2, 8), repeats=4, warmup=1, peak=False, loss=lambda y: y.sum())
+    with profiled_by(CountedClock()):
+        report = fxdebug.profile(Regions(), torch.ones(2, 8), repeats=4, warmup=1, peak=False, loss=lambda y: y.sum())
     rows = {row.call: row for row in report.rows}
     assert set(rows) == {"Regions#0", "Regions/outer#0", "Regions/outer/inner#0", "first#0", "second#0"}
     assert rows["Regions/outer/inner#0"].type == "region" and rows["Regions/outer/inner#0"].own >= 0.02

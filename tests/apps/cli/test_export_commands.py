@@ -94,7 +94,7 @@ def test_open_starts_the_program_on_a_run_and_ends_with_it(run, program):
     try:
         assert process.stdout is not None
         address = process.stdout.readline().partition(": ")[2].strip()
-        with urllib.request.urlopen(address, timeout=30) as answer:
+        with urllib.request.urlopen(address, timeout=100) as answer:
             assert answer.status == 200
     finally:
         import os

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -57,7 +58,7 @@ class Answer:
     def __init__(
         self, server: Server, path: str, *, method: str = "GET", host: str | None = None, cookie: bool = True
     ) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
         headers = {"Host": host or f"127.0.0.1:{server.port}"}
         if cookie:
             headers["Cookie"] = f"other=1; fxdebug-{server.port}={server.token}"
@@ -218,7 +219,8 @@ def test_the_command_prints_its_address_and_stops_on_ctrl_c(folder: Path) -> Non
         url = process.stdout.readline()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}\n", url)
         assert process.stdout.readline().startswith("shows the runs in ")
-        time.sleep(0.2)
+        with pytest.raises(urllib.error.HTTPError, match="403"):  # it answers: from now on Ctrl-C ends it
+            urllib.request.urlopen(url.partition("?")[0], timeout=100)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(100) == 0
         assert process.stderr.read() == ""

@@ -16,6 +16,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.graphs.known_templates import forget_templates
+from fxdebug.capture.replay import pause_gc_and_threads
 from fxdebug.capture.replay.pause_gc_and_threads import gc_paused, is_only_thread, threads_paused
 
 written: list[int] = []
@@ -36,7 +37,8 @@ class Noting(nn.Module):
         return x if self.below is None else self.below(x)
 
 
-def test_writes_of_another_thread_stay_while_bodies_are_re_executed() -> None:
+def test_writes_of_another_thread_stay_while_bodies_are_re_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pause_gc_and_threads, "SWITCH_INTERVAL", 60.0)  # on a busy machine a body takes long
     stop = threading.Event()
     made = 0
 
@@ -50,7 +52,7 @@ def test_writes_of_another_thread_stay_while_bodies_are_re_executed() -> None:
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        for _ in range(5):
+        while made <= 20:
             forget_templates()
             trace = fx_debug(Noting(8), torch.ones(2))
             assert trace.call_graphs is not None
@@ -58,10 +60,7 @@ def test_writes_of_another_thread_stay_while_bodies_are_re_executed() -> None:
         stop.set()
         worker.join()
     assert made > 20
-    missing = sorted(set(range(made)) - set(written))
-    assert len(missing) <= made // 20, (
-        f"{len(missing)} of {made} entries are gone"
-    )  # some are written while a body runs
+    assert sorted(set(range(made)) - set(written)) == []
 
 
 def test_the_switch_interval_is_restored() -> None:

@@ -218,7 +218,7 @@ def test_code_that_is_compiled_for_the_first_time_while_it_is_traced(kind: str) 
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -132,7 +132,7 @@ def without_each() -> dict[str, dict[str, object]]:
     """What a run of a small model comes to without each of the names, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_EACH],
-        input=json.dumps([one.name for one in NOW]), capture_output=True, text=True, timeout=110, check=True,
+        input=json.dumps([one.name for one in NOW]), capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)
 

@@ -115,7 +115,7 @@ def test_a_repr_that_waits_for_another_thread_that_prints_does_not_block() -> No
         def __repr__(self) -> str:
             thread = threading.Thread(target=lambda: texts.append(our_text(base().to_sparse())), daemon=True)
             thread.start()
-            thread.join(10)
+            thread.join(100)
             return "done" if texts else "blocked"
 
     texts: list[str] = []
@@ -132,11 +132,11 @@ def test_threads_that_end_in_another_order_than_they_began_put_the_options_back(
     def first() -> None:
         with thread_print_options(dict(STANDARD)):
             began.set()
-            end.wait(10)
+            end.wait(100)
 
     thread = threading.Thread(target=first)
     thread.start()
-    began.wait(10)
+    began.wait(100)
     with thread_print_options({"precision": 1}):
         end.set()
         thread.join()

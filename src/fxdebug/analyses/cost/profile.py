@@ -399,7 +399,7 @@ def _region_row(
 
 def bound_of(profile: CallProfile, peak: MachinePeak | None) -> Bound:
     """Return what limits a call's own operations (Williams, Waterman, Patterson: Roofline, 2009)."""
-    seconds = profile.own_seconds
+    seconds = profile.least / 1e9  # other work on the machine limits no operation
     if peak is None or not seconds or not profile.steps:
         return ""
     compute, memory = profile.flops.own.forward / peak.flops, profile.bytes / peak.bytes
