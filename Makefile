@@ -18,6 +18,7 @@
 # BENCH=--write puts the results of the benchmarks into docs/, LIBS=--write those of the libraries.
 
 PYTHON ?= python3
+export PYTHONDONTWRITEBYTECODE := # compiled files are kept: tests start some hundred processes
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
