@@ -172,7 +172,7 @@ def test_only_what_a_floor_needs_is_loaded_with_it() -> None:
 
 
 def test_importing_loads_no_torch_and_little_else() -> None:
-    """Sixty modules are thirty milliseconds, which a busy machine makes many; ``make bench`` measures times."""
+    """Sixty modules are thirty milliseconds, which a busy machine makes many."""
     source = "import sys\nbefore = set(sys.modules)\nimport fxdebug\n"
     source += f"print(len(sys.modules.keys() - before), sorted({CORE!r} & set(sys.modules)))"
     count, loaded = _output(source).split(maxsplit=1)
