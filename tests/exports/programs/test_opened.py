@@ -35,15 +35,15 @@ def find_node(page: Any, id: str, label: str) -> Any:
 
     panel, search = page.locator("info-panel").first, page.locator("input[placeholder*='Search nodes']").first
     found = page.locator(".search-results-container").get_by_text(label, exact=True).first
-    chosen = panel.get_by_text(id, exact=True).first
+    chosen = panel.get_by_text(id, exact=True).first  # hidden, where the text is shown in a form that can be selected
     for _ in range(5):  # a graph that still moves in takes no clicks
-        if not chosen.is_visible():
+        if not chosen.count():
             search.fill("")
             search.fill(id)
             with contextlib.suppress(TooLate):
                 found.click(modifiers=["Alt"], timeout=30_000)
         with contextlib.suppress(TooLate):
-            chosen.wait_for(timeout=30_000)
+            chosen.wait_for(state="attached", timeout=30_000)
             return panel
     raise AssertionError(f"{id} was not selected")
 
@@ -51,7 +51,7 @@ def find_node(page: Any, id: str, label: str) -> Any:
 def says(panel: Any, *texts: str) -> None:
     """Wait until a panel has these texts: it fills after it opens."""
     for text in texts:
-        panel.filter(has_text=text).first.wait_for()
+        panel.filter(has_text=text).first.wait_for(state="attached")
 
 
 def test_model_explorer_opens_layers_and_shows_shapes_statistics_and_overlays(tmp_path):
