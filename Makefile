@@ -1,6 +1,6 @@
 # make setup          a virtual environment in .venv with all development tools, and a browser for tests where apt is there
 # make demo           trace a trained model on two sentences; results and the page out/run.html in out/
-# make test           all tests, as CI runs them: under seven minutes on two cores
+# make test           all tests, as CI runs them: under ten minutes on two cores that do nothing else
 # make sweep          the same with every case of the sweeps, of which `make test` runs a sample
 # make fuzz           10,000 damaged runs through every command: a result or a LoadError, in 5 s and 1 GB; half an hour
 # make check          formatting, lint and types
@@ -18,6 +18,7 @@
 # BENCH=--write puts the results of the benchmarks into docs/, LIBS=--write those of the libraries.
 
 PYTHON ?= python3
+export PYTHONDONTWRITEBYTECODE := # compiled files are kept: tests start some hundred processes
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready

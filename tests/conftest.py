@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ with warnings.catch_warnings():
     import torch
 
 torch.set_num_threads(1)
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # started in the background: Ctrl-C would end none of our programs
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["pytester"]
 
@@ -68,16 +73,21 @@ def libraries_are_no_garbage():
     gc.freeze()
 
 
+_of_libraries: set[str] = set()  # names of modules that do not lie in a test's folder
+
+
 @pytest.fixture(autouse=True)
-def modules_of_a_test_end_with_it(tmp_path_factory: pytest.TempPathFactory):
+def modules_of_a_test_end_with_it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a test imported from its own folder the next one, in a folder of its own, must not find imported."""
-    path, known, folder = list(sys.path), set(sys.modules), tmp_path_factory.getbasetemp()
+    path, folder = list(sys.path), tmp_path_factory.getbasetemp()
     yield
     sys.path[:] = path
-    for name in set(sys.modules) - known:
+    for name in sys.modules.keys() - _of_libraries:
         file = getattr(sys.modules[name], "__file__", None)
         if isinstance(file, str) and (not Path(file).is_absolute() or folder in Path(file).parents):
             del sys.modules[name]
+        else:
+            _of_libraries.add(name)
 
 
 @pytest.fixture(autouse=True)
@@ -99,13 +109,3 @@ def nothing_is_left_behind():
     before = state()
     yield
     assert state() == before
-
-
-@pytest.fixture(autouse=True)
-def modules_of_temporary_folders_go() -> Iterator[None]:
-    """Forget modules that a test imported from a folder of its own: another test may have a file of the same name."""
-    yield
-    for name, module in list(sys.modules.items()):
-        file = vars(module).get("__file__") if hasattr(module, "__dict__") else None
-        if isinstance(file, str) and "pytest-of-" in file:
-            del sys.modules[name]

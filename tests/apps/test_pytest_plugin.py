@@ -66,6 +66,7 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     """A folder with a model and a test of it."""
     monkeypatch.setenv("PYTHONPATH", f"{SOURCE}:{pytester.path}")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a model that changes twice a second is read anew
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     pytester.syspathinsert()
     pytester.makepyfile(model=MODEL, test_model=TEST)
     return pytester

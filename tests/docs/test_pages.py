@@ -14,7 +14,6 @@ import json
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass, fields
@@ -259,22 +258,20 @@ def test_an_example_is_short(example):
     assert ast.get_docstring(ast.parse(text)), "it says what it shows"
 
 
-def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkeypatch):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py"), "out"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_the_demo_traces_a_trained_model_and_says_what_it_wrote(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "out"])
+    runpy.run_path(str(ROOT / "examples" / "demo.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
     assert lines[0].startswith("BertModel  113 calls")
     assert any("layer.0 … layer.5 ×6" in line for line in lines)
     assert any(line.startswith("The two sentences are ") for line in lines)
     named = sorted(Path(line.split()[0]).name for line in lines if line.endswith(" MB"))
     assert named == sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_file())
     assert {"trace.json", "tensors-0001.safetensors", "graph.svg", "graph.png"} <= set(named)
-    assert "113 of 113 calls have a verified graph, " in done.stdout
-    for command in re.findall(r"^  fxdebug (.*)$", done.stdout, re.MULTILINE):  # what to try next works
-        monkeypatch.chdir(tmp_path)
+    assert "113 of 113 calls have a verified graph, " in shown
+    for command in re.findall(r"^  fxdebug (.*)$", shown, re.MULTILINE):  # what to try next works
         assert main.main(shlex.split(command)) == 0, command
 
 

@@ -171,12 +171,12 @@ def test_only_what_a_floor_needs_is_loaded_with_it() -> None:
     assert _output(source) == "[]\n"
 
 
-def test_importing_loads_no_torch_and_takes_less_than_150_ms() -> None:
-    source = "import sys, time\nstart = time.process_time()\nimport fxdebug\n"  # others do not count
-    source += f"print(time.process_time() - start, sorted({CORE!r} & set(sys.modules)))"
-    found = [_output(source).split(maxsplit=1) for _ in range(5)]
-    assert {loaded for _, loaded in found} == {"[]\n"}
-    assert min(float(seconds) for seconds, _ in found) < 0.15
+def test_importing_loads_no_torch_and_little_else() -> None:
+    """Sixty modules are thirty milliseconds, which a busy machine makes many."""
+    source = "import sys\nbefore = set(sys.modules)\nimport fxdebug\n"
+    source += f"print(len(sys.modules.keys() - before), sorted({CORE!r} & set(sys.modules)))"
+    count, loaded = _output(source).split(maxsplit=1)
+    assert loaded == "[]\n" and int(count) < 100
 
 
 def test_loading_and_comparing_saved_runs_loads_no_torch(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from torch import nn
 import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.data.values import Group, Thing, Value
-from support.sweep import whole
+from support.sweep import sampled, whole
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of prototypes we make on purpose
 
@@ -528,6 +528,7 @@ ALL = {f"tensor: {name}": make for name, make in TENSORS.items()} | THINGS
 ENDLESS = ("lists that double", "list without end")
 LONG = [kind for kind in ALL if "200,000" in kind or "thousand lists" in kind or kind in ENDLESS]
 SHORTENED = () if whole() else LONG
+WITH_FILES = frozenset(sampled([kind for kind in ALL if kind not in SHORTENED], 3))  # as files of tensors, too
 
 
 # Every one of them -------------------------------------------------------------------------------
@@ -544,7 +545,7 @@ def test_anything_can_be_passed_around(kind: str, tmp_path: Path) -> None:
         assert loaded == trace
         assert str(loaded) == str(trace) and len(str(trace).splitlines()) >= len(PATHS) + 2
         assert [call.id for call in trace.calls] == [call.id for call in stats.calls]
-    for use_repr in (True,) if kind in SHORTENED else (True, False):
+    for use_repr in (True, False) if kind in WITH_FILES else (True,):
         folder = tmp_path / f"standard, use_repr={use_repr}"
         with fxdebug.model_addition_debugger_context(model := Passing(thing), folder, use_repr=use_repr):
             assert model(torch.ones(2)) is thing

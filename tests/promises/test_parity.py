@@ -17,7 +17,7 @@ from support import reference
 from support.digits import digits
 from support.parity import DROP_IN, FEW_MODES, FX_DEBUG, KNOWN, MODES, NEITHER, NUMBERS, TENSORS, Report, compared
 from support.reference import Written, differences, of_drop_in, of_reference, unequal_trees
-from support.sweep import whole
+from support.sweep import sampled, whole
 from zoo import zoo, zoo_sample
 
 # Thousands of calls, half a minute each in the reference: ``make zoo`` has them.
@@ -44,9 +44,14 @@ def _builds(whole: bool) -> dict[str, Any]:
 
 @functools.cache
 def _report(name: str) -> Report:
-    """Return the comparison of an entry, made once for all tests; slow entries run in fewer modes."""
-    few = not whole() and name.startswith(("hf/", "scale/", "modes/compiled"))
+    """Return the comparison of an entry, made once for all tests; a third, and no slow one, runs in all modes."""
+    few = not whole() and (name.startswith(("hf/", "scale/", "modes/compiled")) or name not in _in_all_modes())
     return compared(name, _builds(whole())[name], FEW_MODES if few else MODES)
+
+
+@functools.cache
+def _in_all_modes() -> frozenset[str]:
+    return frozenset(sampled(_builds(False), 3, tuple(KNOWN)))
 
 
 @pytest.fixture

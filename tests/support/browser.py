@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,14 @@ def choose(page: Any, name: str) -> None:
     node = page.locator(f'g.node[id="node-name-{name}"]')
     node.wait_for(state="attached")
     click_until(page, node.locator("g.node-item").first, f'#sidebar :text("{name}")', "attached")
+
+
+def wait_until(page: Any, condition: str, arg: object = None) -> None:
+    """Wait until a JavaScript expression or function is true in a page, also in one that forbids ``eval``."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(condition, arg):
+        assert time.monotonic() < end, f"never true: {condition}"
+        page.wait_for_timeout(20)
 
 
 def click_until(page: Any, target: Any, selector: str, state: str, event: str = "click") -> None:

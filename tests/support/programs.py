@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 PROGRAMS = Path(__file__).parents[2] / ".programs"
-PATIENCE = 200_000  # milliseconds: what never comes fails, a busy machine only takes longer
+PATIENCE = 100_000  # milliseconds: what never comes fails, a busy machine only takes longer
 _ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
     "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -86,9 +86,7 @@ def _started(command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        server = subprocess.Popen(
-            [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        server = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(PATIENCE // 200):
             if server.poll() is not None:
                 break

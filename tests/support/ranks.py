@@ -1,4 +1,4 @@
-"""What each process of ``test_distributed.py`` does: ``python -m support.ranks RANK PORT FOLDER``.
+"""What each process of ``test_distributed.py`` does: ``python -m support.ranks RANK FOLDER``.
 
 Two of these make a gloo group on this machine. Every scenario returns plain facts about what happened
 on its rank; they are left in ``FOLDER/<scenario>-<rank>.pickle``, or the traceback of what went wrong.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import pickle
 import sys
 import traceback
@@ -31,7 +30,7 @@ from fxdebug.data.trace import replaced
 from support.reference import differences, of_drop_in, of_fx_debug, of_reference, written
 from support.same import difference
 
-PATIENCE = 40  # seconds a collective waits for the other rank
+PATIENCE = 250  # seconds a collective waits for the other rank, which is slow to start on a busy machine
 
 Facts = dict[str, Any]
 Scenario = Callable[[int, Path], Facts]
@@ -404,12 +403,13 @@ def a_forward_that_raises(rank: int, folder: Path) -> Facts:
     return {"raised": raised, "error": loaded.error, "files": sorted(found.files), "drop-in raised": str(found.error)}
 
 
-def main(rank: int, port: int, folder: Path) -> None:
+def main(rank: int, folder: Path) -> None:
     """Join the group and go through the scenarios."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=PATIENCE))
+    patience = datetime.timedelta(seconds=PATIENCE)
+    met = f"file://{folder}/met"  # a port that is free now may be taken then
+    dist.init_process_group("gloo", init_method=met, rank=rank, world_size=2, timeout=patience)
     for name, run in SCENARIOS.items():
         (folder / name).mkdir(exist_ok=True)
         try:
@@ -424,4 +424,4 @@ def main(rank: int, port: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), Path(sys.argv[2]))

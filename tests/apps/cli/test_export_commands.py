@@ -100,7 +100,7 @@ def test_open_starts_the_program_on_a_run_and_ends_with_it(run, program):
         import os
 
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(30)
+        process.wait(300)
         assert process.stdout is not None
         process.stdout.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import os
 import signal
 import threading
 import time

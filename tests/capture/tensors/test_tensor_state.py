@@ -350,7 +350,7 @@ def test_a_run_is_the_same_whether_or_not_facts_are_read_untracked(grad, monkeyp
     left_out = OWN_WILL if sweep.whole() else (*OWN_WILL, *SLOW)
     chosen = [(name, build) for name, build in zoo_sample.entries(whole=False) if not name.startswith(left_out)]
     if not sweep.whole():
-        chosen = chosen[grad::2]  # every other one with gradients, the rest without
+        chosen = chosen[grad::6]  # others with gradients than without
     steady = 0
     with torch.set_grad_enabled(grad):
         for name, build in chosen:
@@ -362,4 +362,4 @@ def test_a_run_is_the_same_whether_or_not_facts_are_read_untracked(grad, monkeyp
             if alone == again:
                 steady += 1
                 assert put_aside == alone, name
-    assert steady > 0.9 * len(chosen) > 50
+    assert steady > 0.9 * len(chosen) > 20

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug.api import Comparison
+from support.browser import wait_until
 
 Page = Any
 Open = Callable[..., Page]
@@ -134,7 +135,8 @@ def test_both_runs_move_together(page: Page) -> None:
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + 100, box["y"] + 100)
     page.mouse.wheel(0, 60)
-    page.wait_for_timeout(120)
+    wait_until(page, "y => Math.abs(fxdebug.layout(0).camera.y - y) > 59", before[0]["y"])
+    page.evaluate("fxdebug.settle()")
     after = [page.evaluate("side => fxdebug.layout(side).camera", side) for side in (0, 1)]
     assert [round(b["y"] - a["y"]) for a, b in zip(after, before, strict=True)] == [60, 60]
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import fxdebug
 from fxdebug import Trace, UsageError
 from fxdebug.data.measures import UNITS
+from support.browser import wait_until
 
 # Lines that Python takes; each is asked on the page and of trace.find and trace.ops.
 LINES = (
@@ -191,6 +192,7 @@ def test_the_search_field_lists_what_it_found_and_chooses_it_by_keys(
     listed = page.get_by_role("listbox", name="Found")
     found = listed.get_by_role("option")
     assert [row.inner_text().split()[0] for row in found.all()] == ["up", "linear", "down", "linear"]
+    wait_until(page, "window.fxdebug.state().query === 'blocks.1 type:Linear'")  # the keys pause
     for _ in range(3):
         page.keyboard.press("ArrowDown")
     assert (

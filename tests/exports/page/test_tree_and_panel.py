@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug import Trace
+from support.browser import wait_until
 
 OpenPage = Callable[..., Any]
 
@@ -78,9 +79,9 @@ def sections(page: Any) -> list[str]:
     return [heading.inner_text() for heading in page.locator(".panel h3").all()]
 
 
-def address(page: Any) -> str:
-    """Return what follows # once the page has written it."""
-    page.wait_for_timeout(250)
+def wait_for_address(page: Any, *parts: str) -> str:
+    """Return the address from # on, once the page has written these parts of it."""
+    wait_until(page, "parts => parts.every(part => location.hash.includes(part))", list(parts))
     text: str = page.evaluate("location.hash")
     return text
 
@@ -172,6 +173,7 @@ def test_a_crash_is_told_first_and_leads_to_the_call_that_raised(crashed: Trace,
     assert selected(page) == "head"
     assert sections(page)[0] == "Raised here"
     assert "self.head(x)" in page.locator(".panel").inner_text()
+    page.evaluate("window.fxdebug.settle()")
     assert page.get_by_role("treeitem", selected=True).get_by_role("img", name="raised an exception").count() == 1
 
 
@@ -190,10 +192,11 @@ def test_the_address_is_empty_at_first_and_has_the_choice_the_colours_the_search
     trace: Trace, open_page: OpenPage
 ) -> None:
     page = open_page(trace)
-    assert address(page) == ""
+    assert page.evaluate("location.hash") == ""
     page.evaluate("window.fxdebug.select('layers.1.mix#0')")
     page.evaluate("window.fxdebug.set({overlay: 'absmax', query: 'type:Linear absmax > 1', view: 'findings'})")
-    assert address(page) == "#select=layers.1.mix%230&colour=absmax&search=type:Linear+absmax+%3E+1&view=findings"
+    expected = "#select=layers.1.mix%230&colour=absmax&search=type:Linear+absmax+%3E+1&view=findings"
+    assert wait_for_address(page, "view=findings") == expected
 
 
 def test_an_address_restores_the_state_also_of_what_is_open(trace: Trace, open_page: OpenPage) -> None:
@@ -202,7 +205,8 @@ def test_an_address_restores_the_state_also_of_what_is_open(trace: Trace, open_p
     page.evaluate("window.fxdebug.set({overlay: 'where: std > 0.5'})")
     page.evaluate("window.fxdebug.select('layers.2#0')")
     state = page.evaluate("window.fxdebug.state()")
-    again = open_page(trace, address(page)).evaluate("window.fxdebug.state()")
+    written = wait_for_address(page, "select=layers.2%230", "colour=where", "open=")
+    again = open_page(trace, written).evaluate("window.fxdebug.state()")
     assert {**again, "open": sorted(again["open"])} == {**state, "open": sorted(state["open"])}
 
 
@@ -235,6 +239,7 @@ def test_the_tree_is_walked_with_arrow_keys(trace: Trace, open_page: OpenPage) -
     assert seen == [
         "Model", "layers.0", "layers.0.norm", "layers.0.norm", "layers.0.norm", "layers.0", "head", "Model/mul",
     ]  # fmt: skip
+    page.evaluate("window.fxdebug.settle()")
     chosen = page.get_by_role("treeitem", selected=True)
     assert tree.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
 
@@ -417,7 +422,7 @@ def test_a_page_in_a_sandboxed_frame_works_without_storage(trace: Trace, browser
     inner = page.frame_locator("iframe")
     inner.locator("html[data-ready]").wait_for(state="attached")
     inner.get_by_role("treeitem").filter(has_text="head").click()
-    assert inner.get_by_role("heading", level=2).inner_text().startswith("head")
-    page.wait_for_timeout(250)
+    inner.get_by_role("heading", level=2, name="head").wait_for()
+    page.wait_for_timeout(250)  # an error that comes later is found, too; nothing is waited for
     assert problems == []
     page.close()

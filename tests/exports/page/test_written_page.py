@@ -73,8 +73,11 @@ def test_an_opened_page_asks_for_nothing_but_itself_and_its_blobs(browser: Any, 
     assert asked[0] == path.as_uri() and all(url.startswith("blob:") for url in asked[1:])
     tried = """async () => { try { await fetch("https://example.org/"); return "sent" } catch { return "refused" } }"""
     assert page.evaluate(tried) == "refused"
-    page.evaluate("""document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='window.ran = 1'>")""")
-    page.wait_for_timeout(100)
+    failing = """() => new Promise(done => {
+        document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='window.ran = 1'>");
+        document.body.lastElementChild.addEventListener("error", () => setTimeout(() => done("failed")));
+    })"""
+    assert page.evaluate(failing) == "failed"
     assert page.evaluate("window.ran") is None  # a handler in an attribute is refused
     context.close()
 

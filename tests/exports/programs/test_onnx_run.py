@@ -148,7 +148,8 @@ def test_exporting_a_live_run_leaves_the_model_alone(tmp_path):
 
 IN_SIDEBAR = """text => {
     const sidebar = document.getElementById("sidebar");
-    return [sidebar.innerText, ...[...sidebar.querySelectorAll("input")].map(one => one.value)].join("\\n").includes(text);
+    const values = [...sidebar.querySelectorAll("input")].map(one => one.value);
+    return [sidebar.innerText, ...values].join("\\n").includes(text);
 }"""
 
 
