@@ -9,12 +9,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import networkx as nx
 
 from fxdebug.data.trace import TraceData
-from fxdebug.files.write_file import write_text, written_whole
+from fxdebug.files.write_file import written_whole
 from fxdebug.printable import printable_lines
 from fxdebug.query.as_networkx import collapsed, whole_graph
 from fxdebug.query.network import network_of
@@ -60,16 +61,15 @@ def _graphml(graph: nx.MultiDiGraph) -> Iterator[str]:
             key = keys[of, name] = f"d{len(keys)}"
             yield f'  <key id="{key}" for="{of}" attr.name={_quoted(name)} attr.type="{_TYPES[kind]}"/>'
 
-    def data_of(of: str, data: Mapping[str, object]) -> str:
-        return "".join([f'<data key="{keys[of, name]}">{_escaped(str(value))}</data>' for name, value in data.items()])
+    def data_of(of: str) -> _Attributes:
+        return _Attributes({name: f'<data key="{keys[of, name]}">' for name in tables[of]}, "</data>")
 
-    names = _names(graph)
-    yield f'  <graph edgedefault="directed">{data_of("graph", graph.graph)}'
+    names, of_node, of_edge = _quoted_names(graph), data_of("node"), data_of("edge")
+    yield f'  <graph edgedefault="directed">{data_of("graph").text(graph.graph)}'
     for id, data in graph.nodes(data=True):
-        yield f"    <node id={_quoted(names[id])}>{data_of('node', data)}</node>"
+        yield f"    <node id={names[id]}>{of_node.text(data)}</node>"
     for source, target, key, data in graph.edges(keys=True, data=True):
-        ends = f'source={_quoted(names[source])} target={_quoted(names[target])} id="{key}"'
-        yield f"    <edge {ends}>{data_of('edge', data)}</edge>"
+        yield f'    <edge source={names[source]} target={names[target]} id="{key}">{of_edge.text(data)}</edge>'
     yield from ("  </graph>", "</graphml>")
 
 
@@ -90,19 +90,41 @@ def _gexf(graph: nx.MultiDiGraph) -> Iterator[str]:
         ]
         yield f'    <attributes class="{of}" mode="static">{"".join(rows)}</attributes>'
 
-    def values_of(of: str, data: Mapping[str, object]) -> str:
-        rows = [f'<attvalue for="{keys[of, name]}" value={_quoted(str(value))}/>' for name, value in data.items()]
-        return f"<attvalues>{''.join(rows)}</attvalues>"
+    def values_of(of: str) -> _Attributes:
+        return _Attributes({name: f'<attvalue for="{keys[of, name]}" value="' for name in tables[of]}, '"/>')
 
-    names = _names(graph)
+    names, of_node, of_edge = _quoted_names(graph), values_of("node"), values_of("edge")
     yield "    <nodes>"
     for id, data in graph.nodes(data=True):
-        yield f"      <node id={_quoted(names[id])} label={_quoted(str(data['op']))}>{values_of('node', data)}</node>"
+        values = of_node.text(data)
+        yield f"      <node id={names[id]} label={_quoted(str(data['op']))}><attvalues>{values}</attvalues></node>"
     yield "    </nodes><edges>"
     for number, (source, target, data) in enumerate(graph.edges(data=True)):
-        ends = f'id="{number}" source={_quoted(names[source])} target={_quoted(names[target])}'
-        yield f"      <edge {ends}>{values_of('edge', data)}</edge>"
+        ends = f'id="{number}" source={names[source]} target={names[target]}'
+        yield f"      <edge {ends}><attvalues>{of_edge.text(data)}</attvalues></edge>"
     yield from ("    </edges>", "  </graph>", "</gexf>")
+
+
+class _Attributes:
+    """The attributes of nodes or of edges as XML; a graph of 100,000 nodes has millions, of few different texts."""
+
+    def __init__(self, begins: Mapping[str, str], end: str) -> None:
+        self._begins, self._end = begins, end
+        self._known: dict[tuple[str, str], str] = {}  # name and text of an attribute → both as XML
+
+    def text(self, data: Mapping[str, object]) -> str:
+        """Return the attributes of one node or edge, in their order."""
+        begins, end = self._begins, self._end
+        parts = []
+        for name, value in data.items():
+            if isinstance(value, str):
+                part = self._known.get((name, value))
+                if part is None:
+                    part = self._known[name, value] = f"{begins[name]}{_in_quotes(value)}{end}"
+            else:  # a number, which has no letter that XML would read
+                part = f"{begins[name]}{value}{end}"
+            parts.append(part)
+        return "".join(parts)
 
 
 def _types(rows: Iterable[Mapping[str, object]]) -> dict[str, type]:
@@ -137,8 +159,16 @@ def _escaped(text: str) -> str:
     return escape(_for_xml(text))
 
 
+def _quoted_names(graph: nx.MultiDiGraph) -> dict[str, str]:
+    return {id: _quoted(name) for id, name in _names(graph).items()}
+
+
 def _quoted(text: str) -> str:
-    return f'"{escape(_for_xml(text), _IN_QUOTES)}"'
+    return f'"{_in_quotes(text)}"'
+
+
+def _in_quotes(text: str) -> str:
+    return escape(_for_xml(text), _IN_QUOTES)
 
 
 _IN_QUOTES = {'"': "&quot;", "\n": "&#10;", "\t": "&#9;", "\r": "&#13;"}
@@ -151,6 +181,18 @@ def _for_xml(text: str) -> str:
 
 
 def write_json(trace: TraceData, path: Path, *, depth: int | None = None, ops: bool = True) -> Path:
-    """Write node-link JSON, which ``networkx.node_link_graph(data, edges="edges")`` reads."""
-    data = nx.node_link_data(_chosen_graph(trace, depth, ops), edges="edges")
-    return write_text(path, json.dumps(data, indent=1, allow_nan=False))
+    """Write node-link JSON, which ``networkx.node_link_graph(data, edges="edges")`` reads: a node or an edge a line."""
+    return _write_lines(path, _json(nx.node_link_data(_chosen_graph(trace, depth, ops), edges="edges")))
+
+
+def _json(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines of JSON; each is encoded alone: Python's encoder in C does not break lines."""
+    encode = json.JSONEncoder(allow_nan=False).encode
+    rows = {name: data[name] for name in ("nodes", "edges")}
+    facts = [f"{encode(name)}: {encode(fact)}" for name, fact in data.items() if name not in rows]
+    yield "{" + ", ".join(facts) + ","
+    for name, found in rows.items():
+        yield f"{encode(name)}: ["
+        yield from (f" {encode(row)}," for row in found[:-1])
+        yield from (f" {encode(row)}" for row in found[-1:])
+        yield "]," if name == "nodes" else "]}"

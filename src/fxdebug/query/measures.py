@@ -131,16 +131,22 @@ def number_of(trace: TraceData, item: Item, name: str) -> Number:
     >>> number_of(trace, trace.root, "params"), number_of(trace, trace.root, "bytes")
     (9, 48)
     """
+    return _reader(trace, name)(item)
+
+
+def _reader(trace: TraceData, name: str) -> Callable[[Item], Number]:
+    """Return the function that reads a measure of one item: looked up once for all items."""
     taken = _taken(trace).get(name)
     if taken is not None:
-        return None if isinstance(item, Value) else taken.numbers.get(id_of(trace, item))
+        numbers = taken.numbers
+        return lambda item: None if isinstance(item, Value) else numbers.get(id_of(trace, item))
     require_measure(trace, name)
-    if name in OF_TENSORS:
-        tensor = _tensor_of(item)
-        return None if tensor is None else OF_TENSORS[name](tensor)
-    if not isinstance(item, Call):
-        return None
-    return item.duration if name == _DURATION.name else parameters_of(trace, [item], name)
+    read = OF_TENSORS.get(name)
+    if read is not None:
+        return lambda item: None if (tensor := _tensor_of(item)) is None else read(tensor)
+    if name == _DURATION.name:
+        return lambda item: item.duration if isinstance(item, Call) else None
+    return lambda item: parameters_of(trace, [item], name) if isinstance(item, Call) else None
 
 
 def _tensor_of(item: Item) -> Tensor | None:
@@ -186,7 +192,8 @@ def numbers_of(trace: TraceData, name: str) -> dict[str, Number]:
         items += [node for node in nodes if node.kind in ("call_function", "call_method")]
     if PARAMETER in measure.of:
         items += trace.parameters
-    found = {id_of(trace, item): number_of(trace, item, name) for item in items}
+    read = _reader(trace, name)
+    found = {id_of(trace, item): read(item) for item in items}
     return {id: number for id, number in found.items() if number is not None}
 
 

@@ -89,8 +89,11 @@ class NodeResults:
             if edge.kind == "memory":
                 continue
             values = self.net.nodes[edge.source].values if edge.value is None else (edge.value,)
-            later = content.get(edge.argument, [])
+            later = content.get(edge.argument)
             for value in values:
+                if later is None:  # as for nearly all
+                    yield value, edge.source
+                    continue
                 rewritten = [pair for pair in later if pair[0].storage == value.storage]
                 if not any(new.numel >= value.numel for new, _ in rewritten):
                     yield value, edge.source

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from fxdebug.analyses.measures import available, derive
 from fxdebug.data.calls import Call
+from fxdebug.data.graphs import NodeKind
 from fxdebug.data.measures import CALL, OPERATION, Numbers, names_in
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
@@ -73,6 +74,7 @@ class RunGraph:
         self._in_nodes = {name: ones for name, ones in self._numbers.items() if name not in OF_TENSORS}
         self._contents: dict[int, list[Node]] | None = None  # the nodes of each call, when first asked for
         self._pairs: dict[tuple[str, str], str] = {}  # what was encoded before
+        self._heads: dict[tuple[int, NodeKind, str | None], str] = {}  # the same for the nodes of a call
         self._tensors: dict[int, str] = {}  # number of a value → its facts
 
     def id_of_node(self, node: str) -> str | None:
@@ -124,9 +126,12 @@ class RunGraph:
     def _attributes(self, node: Node) -> Iterator[str]:
         """Yield what is known of a node itself; its statistics stand with its results."""
         call = node.call
-        for key, text in (("kind", node.kind), ("module", call.path), ("class", call.type), ("status", node.status)):
-            if text:
-                yield self._pair(key, text)
+        head = call.index, node.kind, node.status
+        known = self._heads.get(head)
+        if known is None:
+            facts = {"kind": node.kind, "module": call.path, "class": call.type, "status": node.status}
+            known = self._heads[head] = ",".join([self._pair(key, text) for key, text in facts.items() if text])
+        yield known
         if node.kind in ("call_function", "call_method", "get_attr"):
             yield self._pair("target", node.target)
         if node.source is not None:

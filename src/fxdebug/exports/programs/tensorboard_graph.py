@@ -14,10 +14,9 @@ from datetime import datetime
 from fxdebug.data.calls import Call
 from fxdebug.data.measures import Taken
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.programs import protobuf_wire as wire
 from fxdebug.exports.programs.dataflow import Dataflow, Source
 from fxdebug.exports.programs.facts import constants_of, facts_of_node, shortened
-from fxdebug.exports.programs.tensorboard_library import Message, new_run_metadata
+from fxdebug.exports.programs.tensorboard_library import Message, new_attribute, new_graph, new_run_metadata
 from fxdebug.operators.dtypes import bytes_of
 from fxdebug.printable import printable
 from fxdebug.query.network import Node
@@ -68,20 +67,24 @@ class TensorboardGraph:
 
     # The graph -----------------------------------------------------------------------------------
 
-    def graph(self) -> bytes:
-        """Return the GraphDef as bytes: names, operations, devices, shapes and facts of all nodes."""
-        nodes = [wire.data(1, self._definition(node)) for node in self._flow.nodes]
-        return b"".join([*nodes, wire.data(4, wire.number(1, PRODUCER))])
+    def graph(self) -> Message:
+        """Return the GraphDef: names, operations, devices, shapes and facts of all nodes."""
+        graph = new_graph()
+        graph.versions.producer = PRODUCER
+        for node in self._flow.nodes:
+            self._define(graph.node.add(), node)
+        return graph
 
-    def _definition(self, node: Node) -> bytes:
-        sources = [self._reference(source) for source in self._flow.sources(node)]
-        parts = [wire.text(1, self.names[node.id]), wire.text(2, shortened(node.op) or node.kind)]
-        parts.append(wire.texts(3, sources))
-        if node.value is not None:
-            parts += [wire.text(4, device_name(node.value.device)), _attribute("_output_shapes", _shapes(node))]
-        for name, fact in {**facts_of_node(node, self._taken), **constants_of(node)}.items():
-            parts.append(_attribute(name, _text(fact if isinstance(fact, str) else repr(fact))))
-        return b"".join(parts)
+    def _define(self, defined: Message, node: Node) -> None:
+        defined.name, defined.op = self.names[node.id], shortened(node.op) or node.kind
+        defined.input.extend([self._reference(source) for source in self._flow.sources(node)])
+        attributes, value = defined.attr, node.value
+        if value is not None:
+            defined.device = device_name(value.device)
+            attributes["_output_shapes"].MergeFromString(_shapes(tuple([one.shape for one in node.values])))
+        for facts in (facts_of_node(node, self._taken), constants_of(node)):
+            for name, fact in facts.items():
+                attributes[name].s = _text(fact) if isinstance(fact, str) else repr(fact).encode()
 
     def _reference(self, source: Source) -> str:
         name = self.names[source.node]
@@ -162,32 +165,24 @@ def _segment(name: str) -> str:
     return f"{text}." if _SERIES.fullmatch(text) else text or "(no name)"
 
 
-def _shapes(node: Node) -> bytes:
-    """Return the shapes of a node's results as an attribute, as many as TensorBoard shows."""
-    shapes: list[bytes] = []
-    size = 0
-    for value in node.values:
-        shapes.append(_shape(value.shape))
-        size += len(shapes[-1])
-        if size > LONGEST - 20:
-            shapes.pop()
-            break
-    return wire.data(1, b"".join(shapes))
-
-
 @functools.lru_cache(maxsize=100_000)
-def _shape(shape: tuple[int, ...]) -> bytes:
-    return wire.data(7, b"".join([wire.data(2, wire.number(1, size)) for size in shape]))
-
-
-def _attribute(name: str, value: bytes) -> bytes:
-    return wire.data(5, wire.text(1, name) + wire.data(2, value))
+def _shapes(shapes: tuple[tuple[int, ...], ...]) -> bytes:
+    """Return the shapes of a node's results as an attribute, as many as TensorBoard shows."""
+    found = new_attribute()
+    for shape in shapes:
+        sizes = found.list.shape.add().dim
+        for size in shape:
+            sizes.add(size=size)
+        if found.ByteSize() > LONGEST - 20:
+            del found.list.shape[-1]
+            break
+    return found.SerializeToString()  # type: ignore[no-any-return]
 
 
 def _text(text: str) -> bytes:
     """Return the text of an attribute, cut in its middle to what TensorBoard shows of it."""
     data, half = text.encode("utf-8", "replace"), LONGEST // 2 - 20
-    if len(data) > 2 * half:
-        begin, end = (part.decode("utf-8", "ignore") for part in (data[:half], data[-half:]))
-        data = f"{begin}…{end}".encode()
-    return wire.data(2, data)
+    if len(data) <= 2 * half:
+        return data
+    begin, end = (part.decode("utf-8", "ignore") for part in (data[:half], data[-half:]))
+    return f"{begin}…{end}".encode()
