@@ -33,7 +33,7 @@ def find_node(page: Any, id: str, label: str) -> Any:
     page.locator("input[placeholder*='Search nodes']").first.fill(id)
     page.locator(".search-results-container").get_by_text(label, exact=True).first.click(modifiers=["Alt"])
     panel = page.locator("info-panel").first
-    panel.get_by_text(id, exact=True).first.wait_for()
+    panel.get_by_text(id, exact=True).filter(visible=True).first.wait_for()  # it has hidden twins, to be measured
     return panel
 
 
