@@ -81,6 +81,15 @@ def test_an_exception_passes_through_and_leaves_a_partial_trace() -> None:
 
 
 def test_arguments_that_cannot_work_are_errors() -> None:
-    for wrong in ({"method": "foward"}, {"values": "all"}):
+    for wrong in ({"method": "foward"}, {"values": "all"}, {"most": 0}):
         with pytest.raises(fxdebug.UsageError), fxdebug.trace_forwards(nn.ReLU(), **wrong):  # type: ignore[arg-type]
             pass
+
+
+def test_after_the_forwards_that_were_asked_for_further_ones_run_as_they_are():
+    model = nn.Linear(2, 2)
+    with fxdebug.trace_forwards(model, most=2) as traces:
+        for _ in range(3):
+            assert "forward" in vars(model) or len(traces) == 2
+            model(torch.ones(1, 2))
+        assert len(traces) == 2 and "forward" not in vars(model)

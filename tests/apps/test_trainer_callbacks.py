@@ -10,7 +10,7 @@ import pytest
 
 import fxdebug
 from fxdebug.store.training_file import read_training
-from support.trainers import STEPS, train_by_lightning, train_by_transformers
+from support.trainers import FAILS_AT, STEPS, train_by_lightning, train_by_transformers
 
 needs_transformers = pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="transformers' Trainer needs accelerate"
@@ -72,4 +72,31 @@ def test_chosen_steps_of_the_trainer_of_lightning_are_traced(tmp_path: Path) -> 
     assert trace.root.method == "training_step" and [call.path for call in trace.calls] == ["", "layer"]
     assert trace.root.outputs[0].stats.posinf == 1
     assert "Linear" in (tmp_path / "step7.txt").read_text() and fxdebug.load(tmp_path / "step7").calls
+    assert "training_step" not in vars(model)
+
+
+@needs_transformers
+@pytest.mark.parametrize("fails", ["forward", "backward"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_training_of_transformers_that_raises_leaves_the_forward_as_it_was(tmp_path, fails, accumulate):
+    from fxdebug.apps.trainer_callback import TraceCallback
+
+    callback = TraceCallback(steps=range(STEPS), save=None)
+    model = train_by_transformers(callback, tmp_path, accumulate, fails)
+    assert str(model.raised) == f"the {fails} failed" and model.layer.forwards == FAILS_AT + 1
+    last = [trace for traces in callback.traces.values() for trace in traces][FAILS_AT]
+    assert (last.error is not None) == (fails == "forward")
+    assert "forward" not in vars(model)
+
+
+@needs_lightning
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fails", ["forward", "backward"])
+def test_a_training_of_lightning_that_raises_leaves_its_step_as_it_was(tmp_path, fails):
+    from fxdebug.apps.lightning_callback import TraceCallback
+
+    callback = TraceCallback(steps=range(STEPS), save=None)
+    model = train_by_lightning(callback, tmp_path, fails)
+    assert str(model.raised) == f"the {fails} failed" and list(callback.traces) == [0, 1, 2]
+    assert (callback.traces[FAILS_AT][0].error is not None) == (fails == "forward")
     assert "training_step" not in vars(model)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 STEPS = 12
+FAILS_AT = 2  # the forward of a model that fails
 
 
 def batches() -> list[Tensor]:
@@ -20,13 +21,34 @@ def batches() -> list[Tensor]:
     return found
 
 
-def train_by_transformers(callback: Any, folder: Path, accumulate: int = 1) -> nn.Module:
+class FailingLinear(nn.Linear):
+    """A layer whose third forward raises, or the backward of that forward, as ``fails`` says; else a layer."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__(8, 1)
+        self.fails, self.forwards = fails, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.forwards += 1
+        y = super().forward(x)
+        if self.fails and self.forwards > FAILS_AT:
+            if self.fails == "forward":
+                raise RuntimeError("the forward failed")
+            y.register_hook(self._fail)
+        return y
+
+    def _fail(self, grad: Tensor) -> None:
+        raise RuntimeError("the backward failed")
+
+
+def train_by_transformers(callback: Any, folder: Path, accumulate: int = 1, fails: str = "") -> nn.Module:
+    """Train a model; ``fails``: its third forward or ``backward`` raises, and the exception is ``raised`` of it."""
     from transformers import Trainer, TrainingArguments
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Linear(8, 1)
+            self.layer = FailingLinear(fails)
 
         def forward(self, x: Tensor) -> dict[str, Tensor]:
             return {"loss": self.layer(x).pow(2).mean()}
@@ -45,17 +67,18 @@ def train_by_transformers(callback: Any, folder: Path, accumulate: int = 1) -> n
     model = Model()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        InOrder(model, arguments, train_dataset=data, callbacks=[callback]).train()
-    return model
+        trainer = InOrder(model, arguments, train_dataset=data, callbacks=[callback])
+        return _trained(model, trainer.train)
 
 
-def train_by_lightning(callback: Any, folder: Path) -> nn.Module:
+def train_by_lightning(callback: Any, folder: Path, fails: str = "") -> nn.Module:
+    """Train a model, as :func:`train_by_transformers` does."""
     import lightning.pytorch as pl
 
     class Model(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Linear(8, 1)
+            self.layer = FailingLinear(fails)
 
         def training_step(self, batch: Tensor, _: int) -> Tensor:
             loss: Tensor = self.layer(batch).pow(2).mean()
@@ -69,6 +92,15 @@ def train_by_lightning(callback: Any, folder: Path) -> nn.Module:
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         callbacks=[callback], enable_model_summary=False, default_root_dir=folder,
     )  # fmt: skip
-    model = Model()
-    trainer.fit(model, torch.utils.data.DataLoader(batches(), batch_size=None))
+    model, data = Model(), torch.utils.data.DataLoader(batches(), batch_size=None)
+    return _trained(model, lambda: trainer.fit(model, data))
+
+
+def _trained(model: Any, train: Any) -> nn.Module:
+    try:
+        train()
+    except RuntimeError as error:
+        if not model.layer.fails:
+            raise
+        model.raised = error
     return model

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fxdebug.api.compare_live import compare_models
     from fxdebug.api.compare_runs import compare, run_to_compare
     from fxdebug.api.comparison import Comparison
+    from fxdebug.api.exported_folders import export_ranks, export_training, shows_ranks
     from fxdebug.api.files import load, save_golden, save_measures
     from fxdebug.api.onnx_export import export_onnx
     from fxdebug.api.page.text import page_of, page_of_training
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from fxdebug.api.shadow_run import shadow
     from fxdebug.api.trace import Trace
     from fxdebug.api.traced_forwards import trace_forwards
-    from fxdebug.api.training_export import export_training
     from fxdebug.api.transformers_context import model_addition_debugger_context
     from fxdebug.api.watch_training import FxDebugWarning, Watch, watch, watched_training
     from fxdebug.capture.hooks.regions import region, snapshot
@@ -70,7 +70,9 @@ else:
         "compare_models": "fxdebug.api.compare_live",
         "GivenModel": "fxdebug.api.reports.model_findings",
         "export_onnx": "fxdebug.api.onnx_export",
-        "export_training": "fxdebug.api.training_export",
+        "export_ranks": "fxdebug.api.exported_folders",
+        "shows_ranks": "fxdebug.api.exported_folders",
+        "export_training": "fxdebug.api.exported_folders",
         "findings_of_model": "fxdebug.api.reports.model_findings",
         "flops": "fxdebug.api.reports.cost",
         "fx_debug": "fxdebug.api.run_model",
@@ -152,6 +154,7 @@ __all__ = [
     "edit",
     "edit_of",
     "export_onnx",
+    "export_ranks",
     "export_training",
     "findings_of_model",
     "flops",
@@ -189,6 +192,7 @@ __all__ = [
     "save_golden",
     "save_measures",
     "shadow",
+    "shows_ranks",
     "snapshot",
     "summary",
     "trace_forwards",

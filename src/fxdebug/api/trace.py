@@ -57,6 +57,7 @@ class ExportOptions(TypedDict, total=False):
     experiment: str
     tracking: str
     project: str
+    artifacts: str | Sequence[str] | None
     embedding: str | None
     labels: Sequence[str] | None
     check: bool
@@ -394,7 +395,8 @@ class Trace(TraceData):
         ``model-explorer``: a folder with the graph and overlays (``measures``), or a ``.json`` with the graph alone;
         ``perfetto`` or ``.pftrace``, ``chrome-trace`` or ``.trace.json``, ``speedscope`` or ``.speedscope.json``: calls
         in time (``ranks``: traces of further ranks); ``mlflow``: a run in a database (``measures``, ``step``,
-        ``experiment``; ``tracking``: a server in its place); ``wandb``: a folder (``measures``, ``step``, ``project``).
+        ``experiment``; ``tracking``: a server in its place; ``artifacts`` to log); ``wandb``: a folder (``measures``,
+        ``step``, ``project``, ``artifacts``).
         Raises ``UsageError`` for a form that there is not, ``MissingExtra`` where a picture cannot be drawn here.
 
         >>> import torch, fxdebug, tempfile

@@ -24,9 +24,10 @@ from fxdebug.store.tensors.shards import WAITING_BYTES
 class _Forwards:
     """Traces each forward of a model in the thread that made this; forwards of other threads run as they are."""
 
-    def __init__(self, model: nn.Module, method: str, keeping: RunOptions) -> None:
+    def __init__(self, model: nn.Module, method: str, keeping: RunOptions, most: int | None) -> None:
         self.traces: list[Trace] = []
         self._model, self._method, self._keeping = model, method, keeping
+        self._begun, self._most = 0, most
         self._thread = get_ident()
         self.patch: OwnAttribute = root_forward(model, method, self._around)
 
@@ -35,11 +36,13 @@ class _Forwards:
         if get_ident() != self._thread:
             return run(*args, **kwargs)
         self.patch.restore()
+        self._begun += 1
         try:
             keeping: RunOptions = {**self._keeping, "save": self._next_folder()}
             trace, ran = stored_run(self._target, self._model, args, kwargs, self._method, keeping, graph=True)
         finally:
-            self.patch.put()
+            if self._most is None or self._begun < self._most:
+                self.patch.put()
         self.traces.append(trace)
         if ran.raised is not None:
             raise ran.raised
@@ -66,14 +69,15 @@ def trace_forwards(
     values: Keeping = "stats",
     method: str = "forward",
     budget: int = WAITING_BYTES,
+    most: int | None = None,
 ) -> Iterator[list[Trace]]:
     """Trace each forward that the program makes of a model in this block; the list of traces grows with them.
 
     The forwards run once, as they would have run, and the program gets their results: gradients flow through them.
     ``save`` is the folder of the first run; those of further forwards have a number behind its name. ``values`` and
     ``budget`` are those of :func:`fxdebug.fx_debug`. ``method`` is the method that the program calls, if it is not
-    ``forward``. A forward that raises leaves a partial trace in the list, and its exception passes through. Forwards
-    in other threads are not traced.
+    ``forward``. After the first ``most`` forwards, further ones run as they are. A forward that raises leaves a partial
+    trace in the list, and its exception passes through. Forwards in other threads are not traced.
     Raises ``UsageError`` for arguments that cannot work, and ``SaveError`` where a run cannot be written.
 
     >>> import torch, fxdebug
@@ -88,7 +92,10 @@ def trace_forwards(
     check_values(values)
     if not callable(getattr(model, method, None)):
         raise UsageError(f"{type(model).__name__} has no method {method!r}")
-    forwards = _Forwards(model, method, {"save": save, "values": values, "budget": budget, "progress": False})
+    if most is not None and most < 1:
+        raise UsageError(f"most={most}: give the number of forwards to trace, at least 1")
+    keeping: RunOptions = {"save": save, "values": values, "budget": budget, "progress": False}
+    forwards = _Forwards(model, method, keeping, most)
     forwards.patch.put()
     try:
         yield forwards.traces

@@ -13,10 +13,11 @@ from fxdebug.data.values import Keeping
 
 
 class StepTraces:
-    """Traces the forwards of the steps in ``steps``; ``traces`` has them by step.
+    """Traces the first forward of each batch of the steps in ``steps``; with accumulated gradients these are several.
 
     In ``save`` and ``export`` the text ``{step}`` stands for the number of the step. Files are written for the first
-    forward of a step; with accumulated gradients a step has more than one.
+    forward of a step. The model's forward is patched from the beginning of a batch to its first forward, and no
+    longer: a trainer that raises later, in the backward or in the optimizer, need not tell its callbacks.
     """
 
     def __init__(
@@ -26,28 +27,41 @@ class StepTraces:
         export: str | Sequence[str] = (),
         values: Keeping = "stats",
     ) -> None:
-        self.traces: dict[int, list[Trace]] = {}
         self._steps = frozenset([steps] if isinstance(steps, int) else steps)
         self._save = None if save is None else os.fspath(save)
         self._export = [export] if isinstance(export, str) else list(export)
         self._values = values
-        self._step = -1
+        self._batches: dict[int, list[list[Trace]]] = {}  # step → the traces of each of its batches
+        self._step: int | None = None  # that is traced
         self._open = contextlib.ExitStack()
 
+    @property
+    def traces(self) -> dict[int, list[Trace]]:
+        """The traces of each step, in the order of its batches."""
+        return {step: [trace for batch in batches for trace in batch] for step, batches in self._batches.items()}
+
     def begin(self, model: nn.Module, step: int, method: str = "forward") -> None:
-        """Begin a step; forwards of a step that did not end are closed first."""
+        """Begin a step with its first batch; a step that did not end is closed first."""
         self._open.close()
-        if step not in self._steps or step in self.traces:
+        self._step = step if step in self._steps and step not in self._batches else None
+        self.next_batch(model, method)
+
+    def next_batch(self, model: nn.Module, method: str = "forward") -> None:
+        """Begin a batch of the step."""
+        self._open.close()
+        if self._step is None:
             return
-        folder = None if self._save is None else self._save.replace("{step}", str(step))
-        self._step = step
-        self.traces[step] = self._open.enter_context(
-            trace_forwards(model, save=folder, values=self._values, method=method)
-        )
+        batches = self._batches.setdefault(self._step, [])
+        folder = None if self._save is None else self._save.replace("{step}", str(self._step))
+        if folder is not None and batches:
+            folder += f"-{len(batches)}"
+        tracing = trace_forwards(model, save=folder, values=self._values, method=method, most=1)
+        batches.append(self._open.enter_context(tracing))
 
     def end(self) -> None:
         """End a step, and write what is to be exported of it."""
         self._open.close()
-        step, self._step = self._step, -1
-        for path in self._export if self.traces.get(step) else ():
-            self.traces[step][0].export(path.replace("{step}", str(step)))
+        step, self._step = self._step, None
+        traces = [] if step is None else self.traces[step]
+        for path in self._export if traces else ():
+            traces[0].export(path.replace("{step}", str(step)))

@@ -45,7 +45,8 @@ class TraceCallback(TrainerCallback):
 
     ``steps`` are those of the optimizer, from 0. ``save`` is the folder of a step's run and ``export`` are files to
     write of it, in the form of their suffix; ``{step}`` stands for the step. ``values`` is that of
-    :func:`fxdebug.fx_debug`. ``traces`` has the traces of each step, one for each forward.
+    :func:`fxdebug.fx_debug`. ``traces`` has the traces of each step: of the first forward of each batch, of which steps
+    with accumulated gradients have several. Where the training raises, the step has the traces made until then.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TraceCallback(TrainerCallback):
 
     @property
     def traces(self) -> dict[int, list[Trace]]:
-        """The traces of each step, one for each forward."""
+        """The traces of each step, one for each batch."""
         return self._steps.traces
 
     def on_step_begin(
@@ -67,6 +68,12 @@ class TraceCallback(TrainerCallback):
     ) -> None:
         """Begin to trace if this step was chosen."""
         self._steps.begin(given["model"], state.global_step)
+
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Trace the next batch of a step that accumulates gradients."""
+        self._steps.next_batch(given["model"])
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Stop tracing, and write the files of the step."""

@@ -16,9 +16,14 @@ def rank_folder(folder: Path, rank: int | None) -> Path:
     return folder if rank is None or folder.name == f"rank-{rank}" else folder / f"rank-{rank}"
 
 
+def ranks_in(folder: Path) -> list[int]:
+    """Return the ranks that a folder has runs of, the lowest first."""
+    return sorted(int(number) for path in folder.glob("rank-*") if (number := path.name[5:]).isdecimal())
+
+
 def refuse_several_ranks(folder: Path) -> None:
     """Raise :class:`RankNeeded` if the folder holds a distributed run: one of its ranks must be named."""
-    ranks = sorted(int(number) for path in folder.glob("rank-*") if (number := path.name[5:]).isdecimal())
+    ranks = ranks_in(folder)
     if ranks:
         named = f"rank={ranks[0]}" + (f" … rank={ranks[-1]}" if len(ranks) > 1 else "")
         error = RankNeeded(f"{folder} is a run of {len(ranks)} ranks: load one with {named}")

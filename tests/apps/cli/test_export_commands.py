@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug.apps.cli import main
+from fxdebug.data.trace import replaced
 from fxdebug.exports.programs.viewers import VIEWERS
 
 MODEL = """
@@ -71,6 +73,36 @@ def test_a_training_and_a_report_are_exported(tmp_path):
     for target in ("train", "weights.json"):
         assert main.main(["export", str(tmp_path / target), "-o", str(tmp_path / "tb"), "--to", "tensorboard"]) == 0
     assert len(list((tmp_path / "tb").iterdir())) == 2
+
+
+def test_two_runs_are_exported_as_their_comparison(run, tmp_path, capsys):
+    fxdebug.fx_debug(nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.ones(2, 4), save=tmp_path / "other")
+    both = str(run), str(tmp_path / "other")
+    arguments = ["--map", "0=0", "--to", "model-explorer"]
+    assert main.main(["export", *both, "-o", str(tmp_path / "explorer"), *arguments]) == 0
+    graphs = json.loads((tmp_path / "explorer" / "graph.json").read_text())["graphs"]
+    assert [graph["id"] for graph in graphs] == ["a: Sequential", "b: Sequential"]
+    assert main.main(["compare", *both, "-o", str(tmp_path / "same"), *arguments]) == 1
+    for file in (tmp_path / "explorer").iterdir():
+        assert (tmp_path / "same" / file.name).read_bytes() == file.read_bytes()
+    fails("export", *both, "-o", "x.onnx", says="nothing exports to '.onnx'", capsys=capsys)
+    fails("compare", *both, "--to", "model-explorer", says="name what to write: -o PATH", capsys=capsys)
+
+
+def test_all_ranks_of_a_run_are_processes_of_one_file_and_one_is_chosen(tmp_path, capsys):
+    folder, trace = tmp_path / "run", fxdebug.fx_debug(nn.Linear(2, 2), torch.ones(1, 2))
+    for rank in (0, 1):
+        replaced(trace, settings={**trace.settings, "rank": rank}).save(folder / f"rank-{rank}")
+    for form, chosen, expected in (
+        (".trace.json", [], [0, 1]),
+        (".json", ["--to", "chrome-trace", "--rank", "1"], [1]),
+    ):
+        assert main.main(["export", str(folder), "-o", str(tmp_path / f"run{form}"), *chosen]) == 0
+        events = json.loads((tmp_path / f"run{form}").read_text())["traceEvents"]
+        names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+        assert names == [f"Linear, rank {rank}" for rank in expected]
+    says = "is a run of 2 ranks: give --rank 0 … --rank 1"
+    fails("export", str(folder), "-o", str(tmp_path / "x.svg"), says=says, capsys=capsys)
 
 
 def test_what_cannot_be_exported_is_a_message(run, tmp_path, capsys):

@@ -14,7 +14,7 @@ from fxdebug.errors import FxDebugError, RankNeeded, UsageError
 from fxdebug.exports import records
 
 if TYPE_CHECKING:
-    from fxdebug.api import Trace
+    from fxdebug.api import Comparison, Trace
 
 # Exit status. FAILED: the model raised, nothing was found, or the runs differ. UNUSABLE: the command cannot work.
 OK, FAILED, UNUSABLE = 0, 1, 2
@@ -147,14 +147,9 @@ def compare(options: argparse.Namespace) -> int:
     """Compare run B with run A, the reference: which step adds error. Exit status 1: they differ, 2: cannot compare."""
     import json
 
-    comparison = api.compare(
-        load_run(options.a, options, api.run_to_compare),
-        load_run(options.b, options, api.run_to_compare),
-        mapping=_mapping(options.map),
-        ignore=options.ignore,
-        tolerance=options.tolerance,
-        strict=options.strict,
-    )
+    if options.to and not options.output:
+        raise UsageError(f"--to {options.to}: name what to write: -o PATH")
+    comparison = compared(options, options.a, options.b)
     report = comparison.measures(options.measures) if options.measures else None
     form = form_of(options)
     if form == "json":
@@ -167,9 +162,21 @@ def compare(options: argparse.Namespace) -> int:
         if report is not None:
             print(f"\n{report.text(width=options.width)}")
     if options.output:
-        written = comparison.export(options.output)
+        written = comparison.export(options.output, options.to)
         print(f"\nwrote {written}", file=None if form == "text" else sys.stderr)
     return {"equal": OK, "different": FAILED, "could not compare": UNUSABLE}[comparison.verdict]
+
+
+def compared(options: argparse.Namespace, a: str, b: str) -> Comparison:
+    """Return the comparison of two runs, as the options say."""
+    return api.compare(
+        load_run(a, options, api.run_to_compare),
+        load_run(b, options, api.run_to_compare),
+        mapping=_mapping(options.map),
+        ignore=options.ignore,
+        tolerance=options.tolerance,
+        strict=options.strict,
+    )
 
 
 def _mapping(pairs: Sequence[str]) -> dict[str, str] | str:

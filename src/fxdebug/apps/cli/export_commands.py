@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug import api
-from fxdebug.apps.cli.commands import OK, chosen_model, load_run
-from fxdebug.errors import UsageError
+from fxdebug.apps.cli.commands import OK, chosen_model, compared, load_run
+from fxdebug.errors import RankNeeded, UsageError
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write a run, a watched training or a report for another program; a model is run once first."""
+    """Write a run, two runs compared, a training or a report for another program; a model is run once first."""
     if options.output is None:
         raise UsageError("name what to write: -o FILE, or -o FOLDER --to NAME")
     chosen, path = chosen_options(options.option), Path(options.output)
-    if _kind(options) == "model" and (options.to or path.suffix.lower()).lstrip(".") == "onnx":
+    if options.other is not None:
+        compared(options, options.target, options.other).export(path, options.to, **chosen)
+    elif _kind(options) == "model" and (options.to or path.suffix.lower()).lstrip(".") == "onnx":
         model, inputs = chosen_model(options)
         print(api.export_onnx(model, path, inputs, **chosen).text())
     else:
@@ -71,7 +73,19 @@ def _write(options: argparse.Namespace, path: Path, to: str | None, chosen: dict
     elif options.target is None:
         raise UsageError("nothing to write: give the folder of a run, FILE.py:function, or --hf with a folder or name")
     else:
-        load_run(options.target, options).export(path, to, **chosen)
+        _write_run(options, path, to, chosen)
+
+
+def _write_run(options: argparse.Namespace, path: Path, to: str | None, chosen: dict[str, Any]) -> None:
+    """Write a run; of a distributed one all ranks, where the form shows several and none was chosen."""
+    try:
+        run = api.load(options.target, rank=options.rank)
+    except RankNeeded as error:
+        if api.shows_ranks(path, to):
+            api.export_ranks(error.folder, path, to, **chosen)
+            return
+        run = load_run(options.target, options)
+    run.export(path, to, **chosen)
 
 
 def chosen_options(options: Sequence[str]) -> dict[str, Any]:

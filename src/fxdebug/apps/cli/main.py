@@ -128,6 +128,30 @@ _REPORT = (
     *_FORMS,
 )
 
+_PAIRS = (
+    argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="FILE|A=B",
+        help="paths of modules in A and in B, such as 'encoder.layer.*=layers.*' (repeatable), or one file",
+    ),
+    argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="paths of modules to leave out; may be repeated",
+    ),
+    argument("--tolerance", type=float, metavar="X", help="the relative error to allow (default: by dtype)"),
+    argument(
+        "--strict",
+        action="store_true",
+        help="also find what is written differently but has no effect on these inputs, such as another epsilon",
+    ),
+)
+_TO = argument("--to", metavar="NAME", help="the program that opens it: tensorboard, netron, …, or a suffix")
+
 _TO_EXPORT = (
     argument(
         "target",
@@ -258,14 +282,17 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         export,
         (
-            *_TO_EXPORT,
+            _TO_EXPORT[0],
+            argument("other", nargs="?", metavar="RUN", help="a second run: the comparison of it with the first"),
+            *_TO_EXPORT[1:],
             argument(
                 "-o",
                 "--output",
                 metavar="PATH",
                 help="the file or folder to write; its suffix chooses the form",
             ),
-            argument("--to", metavar="NAME", help="the program that opens it: tensorboard, netron, …, or a suffix"),
+            _TO,
+            *_PAIRS,
             *_TO_PROGRAM,
         ),
     ),
@@ -316,26 +343,7 @@ COMMANDS: tuple[Command, ...] = (
                 "one call in it, such as runs/a::layers.3; runs/a::#2 is the third call of the model itself",
             ),
             argument("b", metavar="B", help="the run to check against it: the same kinds"),
-            argument(
-                "--map",
-                action="append",
-                default=[],
-                metavar="FILE|A=B",
-                help="paths of modules in A and in B, such as 'encoder.layer.*=layers.*' (repeatable), or one file",
-            ),
-            argument(
-                "--ignore",
-                action="append",
-                default=[],
-                metavar="GLOB",
-                help="paths of modules to leave out; may be repeated",
-            ),
-            argument("--tolerance", type=float, metavar="X", help="the relative error to allow (default: by dtype)"),
-            argument(
-                "--strict",
-                action="store_true",
-                help="also find what is written differently but has no effect on these inputs, such as another epsilon",
-            ),
+            *_PAIRS,
             argument(
                 "--measures",
                 metavar="NAMES",
@@ -348,8 +356,9 @@ COMMANDS: tuple[Command, ...] = (
                 "-o",
                 "--output",
                 metavar="FILE",
-                help="also write a file ending in .svg .png .pdf .dot .gv .csv .json .txt .html",
+                help="also write a file ending in .svg .png .pdf .dot .gv .csv .json .txt .html .md",
             ),
+            _TO,
             _WIDTH,
             _RANK,
         ),

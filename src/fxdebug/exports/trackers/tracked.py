@@ -17,6 +17,7 @@ from fxdebug.analyses.measures import available, derive
 from fxdebug.data.measures import CALL, names_in
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
+from fxdebug.errors import UsageError
 from fxdebug.exports.documents.markdown import run_markdown
 from fxdebug.exports.graphml import write_json
 from fxdebug.exports.page.write import write_trace
@@ -25,8 +26,10 @@ from fxdebug.exports.report import html as report_html
 from fxdebug.files.write_file import write_text
 from fxdebug.printable import printable_lines
 from fxdebug.query.measures import STATISTICS, id_of, numbers_of
+from fxdebug.query.network import network_of
 
 MOST_METRICS = 5_000  # of one run: pages of these programs become slow with more
+MOST_NODES = 20_000  # of a run whose page and graph are logged without being asked for: they take longer than the rest
 LONGEST_NAME = 250
 _SHOWN = ("duration", "params", "mean", "std", "absmax", "nan", "inf")
 
@@ -63,25 +66,35 @@ def write_mlflow(
     step: int = 0,
     experiment: str = "fxdebug",
     tracking: str = "",
+    artifacts: str | Sequence[str] | None = None,
 ) -> Path:
     """Log a run to MLflow: to the database ``path`` (``mlflow.db``), or to the server of the address ``tracking``.
 
     Metrics are ``time.self/h.0.attn#0``: each measure that was taken or is named in ``measures`` and some statistics,
     of every call, or of the outer ones where these would be more than 5,000. ``names.json`` beside the page and the
-    graph has the run's names of metrics whose own names MLflow does not take. Raises ``MissingExtra`` without mlflow.
+    graph has the run's names of metrics whose own names MLflow does not take. ``artifacts`` are the files to log, of
+    ``run.html``, ``run.md`` and ``graph.json``: all of them, or none of a run with more than 20,000 operations. Raises
+    ``MissingExtra`` without mlflow.
     """
-    tracked, files = _tracked_run(trace, measures, step), _files_of_run(trace)
+    tracked, files = _tracked_run(trace, measures, step, artifacts)
     return _log("mlflow", tracked, files, path, {"experiment": experiment, "tracking": tracking})
 
 
 def write_wandb(
-    trace: TraceData, path: Path, *, measures: str | Sequence[str] = (), step: int = 0, project: str = "fxdebug"
+    trace: TraceData,
+    path: Path,
+    *,
+    measures: str | Sequence[str] = (),
+    step: int = 0,
+    project: str = "fxdebug",
+    artifacts: str | Sequence[str] | None = None,
 ) -> Path:
     """Log a run for Weights & Biases into the folder ``path``, without a network; ``wandb sync`` sends it.
 
-    Its metrics are those of :func:`write_mlflow`. Raises ``MissingExtra`` without wandb.
+    Its metrics and ``artifacts`` are those of :func:`write_mlflow`. Raises ``MissingExtra`` without wandb.
     """
-    return _log("wandb", _tracked_run(trace, measures, step), _files_of_run(trace), path, {"project": project})
+    tracked, files = _tracked_run(trace, measures, step, artifacts)
+    return _log("wandb", tracked, files, path, {"project": project})
 
 
 def report_to_mlflow(report: ReportData[Any], path: Path, *, experiment: str = "fxdebug", tracking: str = "") -> Path:
@@ -112,7 +125,9 @@ def _log(program: str, run: Tracked, files: Mapping[str, Writer], path: Path, op
 # Runs --------------------------------------------------------------------------------------------
 
 
-def _tracked_run(trace: TraceData, measures: str | Sequence[str], step: int) -> Tracked:
+def _tracked_run(
+    trace: TraceData, measures: str | Sequence[str], step: int, artifacts: str | Sequence[str] | None
+) -> tuple[Tracked, dict[str, Writer]]:
     facts = {"model": trace.model, "method": trace.root.method, "started": trace.started}
     facts |= {"calls": str(len(trace.calls)), "values": str(len(trace.values))}
     facts |= {f"version.{name}": text for name, text in trace.versions.items()}
@@ -123,14 +138,20 @@ def _tracked_run(trace: TraceData, measures: str | Sequence[str], step: int) -> 
     names = _measures_to_log(trace, names_in(measures) if measures else ())
     depth = _deepest(trace, len(names))
     ids = {id_of(trace, call) for call in trace.calls if depth is None or call.depth <= depth}
+    notes = []
     if depth is not None:
-        tags["fxdebug.note"] = f"calls below depth {depth} have no metrics: there would be more than {MOST_METRICS}"
+        notes.append(f"calls below depth {depth} have no metrics: there would be more than {MOST_METRICS}")
+    files = _files_of_run(trace, artifacts)
+    if artifacts is None and not files:
+        notes.append(f"no artifacts: of a run with more than {MOST_NODES} operations they are logged when asked for")
+    if notes:
+        tags["fxdebug.note"] = "; ".join(notes)
     metrics = {"duration": trace.duration}
     for name in names:
         numbers = numbers_of(trace, name)
         found = {id: one for id, one in numbers.items() if id in ids and isinstance(one, (int, float))}
         metrics |= {f"{name}/{id}": float(one) for id, one in found.items() if math.isfinite(one)}
-    return Tracked(trace.model, facts, metrics, tags=tags, step=step)
+    return Tracked(trace.model, facts, metrics, tags=tags, step=step), files
 
 
 def _measures_to_log(trace: TraceData, asked: Sequence[str]) -> list[str]:
@@ -155,12 +176,20 @@ def _deepest(trace: TraceData, measures: int) -> int | None:
     return max(depth, 0)
 
 
-def _files_of_run(trace: TraceData) -> dict[str, Writer]:
-    return {
+def _files_of_run(trace: TraceData, asked: str | Sequence[str] | None) -> dict[str, Writer]:
+    """Return the files to log and what writes each. Raises ``UsageError`` for one that there is not."""
+    files: dict[str, Writer] = {
         "run.html": lambda path: write_trace(trace, path),
         "run.md": lambda path: write_text(path, run_markdown(trace)),
         "graph.json": lambda path: write_json(trace, path),
     }
+    if asked is None:
+        return files if len(network_of(trace).nodes) <= MOST_NODES else {}
+    names = names_in(asked) if asked else ()
+    wrong = next((name for name in names if name not in files), None)
+    if wrong is not None:
+        raise UsageError(f"artifacts={wrong!r}: a run has {', '.join(files)}")
+    return {name: files[name] for name in names}
 
 
 # Reports -----------------------------------------------------------------------------------------
