@@ -30,6 +30,12 @@ def talk(session: Session) -> None:
                 session.screen.line("")
                 session.close()
                 break
+            except (
+                NotImplementedError
+            ):  # a kernel whose frontend asks for nothing, as where a notebook is run as a script
+                session.screen.line(("no lines can be typed here: give commands=[…]", "dim"))
+                session.close()
+                break
             except KeyboardInterrupt:
                 session.screen.line("")
                 continue
