@@ -99,7 +99,7 @@ def headline(trace: TraceData) -> Text:
         f"{calls} call{'s' * (calls != 1)}",
         f"{values} value{'s' * (values != 1)}",
     ]
-    if trace.duration:  # of a run that still goes on it is not known
+    if trace.duration or trace.root.outputs is not None:  # of a run that still goes on it is not known
         parts.append(f"{trace.duration * 1e3:.1f} ms")
     if trace.root.method != "forward":
         parts.insert(0, trace.root.method)

@@ -202,6 +202,8 @@ def _full_slot(place: str, slot: str) -> str:
     >>> _full_slot("out", "[1]"), _full_slot("out[1]", "[1][0]"), _full_slot("h.output", "logits"), _full_slot("x", "")
     ('out[1]', 'out[1][0]', 'h.output.logits', 'x')
     """
+    if place.rpartition(".")[2].startswith(("input", "args")):
+        slot = slot.removeprefix("args")
     same = next((size for size in range(len(slot), 0, -1) if place.endswith(slot[:size])), 0)
     rest = slot[same:]
     return f"{place}.{rest}" if rest and not rest.startswith(("[", ".")) else f"{place}{rest}"
