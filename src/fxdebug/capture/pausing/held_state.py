@@ -33,7 +33,7 @@ _CONTAINERS = (dict, list, set, deque)
 
 
 class HeldState:
-    """What a model and the inputs of a run hold: containers, attributes, hooks, generators, arrays, tensors.
+    """The contents of a model and of the inputs of a run: containers, attributes, hooks, generators, arrays, tensors.
 
     Of the model, objects of the program's own classes are looked into; of the inputs, those of libraries as well, such
     as caches.
