@@ -84,8 +84,16 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
 
     >>> nearest("h.12", ["h.0", "h.11", "wte"])
     " Did you mean 'h.11' or 'h.0'?"
+
+    A name that ends with it comes first: ``h.0`` stands for ``transformer.h.0``.
+
+    >>> nearest("h.0", ["transformer.h.0", "transformer.h.1"])
+    " Did you mean 'transformer.h.0'?"
     """
-    close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.5)
+    names = list(dict.fromkeys(known))
+    ends = tuple(f"{sign}{name}" for sign in "./") if name else ()
+    close = [one for one in names if ends and one.endswith(ends)][:count]
+    close = close or difflib.get_close_matches(name, names, n=count, cutoff=0.5)
     if not close:
         return ""
     return " Did you mean " + " or ".join(repr(match) for match in close) + "?"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 from fxdebug.analyses.measures import available, derive
 from fxdebug.analyses.numbers import numerics
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
     from fxdebug.data.measured.histograms import Histogram
     from fxdebug.exports.graphviz.options import Coloring, PictureLayout, RankDir, Theme
+
+
+class _Printer(Protocol):
+    def text(self, obj: str, /) -> object: ...
 
 
 class ExportOptions(TypedDict, total=False):
@@ -465,6 +469,9 @@ class Trace(TraceData):
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
+        printer.text(str(self))  # at the prompt of IPython
 
     def _repr_html_(self) -> str:
         return html.cell(self)

@@ -34,6 +34,7 @@ def call_text(trace: TraceData, call: Call, *, width: int | None = None, color: 
         color_system="standard" if (wants_color() if color is None else color) else None,
         force_terminal=wants_color() if color is None else color,
         highlight=False,
+        force_jupyter=False,
     )
     console.print(_headline(call))
     for line in _facts(call):

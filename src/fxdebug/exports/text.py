@@ -68,6 +68,7 @@ def tree(
         color_system="standard" if color else None,
         force_terminal=color,
         highlight=False,
+        force_jupyter=False,
     )
     console.print(headline(trace))
     table, left_out = _table(trace, fold_repeated(trace, fold=fold, depth=depth), width, asked)
@@ -97,8 +98,9 @@ def headline(trace: TraceData) -> Text:
     parts = [
         f"{calls} call{'s' * (calls != 1)}",
         f"{values} value{'s' * (values != 1)}",
-        f"{trace.duration * 1e3:.1f} ms",
     ]
+    if trace.duration or trace.root.outputs is not None:  # of a run that still goes on it is not known
+        parts.append(f"{trace.duration * 1e3:.1f} ms")
     if trace.root.method != "forward":
         parts.insert(0, trace.root.method)
     return Text.assemble((printable(trace.model), "bold"), "  ", " · ".join(parts))

@@ -71,7 +71,8 @@ def call_at(trace: TraceData, name: str) -> Call:
 
     Raises :class:`~fxdebug.errors.NotFound` with the nearest names.
     """
-    calls = [call for call in trace.calls if call.id == name] or calls_named(trace, name)
+    ids = (name, name.removeprefix(trace.model) if name.startswith(f"{trace.model}#") else name)
+    calls = [call for call in trace.calls if call.id in ids] or calls_named(trace, name)
     if len(calls) > 1:
         raise NotFound(_several(name, calls))
     if not calls and name == trace.model:

@@ -23,6 +23,7 @@ import fxdebug
 from fxdebug.apps.cli import main
 from fxdebug.apps.console.input.completion import completions
 from fxdebug.apps.console.input.prompt import history_file
+from fxdebug.cells import cell_len
 from support.stepped import Counter, Screen, tiny
 
 
@@ -167,6 +168,71 @@ def test_a_session_on_a_terminal_completes_remembers_and_puts_the_terminal_back(
     assert terminal.end() == 0
     kept = (tmp_path / "fxdebug" / "console_history").read_text()
     assert "until softmax" in kept and "nonsense" in kept
+
+
+LIVE = """
+import sys
+
+import torch
+from torch import nn
+
+
+class 注意(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.查询 = nn.Linear(4, 4)
+
+    def forward(self, 隠れ状態):
+        return self.查询(隠れ状態).softmax(-1)  # とても長いコメントがここにあります。とても長いコメント
+
+
+class Long(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.層 = nn.ModuleList([注意(), 注意()])
+
+    def forward(self, x):
+        for layer in self.層:
+            x = layer(x)
+        for step in range(1_000_000):
+            x = x + 1
+            if step == 50:
+                sys.stdout.write("it runs\\n")
+        return x
+
+
+def build():
+    return Long(), torch.ones(1, 4)
+"""
+
+
+def test_a_live_session_on_a_terminal_is_paused_by_ctrl_c_and_ends_with_ctrl_d(tmp_path) -> None:
+    (tmp_path / "live.py").write_text(LIVE)
+    env = dict(os.environ, TERM="xterm", XDG_CACHE_HOME=str(tmp_path), NO_COLOR="1")
+    env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
+    terminal = Terminal([sys.executable, "-m", "fxdebug", "debug", f"{tmp_path / 'live.py'}:build"], env)
+    shown = terminal.wait_for("(fxdebug)")
+    assert "Long  paused where it begins. help lists commands" in shown
+    for line, answer in {
+        "break 層.1\t\r": "breakpoint 1: path 層.1",
+        "continue\r": "--Call-- 層.1#0  注意  live.py:24",
+        "print 隠れ状態.shape\r": "1×4",
+        "until softmax\r": "> 層.1#0/softmax  softmax  live.py:14",
+        "list\r": "14 -> return self.查询(隠れ状態).softmax(-1)",
+        "set out = nonsense\r": "*** 'nonsense' has no value here",
+        "print 3 +\r": "*** '3 +' is not an expression: invalid syntax",
+    }.items():
+        terminal.type(line)
+        terminal.wait_for(answer)
+        shown += terminal.wait_for("(fxdebug)")
+    terminal.type("continue\r")
+    terminal.wait_for("it runs\r\n")
+    terminal.type("\x03")
+    assert "^C\r\npaused by Ctrl-C\r\n" in terminal.wait_for("Long#0/add_")
+    shown += terminal.wait_for("(fxdebug)")
+    assert max(map(cell_len, shown.split("\r\n"))) <= 80
+    terminal.type("\x04")
+    assert terminal.end() == 0
 
 
 def test_the_history_lies_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:

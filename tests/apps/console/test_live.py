@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -354,22 +353,25 @@ def test_a_forward_inside_a_transform_is_refused_and_runs_nothing() -> None:
 
 def test_ctrl_c_pauses_a_running_forward_and_it_goes_on_afterwards() -> None:
     class Long(nn.Module):
-        steps, enough = 0, 100_000
+        steps = 0
+        wanted = 1_000_000
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            while self.steps < self.enough:
+            while self.steps < self.wanted:
                 x = x + 1
                 self.steps += 1
-                if self.steps == 20:
+                if self.steps == 100:
                     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-                time.sleep(0.0005)
             return x
 
     module = Long()
     live = Live(module, torch.zeros(1))
+    shown = live.type("continue")
+    assert shown.startswith("\npaused by Ctrl-C\n> Long#0/add_") and live.place.startswith("op Long#0/add_")
+    assert not live.run.over
+    module.wanted = 0
     live.type("continue")
-    assert live.place.startswith("op Long#0/add_") and 20 <= module.steps < module.enough and not live.run.over
-    module.enough = 0
+    assert live.place == "return Long#0"
     live.session.close()
 
 
@@ -407,3 +409,46 @@ def test_c2_a_whole_session_of_the_command_line(tmp_path: Any, capsys: Any, monk
     (tmp_path / "lines.txt").write_text("continue 1\nwhere\nset input = -input\nstep\ncontinue\n")
     assert main.main(["debug", "small.py:build", "-x", "lines.txt"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith("->")] == SESSION.splitlines()
+
+
+# Names ---------------------------------------------------------------------------------------------
+
+
+class Loop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(2, 2, batch_first=True)
+
+    def forward(self, start: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        x, (h, _) = self.layer(start)
+        for _ in range(40):
+            x = x + 1
+        x[:, 0] = 100
+        return x * h
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (["print start.max"], "1"),
+        (["continue layer", "print input.max"], "1"),
+        (["continue add_7", "print add_6.max < add_7.max"], "True"),
+        (["continue add", "print getitem.shape"], "1×2×2"),
+        (["continue add", "print layer.weight_hh_l0.shape"], "8×2"),
+        (["continue add", "print add_1"], "'add_1' has no value here"),
+        (["break Loop#0/add_30", "continue", "print start"], "float32[1, 2, 2]"),
+        (["continue setitem", "print out.max"], "100"),
+        (["continue add_39", "watch add_39.max", "continue", "print op"], "setitem"),
+        (["break layer#1"], "breakpoint 1: path layer#1"),
+        (["break layr#1"], "Did you mean 'layer'"),
+        (["goto end", "print out.shape"], "1×2×2"),
+        (["continue add", "code"], "so far: this call has not ended"),
+    ],
+)
+def test_names_are_those_of_arguments_operations_parts_and_weights(lines: list[str], shown: str) -> None:
+    with torch.no_grad():
+        live = Live(Loop(), torch.ones(1, 2, 2))
+        *before, last = lines
+        live.type(*before)
+        assert shown in " ".join(live.type(last).split())
+        live.session.close()

@@ -241,3 +241,92 @@ def test_a_movement_on_a_run_of_a_thousand_stops_is_little_work() -> None:
             screen.type("goto 700")
             work[line] = calls_of(lambda line=line: screen.type(line))
     assert {line: count for line, count in work.items() if count > 100_000} == {}
+
+
+# Names ----------------------------------------------------------------------------------------------------------
+
+
+class Twice(nn.Module):
+    """A module that is called twice, writes in place, a tuple for a result, a module that is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.lstm, self.unused = nn.Linear(4, 4), nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.shared(torch.relu(self.shared(x))) * 2
+        x[:, 0] = 7
+        y, (h, _) = self.lstm(x)
+        return torch.relu(y), h
+
+
+@pytest.fixture(scope="module")
+def twice() -> fxdebug.Trace:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return fxdebug.fx_debug(Twice(), torch.ones(1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("place", "stop"),
+    [
+        ("shared#1", "call shared#1"),
+        ("shared#1/linear", "op shared#1/linear"),
+        ("Twice#0/relu_1", "op Twice#0/relu_1"),
+        ("Twice/relu_1", "op Twice#0/relu_1"),
+        ("relu_1", "op Twice#0/relu_1"),
+        ("setitem", "op Twice#0/setitem"),
+        ("if out.absmax == 7", "op Twice#0/setitem"),
+        ("shared#? if out.shape[0] == 1 and op == 'return'", "return shared#0"),
+    ],
+)
+def test_places_are_ids_and_parts_of_them_as_the_screen_shows_them(twice: fxdebug.Trace, place: str, stop: str) -> None:
+    screen = Screen(twice)
+    screen.type(f"break {place}", "continue")
+    assert screen.place == stop
+    if " " not in place:
+        assert f"{stop.split(' ')[1]} " in screen.type(f"find {place}")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("print shared.std", "'shared' was called 2 times: name one call, shared#0 … shared#1"),
+        ("break unused", "the module 'unused' was never called in this run"),
+        ("print x[0]", "the data of value 0 (float32[1, 2, 4]) was not kept"),
+        ("goto sharde#1", "Did you mean 'shared#1'"),
+        ("break shared#2", "nothing in this trace is called 'shared#2'. Did you mean 'shared#"),
+        ("print shared#1.out.shape", "1×2×4"),
+        ("print lstm[1][0].shape", "1×1×4"),
+        ("print lstm.output[1][0].shape", "1×1×4"),
+        ("inspect lstm.output[1]", "lstm.output[1][0] Tensor(shape=(1, 1, 4)"),
+        ("inspect shared#0.args", "shared#0.args[0] Tensor(shape=(1, 2, 4)"),
+        ("print shared#0.weight.std", "has no value here"),
+        ("print lstm.nosuch", "'lstm.nosuch' has no value here"),
+    ],
+)
+def test_names_of_results_are_told_from_those_that_are_none(twice: fxdebug.Trace, line: str, shown: str) -> None:
+    assert shown in " ".join(Screen(twice).type(line).split())
+
+
+def test_a_result_that_is_not_there_is_answered_with_those_that_are(twice: fxdebug.Trace) -> None:
+    assert "the results are out[0], out[1]" in Screen(twice).type("goto end", "print out[2]")
+
+
+def test_a_write_that_returns_nothing_is_a_stop_that_a_watch_sees(twice: fxdebug.Trace) -> None:
+    screen = Screen(twice)
+    screen.type("goto Twice#0/mul", "watch mul.max")
+    assert " → 7\n> Twice#0/setitem  setitem" in screen.type("continue")
+    assert screen.type("print out.max") == "7\n"
+    screen.type("goto end", "reverse-continue")
+    assert screen.place == "op Twice#0/setitem"
+
+
+def test_a_weight_without_statistics_says_how_to_get_them() -> None:
+    class Large(nn.Linear):
+        """More weights than are measured unasked."""
+
+    with torch.no_grad():
+        trace = fxdebug.fx_debug(Large(2, 3), torch.ones(1, 2), weights=False)
+    shown = " ".join(Screen(trace).type("print weight.max").split())
+    assert "weight.max is not known, float32[3, 2]: the run took no statistics of weights: weights=True does" in shown

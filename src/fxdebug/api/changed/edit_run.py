@@ -187,6 +187,16 @@ def _patched(change: Patch, slot: str, keys: tuple[int | str, ...], out: Any, su
 def _require_known(trace: Trace, edits: Sequence[Edit]) -> None:
     """Raise ``NotFound``, with the nearest names, if an edit without wildcards names a module that the run lacks."""
     known = {name for call in trace.calls for name in (call.path or call.type, call.id, *call.aliases)}
+    known.add(f"{trace.model}#0")
     for edit in edits:
-        if edit.call not in known and not any(sign in edit.call for sign in "*?["):
-            raise NotFound(f"no call in this run is named {edit.call!r}.{nearest(edit.call, known)}")
+        if edit.call in known or any(sign in edit.call for sign in "*?["):
+            continue
+        ops = {node.op: node.id for node in reversed(trace.ops())} if trace.graph_source is not None else {}
+        if edit.call in ops:
+            raise NotFound(
+                f"{edit.call!r} is an operation: name its call, too, as in {ops[edit.call]!r} or '*/{edit.call}'"
+            )
+        place, blank, slot = edit.call.partition(" ")
+        if blank and place in known:
+            raise NotFound(f"{edit.call!r}: behind a call stands out, args[0] or kwargs['name'], not {slot!r}")
+        raise NotFound(f"no call in this run is named {edit.call!r}.{nearest(edit.call, known)}")

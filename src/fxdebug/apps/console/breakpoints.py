@@ -27,9 +27,9 @@ from fxdebug.query.names import WILDCARDS
 
 BreakKind: TypeAlias = Literal["path", "class", "operation", "source", "where", "graph", "against"]
 KINDS: dict[str, str] = {
-    "path": "a call of a module, by its path or a glob: break h.*.attn",
+    "path": "a call of a module, by its path, its id or a glob: break h.*.attn, break h.0.attn#1",
     "class": "a call of a module, by its class: break GPT2Attention",
-    "operation": "an operation, by its name or a glob: break softmax",
+    "operation": "an operation, by its name, its id or a glob: break softmax, break h.0.attn#0/softmax",
     "source": "what a line of the code runs: break model.py:12",
     "where": "a result about which a line is true: break nan > 0",
     "graph": "a call whose graph is not verified: break unverified",
@@ -267,9 +267,14 @@ def split_condition(text: str) -> tuple[str, str]:
 
     >>> split_condition("softmax if absmax > 1"), split_condition("nan > 0")
     (('softmax', 'absmax > 1'), ('nan > 0', ''))
+
+    A condition alone is asked of every operation.
+
+    >>> split_condition("if out.std() > 1")
+    ('operation *', 'out.std() > 1')
     """
-    place, _, condition = f" {text} ".partition(" if ")
-    return place.strip(), condition.strip()
+    place, word, condition = f" {text} ".partition(" if ")
+    return place.strip() or ("operation *" if word else ""), condition.strip()
 
 
 # Kinds of breakpoints ----------------------------------------------------------------------------------------
@@ -290,16 +295,66 @@ def kind_of(machine: Machine, text: str) -> tuple[BreakKind, str]:
         return "graph", text
     if _SOURCE.fullmatch(text):
         return "source", text
+    if re.fullmatch(r"[^\s<>=!]+[#/][^\s<>=!]+", text):
+        return _kind_of_id(machine, text), text
     for kind in ("path", "class", "operation"):
         if _matching(machine.known_names(kind), text):  # type: ignore[arg-type]
             return kind, text  # type: ignore[return-value]
     if is_line_of_where(machine, text):
         return "where", text
+    if is_id(machine, text):
+        return "operation", text
+    if text in machine.trace.modules and machine.knows_all_names:
+        raise NotFound(f"the module {text!r} was never called in this run")
     every = [name for kind in ("path", "class", "operation") for name in machine.known_names(kind)]  # type: ignore[arg-type]
     near = nearest(text, every)
     if machine.knows_all_names or near or not re.fullmatch(r"[\w.*?\[\]]+", text):
         raise NotFound(f"nothing in this run is called {text!r}.{near}")
     return "operation", text
+
+
+def _kind_of_id(machine: Machine, text: str) -> BreakKind:
+    """Return the kind of the id of a call (``h.0#1``) or an operation (``h.0#1/softmax``); parts may be globs.
+
+    Raises ``NotFound`` for one that the run does not have.
+    """
+    kind: BreakKind = "operation" if "/" in text else "path"
+    call = text.partition("/")[0]
+    if machine.knows_all_names and "#" in call and not WILDCARDS & set(text):
+        machine.find_stop(text)
+    elif not WILDCARDS & set(text):
+        path = call.partition("#")[0]
+        known = [*machine.known_names("path"), machine.name]
+        if path and path not in known:
+            raise NotFound(f"nothing in this run is called {text!r}.{nearest(path, known)}")
+    return kind
+
+
+def fits_id(id: str, pattern: str) -> bool:
+    """Is an id one that a pattern names? Parts may be globs, and the number of the call or the call may be left out.
+
+    >>> fits_id("h.0#1/softmax", "h.?#1/soft*"), fits_id("h.0#1/add_1", "h.0/add_1"), fits_id("h.0#1/add_1", "add_1")
+    (True, True, True)
+    """
+    if "#" in pattern:
+        return _fits(id, pattern)
+    call, _, op = id.rpartition("/")
+    return _fits(f"{call.partition('#')[0]}/{op}" if "/" in pattern else op, pattern)
+
+
+def is_id(machine: Machine, name: str) -> bool:
+    """Is it an id, or part of one (``softmax_1``), and not the name of a module or an operation?"""
+    known = machine.known_names("operation")
+    return "#" in name or "/" in name or (name not in known and _unnumbered(name) in known)
+
+
+def _unnumbered(name: str) -> str:
+    """Return the operation of a name in a graph.
+
+    >>> _unnumbered("softmax_1"), _unnumbered("layer_norm")
+    ('softmax', 'layer_norm')
+    """
+    return re.sub(r"_\d+$", "", name)
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -315,6 +370,10 @@ def _matching(names: Iterable[str], pattern: str) -> list[str]:
 
 def _matcher(machine: Machine, kind: BreakKind, text: str, condition: str) -> Until:
     """Return the function that says whether a breakpoint is about a stop."""
+    if kind == "path" and "#" in text:
+        return _of_calls(lambda stop: fits_id(stop.id, text) or fits_id(stop.call_id, text), condition)
+    if kind == "operation" and is_id(machine, text):
+        return lambda stop: stop.kind == "op" and fits_id(stop.id, text)
     if kind in ("path", "class", "operation"):
         _require_possible(machine, kind, text)  # type: ignore[arg-type]
     if kind == "path":

@@ -50,7 +50,8 @@ RESULT = ("out", "output")
 _MODULES = ("torch", "math", "self")
 _FACT_OF = "_fact_of"  # what an attribute of a place becomes in Python: x.nan is _fact_of("x", "nan")
 _PLACE = re.compile(r"[^\s()<>=!+*,]+")
-_PART = re.compile(r"(.+)\.(input|output)((?:\[.+\]|\.\w+)?)")
+_PART = re.compile(r"(.+)\.(input|output|out|args)((?:\[.+\]|\.\w+)*)")
+_FIELD = re.compile(r"([^\[]+?)((?:\[[^\]]+\]|\.\w+)+)")  # part of a result, as in Python: lstm[0], encoder.logits
 MOST_SHOWN = 400  # characters of an object that is no tensor
 
 
@@ -82,6 +83,8 @@ class Expression:
             try:
                 return scope.evaluate(self._python)
             except LoadError:  # an attribute of data that is not there, such as a field that this result does not have
+                if isinstance(scope.named(self.text.partition("[")[0]), Value):
+                    raise
                 raise scope.unknown(self.text) from None
         return scope.evaluate(self._code)
 
@@ -97,7 +100,7 @@ class Expression:
         scope = Scope(self._machine)
         if not self._machine.knows_all_names or (self._code is None and scope.named(self.text) is not None):
             return
-        known = {"args", "torch", "math", *RESULT, "input", *scope.names(), *dir(builtins)}
+        known = {"args", "kwargs", "torch", "math", *RESULT, "input", *scope.names(), *dir(builtins)}
         known.update(names_in_graphs(self._machine.trace))
         if self._code is None and self.text in measures_of(self._machine.trace):
             return
@@ -126,6 +129,7 @@ class Scope:
     ) -> None:
         self._machine = machine
         self._known, self._hints = known, hints
+        self._several: NotFound | None = None  # a name that was looked up is that of several calls
         self._frame = machine.frames[-1] if frame is None else frame
         inside = self._frame.call_id == machine.stop.call_id
         self._stop = machine.stop if inside else self._frame
@@ -140,17 +144,29 @@ class Scope:
         if text in OF_TENSORS:
             value = _first(self._stop.results)
             return None if value is None else _fact(value, text, RESULT[0])
-        found = self.place(text)
-        if found:
-            return found[0][1] if len(found) == 1 else found
         base, field = _measure_of_place(text)
-        found = self.place(base) if base else ()
+        here = self._here(base) if base else ()
+        found = here or self.place(text)  # a long run is searched last
+        if found and not here:
+            return found[0][1] if len(found) == 1 else found
+        found = found or (self.place(base) if base else ())
         if found:
             return _fact(found[0][1], field, base)
         return self._stop.number_of(text) if text in measures_of(self._machine.trace) else None
 
     def place(self, text: str) -> Slots:
         """Return the tensors of a place by slot; none for an unknown one."""
+        here = self._here(text)
+        if here:
+            return here
+        if self._known is None:
+            return self._elsewhere(text)
+        if text not in self._known:
+            self._known[text] = self._elsewhere(text)
+        return self._known[text]
+
+    def _here(self, text: str) -> Slots:
+        """Return the tensors that a name has at the stop and in its call, or a weight."""
         for name in RESULT:
             if text == name or text.startswith((f"{name}.", f"{name}[")):
                 slot = text[len(name) :].removeprefix(".")
@@ -163,13 +179,7 @@ class Scope:
             return given
         weight = self._machine.weight(text) if "." in text else None
         here = weight or self._machine.value(self._frame, text) or self._machine.weight(text)
-        if here is not None:
-            return [(text, self._machine.now(here))]
-        if self._known is None:
-            return self._elsewhere(text)
-        if text not in self._known:
-            self._known[text] = self._elsewhere(text)
-        return self._known[text]
+        return [] if here is None else [(text, self._machine.now(here))]
 
     def _elsewhere(self, text: str) -> Slots:
         """Return the results of a call or an operation of the run, by its path or id, or one: ``h.0.output[0]``."""
@@ -177,27 +187,43 @@ class Scope:
         if part is not None:
             return self._part(*part.groups())
         node = self._node(text)
-        return [] if node is None else list(leaves(node.item))
+        if node is not None:
+            return list(leaves(node.item))
+        field = _FIELD.fullmatch(text)
+        return [] if field is None else self._part(field[1], "output", field[2], whole=False)
 
     def _node(self, name: str) -> Node | None:
-        """Return a call or an operation of the run; ``None`` for a name that is none, or that of several calls."""
+        """Return a call or an operation of the run, or of this call; ``None`` for a name that is none.
+
+        Several calls of one module are none either, but for ``hints``: the error names them.
+        """
+        trace = self._machine.trace
         try:
-            return node_named(self._machine.trace, name)
+            found = node_named(trace, name)
+        except NotFound as error:
+            self._several = error
+            return None
         except FxDebugError:
             return None
+        return found or (None if "/" in name else node_named(trace, f"{self._frame.id}/{name}"))
 
-    def _part(self, name: str, side: str, slot: str) -> Slots:
-        """Return the tensors that a call was given or returned, or one of them."""
+    def _part(self, name: str, side: str, slot: str, *, whole: bool = True) -> Slots:
+        """Return the tensors that a call was given or returned, or one of them; those inside a slot if ``whole``."""
         node = self._node(name)
         if node is None:
             return []
         call = node.call if node.kind == "call_module" else None
-        if side == "input":
+        if side in ("input", "args"):
             found = list(call.inputs.named()) if call is not None else []
         else:
             found = [(own, value) for own, value in leaves(node.item)]
-        named = [(own, value) for own, value in found if own in (slot, f"args{slot}", slot.removeprefix("."))]
-        return named or (_indexed(found, slot) if slot else found)
+        slots = (slot, f"args{slot}", slot.removeprefix("."))
+        named = [(own, value) for own, value in found if own in slots]
+        if not named and slot and whole:
+            named = [(own, value) for own, value in found if own.startswith(tuple(f"{one}[" for one in slots))]
+        if not slot or named:
+            return named or found
+        return _indexed(found, slot) if whole or any(own for own, _ in found) else []  # else into the tensor
 
     def fact_of(self, place: str, field: str) -> Any:
         """Return a measure or a fact of the first tensor of a place."""
@@ -231,6 +257,10 @@ class Scope:
             given = [value for slot, value in self._stop.inputs if slot.startswith("args[")]
             names[name] = [self._machine.tensor(value) for value in given]
             return
+        if name == "kwargs":
+            others = [(slot, value) for slot, value in self._stop.inputs if not slot.startswith("args[")]
+            names[name] = {slot: self._machine.tensor(value) for slot, value in others}
+            return
         found = self.named(name)
         if isinstance(found, Value):
             names[name] = self._machine.tensor(found)
@@ -245,8 +275,13 @@ class Scope:
         if of_result and not self._stop.results:
             what = "this call has not ended" if self._stop.kind == "call" else "it returned no tensor"
             return NotFound(f"{name} is not known here: {what}")
+        if self._several is not None:
+            return self._several
+        if name.split("[")[0].split(".")[0] in RESULT and len(self._stop.results) > 1:
+            here = ", ".join(f"out{slot}" if slot.startswith("[") else f"out.{slot}" for slot, _ in self._stop.results)
+            return NotFound(f"{name!r} has no value here: the results are {here[:200]}")
         known = [*self.names(), *self._machine.known_names("path")] if self._hints else []
-        near = nearest(name, known)
+        near = nearest(_measure_of_place(name)[0] or name, known)
         return NotFound(f"{name!r} has no value here.{near} inspect shows the tensors, where the calls")
 
     def names(self) -> list[str]:
@@ -296,7 +331,7 @@ def _indexed(results: Slots, slot: str) -> Slots:
 
 
 def _python_of_place(text: str) -> CodeType | None:
-    """Return the code of a text that may be a place, such as ``out.shape[0]``; ``None`` for one that only a place is."""
+    """Return the code of a text that may be Python, such as ``out.shape[0]``; ``None`` for one that is a place only."""
     place, _ = _measure_of_place(text)
     if text in OF_TENSORS or text in _FACTS or (place and place.partition(".")[0] not in _MODULES):
         return None

@@ -6,6 +6,8 @@ keeps them. Only at the present moment can something be changed.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -24,6 +26,8 @@ from fxdebug.data.values import Value, leaves
 from fxdebug.errors import LoadError, NotFound, UsageError, nearest
 from fxdebug.query.network import network_of
 
+_NUMBER = re.compile(r"_\d+$")
+
 
 class LiveMachine:
     """Steps through a forward that runs, and through its backward if the run has one."""
@@ -32,8 +36,9 @@ class LiveMachine:
         self.run = run
         self._at = 0
         self._begin: dict[int, int] = {}  # index of a call → number of the moment where it begins
-        self._of_op: dict[str, int] = {}
+        self._of_op: dict[tuple[int, str], int] = {}  # index of a call, name of an operation in it → that of the moment
         self._read = 0  # moments that are in these two
+        self._parts: tuple[tuple[int, int, int], Mapping[str, Value]] | None = None  # what a call has made, and when
         self._trace: tuple[int, TraceData] | None = None
         self._lines = SourceText(())
         self._names = {path: type(module).__name__ for path, module in run.model.named_modules()}
@@ -86,10 +91,17 @@ class LiveMachine:
         """Does it stand where the forward does?"""
         return not self.run.over and self._at == len(self._moments) - 1
 
+    @property
+    def interrupted(self) -> bool:
+        """Did Ctrl-C end the last movement?"""
+        return self.run.interrupted
+
     def _read_moments(self) -> None:
         for moment in self._moments[self._read :]:
             if moment.kind == "call":
                 self._begin[moment.frame.index] = moment.number
+            elif moment.kind == "op" and moment.gradient is None:
+                self._of_op[moment.frame.index, moment.op_name] = moment.number
         self._read = len(self._moments)
 
     # Moving ----------------------------------------------------------------------------------------
@@ -175,11 +187,48 @@ class LiveMachine:
         """Return the tensors that exist in a call at the present stop, by name."""
         assert isinstance(frame, Moment)
         found = {slot: value for slot, value in frame.inputs if slot}
-        return found | self.run.values_in(frame, self._at)
+        for position, name in enumerate(self.run.argument_names(frame)):
+            if f"args[{position}]" in found:
+                found[name] = found[f"args[{position}]"]
+        return {**found, **self._in_graph(frame)}
 
     def value(self, frame: Stop, name: str) -> Value | None:
-        """Return the tensor of a name in a call at the present stop."""
-        return self.values(frame).get(name)
+        """Return the tensor of a name in a call at the present stop.
+
+        Arguments and operations are looked up; the graph of the call so far is only made for other names in it.
+        """
+        assert isinstance(frame, Moment)
+        given = dict(frame.inputs)
+        names = self.run.argument_names(frame)
+        slot = f"args[{names.index(name)}]" if name in names else name
+        if slot in given:
+            return given[slot]
+        self._read_moments()
+        number = self._of_op.get((frame.frame.index, name))
+        if number is not None:
+            found = [value for _, value in self._moments[number].results] if number <= self._at else []
+            return found[0] if found else None
+        return self._in_graph(frame).get(name) if self._may_be_in_graph(name) else None
+
+    def _may_be_in_graph(self, name: str) -> bool:
+        """May a name be one of a part of a result, of a call, or of a weight?"""
+        base = _NUMBER.sub("", name)
+        return base == "getitem" or base in self._relative or name in self._relative
+
+    @functools.cached_property
+    def _relative(self) -> set[str]:
+        """Names of modules, parameters and buffers as the calls around them see them, as paths and as in graphs."""
+        model = self.run.model
+        paths = [*self._names, *(n for n, _ in model.named_parameters()), *(n for n, _ in model.named_buffers())]
+        parts = [path.split(".")[i:] for path in paths for i in range(path.count(".") + 1)]
+        return {sign.join(part) for part in parts for sign in "._"}
+
+    def _in_graph(self, frame: Moment) -> Mapping[str, Value]:
+        tape = self.run.tape_of(frame)
+        key = (frame.frame.index, self._at, 0 if tape is None else len(tape.entries))
+        if self._parts is None or self._parts[0] != key:
+            self._parts = key, self.run.values_in(frame, self._at)
+        return self._parts[1]
 
     def now(self, value: Value) -> Value:
         """Return the version of a tensor at the present stop."""

@@ -2,8 +2,8 @@
 
 A run is a sequence of stops, in the order of execution. A call has two: ``call``, where it begins and its arguments are
 known, and ``return``, where it has ended, with its results or with the exception that left it. An operation has one,
-``op``, after it has run: its operands and its results are known. Operations that return no tensor, such as ``size``,
-have none. A machine moves from stop to stop; all words of the
+``op``, after it has run: its operands and its results are known. Operations that neither return nor write to a tensor,
+such as ``size``, have none. A machine moves from stop to stop; all words of the
 console (step, next, finish, until, continue …) are made of ``forward`` and ``backward`` with a condition.
 
 Two machines keep to this: a recorded run (:mod:`~fxdebug.apps.console.recorded`), which has every stop from the
@@ -127,6 +127,10 @@ class Machine(Protocol):
     @property
     def ended(self) -> bool:
         """Is the run at its last stop?"""
+
+    @property
+    def interrupted(self) -> bool:
+        """Did Ctrl-C end the last movement, somewhere on the way?"""
 
     def forward(self, until: Until) -> bool:
         """Go on, at least one stop; see the class. Nothing happens at the end of the run."""

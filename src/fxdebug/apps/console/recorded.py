@@ -26,19 +26,20 @@ OPERATIONS = ("call_function", "call_method")
 
 
 class RecordedRun(NamedTuple):
-    """The facts that all stops of a run share."""
+    """The facts that all stops of a run share; ``written`` are the values that each operation wrote to, by its id."""
 
     net: Network
     versions: Versions
+    written: Mapping[str, Sequence[Value]]
 
 
 class RecordedStop:
     """A stop of a recorded run: a call, and the operation or the end of the call where it is one."""
 
-    __slots__ = ("_inputs", "_net", "_results", "_versions", "call", "depth", "kind", "node", "number")
+    __slots__ = ("_inputs", "_net", "_results", "_versions", "_written", "call", "depth", "kind", "node", "number")
 
     def __init__(self, run: RecordedRun, number: int, kind: StopKind, call: Call, node: Node | None) -> None:
-        self._net, self._versions = run.net, run.versions
+        self._net, self._versions, self._written = run.net, run.versions, run.written
         self.number, self.kind, self.call, self.node = number, kind, call, node
         self.depth = call.depth
         self._inputs: Slots | None = None
@@ -117,7 +118,10 @@ class RecordedStop:
         if self.kind == "return" and self.call.outputs is not None:
             yield from self.call.outputs.named()
         elif self.kind == "op" and self.node is not None:
-            yield from leaves(self.node.item)
+            if self.node.values:
+                yield from leaves(self.node.item)
+            else:  # x[0] = 1 returns nothing
+                yield from (("", value) for value in self._written.get(self.node.id, ()))
 
     def number_of(self, measure: str) -> Number:
         """Return the number of a measure of the operation or the call."""
@@ -132,7 +136,7 @@ class RecordedMachine:
     def __init__(self, trace: TraceData) -> None:
         self._trace = trace
         self._net = network_of(trace)
-        self._run = RecordedRun(self._net, Versions(self._net))
+        self._run = RecordedRun(self._net, Versions(self._net), _written(self._net))
         self._stops = list(stops_of(self._run))
         self._at = 0
         self._begin = {stop.call.index: stop.number for stop in self._stops if stop.kind == "call"}
@@ -170,6 +174,11 @@ class RecordedMachine:
     def ended(self) -> bool:
         """Is it at the last stop?"""
         return self._at == len(self._stops) - 1
+
+    @property
+    def interrupted(self) -> bool:
+        """No: after Ctrl-C it stands where it was."""
+        return False
 
     # Moving ----------------------------------------------------------------------------------------
 
@@ -360,7 +369,7 @@ def stops_of(run: RecordedRun) -> Iterator[RecordedStop]:
 
     def begin(call: Call) -> RecordedStop:
         entered.add(call.index)
-        pending.append((call, _inside(net, call, entered)))
+        pending.append((call, _inside(run, call, entered)))
         return RecordedStop(run, number, "call", call, None)
 
     yield begin(net.trace.root)
@@ -378,11 +387,22 @@ def stops_of(run: RecordedRun) -> Iterator[RecordedStop]:
         number += 1
 
 
-def _inside(net: Network, call: Call, entered: set[int]) -> Iterator[Call | Node]:
-    """Yield the operations of a call that return tensors, and the calls in it, in the order in which they ran.
+def _written(net: Network) -> dict[str, list[Value]]:
+    """Return the values that each operation wrote to, by its id."""
+    found: dict[str, list[Value]] = {}
+    for call in net.trace.calls:
+        body, steps = net.bodies[call.index], net.steps(call)
+        for position, value in () if body is None else body.writes:
+            found.setdefault(f"{net.call_id(call)}/{steps[position].name}", []).append(value)
+    return found
+
+
+def _inside(run: RecordedRun, call: Call, entered: set[int]) -> Iterator[Call | Node]:
+    """Yield the operations of a call that return or write to tensors, and the calls in it, as they ran.
 
     A call that is in no graph (of a body that raised, or that is opaque) comes before those that began after it.
     """
+    net = run.net
     body, own = net.bodies[call.index], net.call_id(call)
     children = iter(() if body is None else body.calls)
     waiting = iter(call.children)
@@ -396,7 +416,9 @@ def _inside(net: Network, call: Call, entered: set[int]) -> Iterator[Call | Node
                     break
             if index not in entered:
                 yield net.trace.calls[index]
-        elif step.kind in OPERATIONS and net.nodes[f"{own}/{step.name}"].values:
+        elif step.kind in OPERATIONS and (
+            net.nodes[f"{own}/{step.name}"].values or f"{own}/{step.name}" in run.written
+        ):
             yield net.nodes[f"{own}/{step.name}"]
     for child in waiting:
         if child.index not in entered:

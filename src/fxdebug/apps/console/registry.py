@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fxdebug.apps.console.session import Session
 
 Function: TypeAlias = "Callable[[Session, str], None]"
-Completes: TypeAlias = Literal["", "place", "break", "expression", "command", "file", "stopper"]
+Completes: TypeAlias = Literal["", "place", "stop", "break", "expression", "command", "file", "stopper"]
 
 
 @dataclass(frozen=True)

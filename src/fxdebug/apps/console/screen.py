@@ -29,6 +29,7 @@ class Screen:
             color_system="standard" if color else None,
             force_terminal=color,
             highlight=False,
+            force_jupyter=False,  # a kernel would show each line on its own
         )
 
     def line(self, *parts: Part) -> None:

@@ -52,6 +52,7 @@ class Session:
         except FxDebugError as error:
             self.screen.error(str(error))
         except KeyboardInterrupt:
+            self.screen.line("")  # behind the ^C of the terminal
             self.screen.error("interrupted")
         except BrokenPipeError:
             raise
@@ -81,6 +82,9 @@ class Session:
             raise UsageError("this is the beginning of the run")
         self.frame_up = 0
         found, reasons = self.stoppers.move(until, back=back)
+        if machine.interrupted and not back:
+            self.screen.line("")  # behind the ^C of the terminal
+            reasons = (*reasons, "paused by Ctrl-C")
         self.show_stop(reasons)
         self._run_commands()
         return found

@@ -52,7 +52,7 @@ def converse(session: Session, script: Iterable[str] = ()) -> bool:
         worked = run_lines(session, lines) if lines else True
         if session.open and (is_terminal() or is_notebook()):
             _flush()
-            talk(session)
+            talk(session, after_script=bool(lines))
         elif session.open and not lines and sys.stdin is not None:
             worked = run_lines(session, sys.stdin)
     finally:

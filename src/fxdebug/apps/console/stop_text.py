@@ -5,8 +5,10 @@ from __future__ import annotations
 from fxdebug.apps.console.expressions import value_line
 from fxdebug.apps.console.machine import Machine, Slots, Stop
 from fxdebug.apps.console.screen import Screen
-from fxdebug.cells import cell_len, padded
+from fxdebug.cells import cell_len, padded, shortened_to
+from fxdebug.printable import printable
 
+LEAST_ID = 16  # columns
 MOST_TENSORS = 4  # of one kind; inspect shows all
 
 
@@ -29,11 +31,14 @@ def _headline(screen: Screen, machine: Machine, stop: Stop) -> None:
     where = "" if stop.source is None else f"  {short_source(stop.source)}"
     of = "" if machine.count is None else f"/{machine.count}"
     place = (f"  [{stop.number + 1}{of}]", "dim")
-    if stop.kind == "op":
-        screen.line(("> ", "bold"), (stop.id, "bold"), (f"  {stop.op}", "cyan"), (where, "dim"), place)
-        return
-    word = "--Call--" if stop.kind == "call" else "--Return--" if stop.error is None else "--Raised--"
-    screen.line((word, "bold"), " ", (stop.id, "bold"), (f"  {stop.type}", "cyan"), (where, "dim"), place)
+    ended = "--Return--" if stop.error is None else "--Raised--"
+    word = "> " if stop.kind == "op" else "--Call-- " if stop.kind == "call" else f"{ended} "
+    kind = f"  {stop.op or stop.type}"
+    size = sum(map(cell_len, (word, where, place[0])))
+    if size + cell_len(stop.id) + cell_len(kind) > screen.width:  # what is left out stands in the id, or in where
+        kind = ""
+    id = shortened_to(printable(stop.id), max(screen.width - size - cell_len(kind), LEAST_ID), "ends")
+    screen.line((word, "bold"), (id, "bold"), (kind, "cyan"), (where, "dim"), place)
 
 
 def short_source(source: str) -> str:

@@ -1,7 +1,7 @@
 """The state that a paused run can change: what the model and its inputs hold, to put back where the run is quit.
 
-Containers, attributes and hooks are compared with a snapshot. The content of a tensor is copied only before an operation
-writes to it: one of the forward, or one of a line that is typed while it is paused.
+Containers, attributes and hooks are compared with a snapshot. The content of a tensor is copied only before an
+operation writes to it: one of the forward, or one of a line that is typed while it is paused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONTAINERS = (dict, list, set, deque)
 
 
 class HeldState:
-    """What a model and the inputs of a run hold: containers, attributes, hooks, generators, arrays, tensors.
+    """The contents of a model and of the inputs of a run: containers, attributes, hooks, generators, arrays, tensors.
 
     Of the model, objects of the program's own classes are looked into; of the inputs, those of libraries as well, such
     as caches.

@@ -14,7 +14,6 @@ from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.encoding import Struct
-from fxdebug.capture.tape.op_traits import op_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.data.calls import Failure
 from fxdebug.data.graphs import OPAQUE, RECORDED, Status
@@ -107,11 +106,13 @@ class Moment:
         entry = self._op_entry
         if entry is None or self.call_tape is None:
             return own
-        name = op_name(entry.what)
-        before = sum(
-            1 for other in self.call_tape.entries[: self.entry] if other.tape is None and op_name(other.what) == name
-        )
-        return f"{own}/{name}_{before}" if before else f"{own}/{name}"
+        return f"{own}/{self.op_name}"
+
+    @property
+    def op_name(self) -> str:
+        """The name of the operation in its call, with a number from the second of that name on: ``add_1``."""
+        assert self.call_tape is not None
+        return self._run.name_in_call(self.call_tape, self.entry)
 
     @property
     def source(self) -> str | None:
@@ -164,7 +165,8 @@ class Moment:
         if entry is None:
             outputs = self.frame.outputs or self._run.outputs_now(self)
             return [] if outputs is None else list(outputs.named())
-        return list(zip([slot for slot, _ in slots_of_code(result_in(entry.out))], entry.values))
+        made = list(zip([slot for slot, _ in slots_of_code(result_in(entry.out))], entry.values))
+        return made or [("", value) for _, value in entry.writes]  # x[0] = 1 returns nothing
 
     def number_of(self, measure: str) -> float | int | None:
         """Return the duration of a call that has ended."""

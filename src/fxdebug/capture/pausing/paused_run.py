@@ -69,6 +69,7 @@ class PausedRun:
         self.model = model
         self.over = False
         self.running = True  # does it run, or is it paused? It still runs after an interrupt, too
+        self.interrupted = False  # did Ctrl-C end the last movement?
         self.error: BaseException | None = None
         line = user_line(sys._getframe(1), {})
         self.pauses = Pauses(gradients=backward is not None, caller=line)
@@ -138,10 +139,11 @@ class PausedRun:
             self.pauses.until = until
             self.pauses.release()
         self.running = True
+        self.interrupted = False
         try:
             arrived = self.pauses.arrivals.get()
         except KeyboardInterrupt:  # pause at the next moment; a second interrupt no longer waits for it
-            self.pauses.pause_soon = True
+            self.pauses.pause_soon = self.interrupted = True
             arrived = self._arrival_after_interrupt()
         self.running = False
         if isinstance(arrived, Ended):

@@ -73,6 +73,9 @@ class Pauses:
         self._written: dict[TensorId, list[tuple[int, Value]]] = {}
         self._read = 0  # moments whose writes are in that table
         self.name_of = functools.cache(op_name)
+        self._names: dict[int, tuple[list[str], dict[str, int]]] = {}  # of a call: of each entry, how often each was
+        self._tensors: dict[int, TensorId] = {}  # number of a value → its tensor
+        self._tensors_read = 0
 
     def begin(self, recorder: Recorder) -> None:
         """Begin with a recording: its thread is the one that is paused."""
@@ -331,13 +334,24 @@ class Pauses:
             return None
         return self.recorder.outputs_so_far(moment.frame, self.content)
 
+    def name_in_call(self, call_tape: CallTape, entry: int) -> str:
+        """Return the name of an operation in its call, as in the graph: ``add``, the second time ``add_1``."""
+        names, counts = self._names.setdefault(call_tape.index, ([], {}))
+        for other in call_tape.entries[len(names) : entry + 1]:
+            name = "" if other.tape is not None else self.name_of(other.what)
+            count = counts[name] = counts.get(name, -1) + 1
+            names.append(f"{name}_{count}" if count else name)
+        return names[entry]
+
     def version_at(self, value: Value, number: int) -> Value:
         """Return the version that the tensor of a value had behind a moment."""
         self._read_writes()
-        for tensor, first in enumerate(self.recorder.values.first_values):
-            if value is first or any(value is written for _, written in self._written.get(TensorId(tensor), ())):
-                return self.value_before(TensorId(tensor), number + 1)
-        return value
+        firsts = self.recorder.values.first_values
+        for tensor in range(self._tensors_read, len(firsts)):
+            self._tensors.setdefault(firsts[tensor].number, TensorId(tensor))
+        self._tensors_read = len(firsts)
+        found = self._tensors.get(value.number)
+        return value if found is None else self.value_before(found, number + 1)
 
     def value_before(self, tensor: TensorId, number: int) -> Value:
         """Return the value that a tensor had before the operation of a moment."""
@@ -355,4 +369,5 @@ class Pauses:
             if moment.kind == "op" and tape is not None and moment.entry >= 0:
                 for written, value in tape.entries[moment.entry].writes:
                     self._written.setdefault(written, []).append((moment.number, value))
+                    self._tensors.setdefault(value.number, written)
         self._read = len(self.moments)

@@ -34,7 +34,7 @@ def holders_of(reachable: ReachableObjects) -> list[Holder]:
 
 def holders_of_one(thing: Any) -> list[Holder]:
     """Return holders for one object alone: its items, its attributes, its slots."""
-    kind = type(thing)
+    kind: Any = type(thing)
     found: list[Holder] = []
     if issubclass(kind, dict):
         found.append(DictHolder(thing))

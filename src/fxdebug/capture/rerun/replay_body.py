@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,12 +32,14 @@ class BodyOfCall(nn.Module):
         self.body = module
         self._build: FxBuild = build
         self._objects = dict(graph._objects)
-        self._changes = dict(changes)
         self._call = call
         known = [node.name for node in build.nodes if node.op != "output"]
-        for name in changes:
+        arguments = {_in_python(node.name): node.name for node in build.nodes if node.op == "placeholder"}
+        self._changes = {name if name in known else arguments.get(name, name): changes[name] for name in changes}
+        for name in self._changes:
             if name not in known:
-                raise NotFound(f"the graph of {call} has no {name!r}.{nearest(name, known)}")
+                has = f" It has {', '.join(map(_in_python, known[:12]))}{' …' if len(known) > 12 else ''}."
+                raise NotFound(f"the graph of {call} has no {name!r}.{nearest(name, known) or has}")
         type(self).__name__ = type(module).__name__
 
     def forward(self, *inputs: Any) -> Any:
@@ -46,6 +49,16 @@ class BodyOfCall(nn.Module):
                 return _ChangingExecutor(self._build, self.body, self._objects, self._changes).run(*inputs)
         except GuardFailed as error:
             raise UsageError(f"with these changes the graph of {self._call} does not hold: {error.reason}") from None
+
+
+def _in_python(name: str) -> str:
+    """Return the name of an argument as the forward has it: torch.fx gives names of Python's another end.
+
+    >>> _in_python("input_1"), _in_python("x_1")
+    ('input', 'x_1')
+    """
+    own = name.removesuffix("_1")
+    return own if own != name and hasattr(builtins, own) else name
 
 
 class _ChangingExecutor(Executor):

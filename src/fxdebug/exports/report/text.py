@@ -44,7 +44,12 @@ def screen(
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ if color is None else color
     output = io.StringIO()
     console = Console(
-        file=output, width=width, color_system="standard" if color else None, force_terminal=color, highlight=False
+        file=output,
+        width=width,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        highlight=False,
+        force_jupyter=False,
     )
     console.print(headline(report))
     if report.totals:

@@ -154,6 +154,8 @@ def code(session: Session, argument: str) -> None:
         raise NotFound(f"this call has no graph{reason}")
     stop = session.machine.stop
     name = stop.id.rpartition("/")[2] if stop.kind == "op" and session.frame_up == 0 else ""
+    if call.outputs is None and call.error is None and not session.machine.knows_all_names:
+        session.screen.line(("   so far: this call has not ended", "dim"))
     for line in str(call.code).splitlines():
         here = bool(name) and line.strip().startswith(f"{name} = ")
         session.screen.line(("-> " if here else "   ", "bold"), (line, "bold" if here else ""))
@@ -181,7 +183,7 @@ def inspect(session: Session, argument: str) -> None:
     tensor of one (h.0.attn.output[0], h.0.attn.input[0]). Without it, what went in here and what came out.
     """
     if argument:
-        found: Slots = [(slot or argument, value) for slot, value in _tensors(session, argument)]
+        found: Slots = [(_full_slot(argument, slot), value) for slot, value in _tensors(session, argument)]
     else:
         stop = session.machine.stop
         given = [] if stop.kind == "return" else list(stop.inputs)
@@ -192,6 +194,19 @@ def inspect(session: Session, argument: str) -> None:
         session.screen.line((slot, "bold"))
         for line in lines_of(value):
             session.screen.wrapped(line, first="    ")
+
+
+def _full_slot(place: str, slot: str) -> str:
+    """Return the name of a tensor of a place.
+
+    >>> _full_slot("out", "[1]"), _full_slot("out[1]", "[1][0]"), _full_slot("h.output", "logits"), _full_slot("x", "")
+    ('out[1]', 'out[1][0]', 'h.output.logits', 'x')
+    """
+    if place.rpartition(".")[2].startswith(("input", "args")):
+        slot = slot.removeprefix("args")
+    same = next((size for size in range(len(slot), 0, -1) if place.endswith(slot[:size])), 0)
+    rest = slot[same:]
+    return f"{place}.{rest}" if rest and not rest.startswith(("[", ".")) else f"{place}{rest}"
 
 
 def _tensors(session: Session, place: str) -> Slots:

@@ -96,7 +96,7 @@ def reverse_continue(session: Session, argument: str) -> None:
         session.go(back=True)
 
 
-@command("goto jump j", "PLACE|N|start|end", group=GROUP, completes="place")
+@command("goto jump j", "PLACE|N|start|end", group=GROUP, completes="stop")
 def goto(session: Session, argument: str) -> None:
     """Stand at a call, an operation or a stop by its number; goto start and goto end are the first and the last."""
     count = session.machine.count
@@ -106,6 +106,9 @@ def goto(session: Session, argument: str) -> None:
         session.jump(0)
     elif argument == "end" and count is not None:
         session.jump(count - 1)
+    elif argument == "end":  # a live run goes there
+        session.machine.forward(lambda stop: False)
+        session.jump(session.machine.stop.number)
     elif argument.isdecimal():
         session.jump(int(argument) - 1)
     else:

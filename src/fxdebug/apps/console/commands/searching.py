@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fxdebug import api
 from fxdebug.analyses.measures import derive
-from fxdebug.apps.console.breakpoints import kind_of
+from fxdebug.apps.console.breakpoints import fits_id, is_id, kind_of
 from fxdebug.apps.console.expressions import value_line
 from fxdebug.apps.console.registry import command
 from fxdebug.apps.console.session import Session
@@ -15,11 +15,12 @@ from fxdebug.errors import UsageError
 from fxdebug.exports import records, text
 from fxdebug.query import find as queries
 from fxdebug.query import walk
-from fxdebug.query.network import Node
+from fxdebug.query.network import Node, network_of
 from fxdebug.query.node_lookup import node_at
 
 GROUP = "search"
 MOST_FOUND = 30  # lines
+OPERATIONS = ("call_function", "call_method")
 TREE_DEPTH = 2  # levels below the model
 
 
@@ -46,7 +47,9 @@ def find(session: Session, argument: str) -> None:
     kind, name = kind_of(session.machine, argument)
     found: Sequence[Call | Node]
     asked: str | None = None
-    if kind == "path":
+    if kind in ("path", "operation") and is_id(session.machine, name):
+        found = _with_id(trace, kind, name)
+    elif kind == "path":
         found = queries.find_calls(trace, name)
     elif kind == "class":
         found = queries.find_calls(trace, type=name)
@@ -70,6 +73,14 @@ def find(session: Session, argument: str) -> None:
         session.screen.line(f"{len(found)} found; the first {MOST_FOUND} are shown")
 
 
+def _with_id(trace: api.Trace, kind: str, pattern: str) -> list[Call | Node]:
+    net = network_of(trace)
+    if kind == "path":
+        return [call for call in trace.calls if fits_id(net.call_id(call), pattern) or fits_id(call.id, pattern)]
+    ran = (node for node in net.nodes.values() if node.kind in OPERATIONS)
+    return [node for node in ran if fits_id(node.id, pattern)]
+
+
 @command("upstream", "[PLACE] [STEPS]", group=GROUP, completes="place")
 def upstream(session: Session, argument: str) -> None:
     """List the operations that a result depends on, the nearest last; STEPS operations away (default 3)."""
@@ -90,7 +101,7 @@ def _walk(session: Session, argument: str, *, back: bool) -> None:
     trace = session.trace
     place = node_at(trace, words[0] if words else session.machine.stop.id)
     found = (walk.upstream if back else walk.downstream)(trace, place, steps=steps)
-    shown = [node for node in found if node.kind in ("call_function", "call_method") or _is_end(node)]
+    shown = [node for node in found if node.kind in OPERATIONS or _is_end(node)]
     for node in shown[-MOST_FOUND:] if back else shown[:MOST_FOUND]:
         line = "" if node.value is None else value_line(node.value)
         session.screen.line((f"{node.id:<32} ", "bold"), line)

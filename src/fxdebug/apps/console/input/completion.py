@@ -51,8 +51,10 @@ def _names(session: Session, command: Command, begun: str) -> Iterator[str]:
             yield from sorted(machine.known_names(kind))  # type: ignore[arg-type]
         yield from measures_of(machine.trace)
         return
-    scope = Scope(machine, session.frame)
-    yield from scope.names()
+    if command.completes == "stop":
+        yield from ("start", "end")
+    else:
+        yield from Scope(machine, session.frame).names()
     yield from sorted(machine.known_names("path"))
     if "#" in begun or "/" in begun:
         yield from _ids(machine)

@@ -19,7 +19,7 @@ HISTORY_LINES = 1000
 Reader = Callable[[str], str]  # shows a prompt and returns a line; raises EOFError at the end
 
 
-def talk(session: Session) -> None:
+def talk(session: Session, *, after_script: bool = False) -> None:
     """Read lines from the terminal until the session ends; Ctrl-D ends it, Ctrl-C clears the line."""
     with _reader(session) as read:
         session.read_more = _or_none(read)
@@ -28,6 +28,11 @@ def talk(session: Session) -> None:
                 line = read(PROMPT)
             except EOFError:
                 session.screen.line("")
+                session.close()
+                break
+            except NotImplementedError:  # a kernel that cannot ask, as where a notebook is run as a script
+                if not after_script:
+                    session.screen.line(("no lines can be typed here: give commands=[…]", "dim"))
                 session.close()
                 break
             except KeyboardInterrupt:
