@@ -83,6 +83,10 @@ RUNS_COMPILED_UNNOTED = Reason(
 CALLERS_MODE = Reason("callers-mode", "it runs under a mode of its caller's ({modes})", "recorded")
 RAISED = Reason("raised", "it raised {error}", "recorded")
 CALL_RAISED = Reason("call-raised", "a call in it raised {error}", "recorded")
+RAISED_LATE = Reason(
+    "raised-late", "{what} raised {error} after it may have written to a tensor or drawn random numbers", "recorded"
+)
+RAISED_OTHERWISE = Reason("raised-otherwise", "run again, {what} does not raise {error} as it did", "recorded")
 CHANGES_ARGUMENT = Reason("changes-argument", "it changes {container} that it was given", "recorded")
 GIVEN_ITERATOR = Reason("given-iterator", "it was given an iterator, which would be used up", "recorded")
 CONTAINER_TOO_LARGE = Reason("container-too-large", "it passes containers too large to be followed", "recorded")
@@ -207,6 +211,7 @@ OTHER_OBJECT = Reason("other-object", "another {kind} is passed", "within")
 
 VALUE_ASKED = Reason("value-asked", "{function}() of a tensor", "assumption")
 GRADIENT_ASKED = Reason("gradient-asked", "requires_grad", "assumption")
+EXCEPTION_CAUGHT = Reason("exception-caught", "the exception of {what}", "assumption")
 SIZES_FIXED = Reason("sizes-fixed", "every size", "assumption")
 
 

@@ -69,7 +69,7 @@ class LeafCalls:
     ) -> Any:
         """Answer the call from the tape instead of running the forward."""
         tracer = self._mine()
-        return run(*args, **kwargs) if tracer is None else tracer.child(module, args, kwargs)
+        return run(*args, **kwargs) if tracer is None else tracer.child(module, run, args, kwargs)
 
     def around_call(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

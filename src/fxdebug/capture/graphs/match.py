@@ -58,6 +58,8 @@ class Match:
         template, tape = self.template, self.tape
         if tape.unobserved or tape.untraceable or tape.context != template.context:
             return False
+        if not all(raised.leaves_nothing for raised in tape.raised):
+            return False
         if not self._bind(template.args, tape.args) or not self._bind(template.kwargs, tape.kwargs):
             return False
         for index, expected in enumerate(template.entries):

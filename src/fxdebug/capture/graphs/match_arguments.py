@@ -72,6 +72,19 @@ class ArgumentMatcher:
         self._objects.clear()
         self._made.clear()
 
+    def known(self) -> tuple[frozenset[TensorId], int]:
+        """Return the tensors and objects that the trace has met so far, for :meth:`forget_but`."""
+        return frozenset(self._placeholder_of), len(self._objects)
+
+    def forget_but(self, known: tuple[frozenset[TensorId], int]) -> None:
+        """Forget tensors and objects that it has met since: the graph does not have them."""
+        tensor_ids, objects = known
+        for tensor_id in self._placeholder_of.keys() - tensor_ids:
+            del self._placeholder_of[tensor_id]
+        del self._objects[objects:]
+        for number in [number for number in self._made if number >= objects]:
+            del self._made[number]
+
     @property
     def objects(self) -> int:
         """The number of objects compared by identity."""

@@ -36,10 +36,12 @@ from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tape.op_traits import LAYOUT, METADATA, NUMEL, UNANSWERABLE
+from fxdebug.capture.tape.raised import Raised, like
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now, in_context
+from fxdebug.errors import first_line
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim", "_version")}
 _OF_LAYOUT: dict[Any, Callable[[torch.layout], Any]] = {
@@ -93,7 +95,9 @@ class ModuleTracer(fx.Tracer):
         self._tape = tape
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
         self._arguments = ArgumentMatcher(tape, values, self._template, objects_as_they_are)
-        self._position = 0  # the number of entries that the trace has passed
+        self._along = Along(tape)
+        self._failing = 0  # how many calls are open that the trace follows until they raise
+        self._outside: frozenset[TensorId] = frozenset()  # then: the tensors from before the first of them
         self._paths: dict[int, str] | None = None
         self._around = CallsAround([entry.what for entry in tape.entries if isinstance(entry.what, nn.Module)])
 
@@ -127,9 +131,7 @@ class ModuleTracer(fx.Tracer):
         finally:
             symbolic_size.set_listener(before)
             self._rng.restore()
-        if self._position != len(tape.entries):
-            missing = operation_name(tape.entries[self._position].what)
-            raise CannotTrace(reasons.ENDS_EARLY(operation=missing, reached=self._position, count=len(tape.entries)))
+        self._along.check_end()
         try:
             template.out = arguments.matched(with_changes(tape.out, output, args, kwargs), tape.out)
         except CannotTrace as error:
@@ -151,12 +153,14 @@ class ModuleTracer(fx.Tracer):
 
     def line(self) -> Line | None:
         """Return the line of the user's source that the trace has reached on the tape."""
-        entries = self._tape.entries
-        return entries[min(self._position, len(entries)) - 1].line if entries and self._position else None
+        entries, position = self._along.tape.entries, self._along.position
+        return entries[min(position, len(entries)) - 1].line if entries and position else None
 
     def knows(self, module: nn.Module) -> bool:
         """Did the body, when it ran, call this module (registered or not), or one just like it that it had made?"""
-        return any(entry.what is module or is_same_kind_of(module, entry.what) for entry in self._tape.entries)
+        tape = self._along.tape
+        called = [entry.what for entry in tape.entries] + [each.what for each in tape.raised]
+        return any(each is module or is_same_kind_of(module, each) for each in called)
 
     def forget(self) -> None:
         """Let go of all placeholders."""
@@ -175,8 +179,11 @@ class ModuleTracer(fx.Tracer):
         self._rng.check()
         self.ambient.check_operation(function)
         self._around.note(sys._getframe(1), _BODY)
+        raised = self._along.raises()
+        if raised is not None:
+            raise self._exception_of(raised, function, args, kwargs)
         entry = self._next(function)
-        if type(entry.what) is not type(function) or entry.what != function:
+        if not _is_same_function(entry.what, function):
             raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(function), then=operation_name(entry.what)))
         templates = self._argument_templates(entry, args, kwargs)
         if entry.changed is not None:
@@ -191,8 +198,16 @@ class ModuleTracer(fx.Tracer):
             return self._answer(function, entry, result)
         return iter(result) if function is _iterate else result
 
-    def child(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Answer a module that the body calls: it must be the next entry, and returns placeholders."""
+    def child(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer a module that the body calls: it must be the next entry, and returns placeholders.
+
+        A call that raised is made: ``run`` is its forward.
+        """
+        raised = self._along.raises()
+        if raised is not None:
+            return self._raise_again(raised, module, run, args, kwargs)
+        if self._failing:
+            return self._follow(self._next(module), module, run, args, kwargs)
         with internals.DisableTorchFunction():  # unlike in ``operation``, the tracing mode is still on
             return self._child(module, args, kwargs)
 
@@ -250,10 +265,93 @@ class ModuleTracer(fx.Tracer):
                 self._sandbox.put_back(module.__dict__, name)
 
     def _next(self, what: Any) -> TapeEntry:
-        if self._position >= len(self._tape.entries):
-            raise CannotTrace(reasons.RUNS_ON(operation=operation_name(what)))
-        self._position += 1
-        return self._tape.entries[self._position - 1]
+        return self._along.next(what)
+
+    # Exceptions that the body catches ------------------------------------------------------------
+
+    def _exception_of(
+        self, raised: Raised, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Exception:
+        """Return the exception that an operation raised when the body ran; the body must call it once more."""
+        if not _is_same_function(raised.what, function):
+            raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(function), then=operation_name(raised.what)))
+        name = operation_name(function)
+        if not raised.leaves_nothing:
+            raise CannotTrace(reasons.RAISED_LATE(what=name, error=raised.kind.__name__))
+        if raised.error is None:
+            raise CannotTrace(reasons.RAISED_OTHERWISE(what=name, error=raised.kind.__name__))
+        self._check_arguments(raised, args, kwargs)
+        self._along.raised += 1
+        if not self._failing:
+            self._note_exception(name, raised.error)
+        return like(raised.error) or raised.error  # one of its own: a traceback keeps placeholders
+
+    def _raise_again(
+        self,
+        raised: Raised,
+        module: nn.Module,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Make a call that raised when the body ran: along its own tape, and with nothing of it in the graph."""
+        if raised.tape is None or (raised.what is not module and not is_same_kind_of(module, raised.what)):
+            raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(module), then=operation_name(raised.what)))
+        kind = type(module).__name__
+        if not raised.leaves_nothing:
+            raise CannotTrace(reasons.RAISED_LATE(what=kind, error=raised.kind.__name__))
+        outer, known = self._along, self._arguments.known()
+        outer.raised += 1
+        if not self._failing:
+            self._outside = known[0]
+        self._along = along = Along(raised.tape)
+        self._failing += 1
+        try:
+            run(*args, **kwargs)
+        except CannotTrace:
+            raise
+        except Exception as error:
+            if type(error) is not raised.kind:
+                raise CannotTrace(reasons.RAISED_OTHERWISE(what=kind, error=raised.kind.__name__)) from None
+            along.check_end()
+            if self._failing == 1:
+                self._note_exception(kind, error)
+            raise
+        finally:
+            self._failing -= 1
+            self._along = outer
+            self._arguments.forget_but(known)
+        raise CannotTrace(reasons.RAISED_OTHERWISE(what=kind, error=raised.kind.__name__))
+
+    def _follow(
+        self,
+        entry: TapeEntry,
+        module: nn.Module,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Make a call inside one that raised, which returned when the body ran."""
+        if entry.tape is None or (entry.what is not module and not is_same_kind_of(module, entry.what)):
+            raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(module), then=operation_name(entry.what)))
+        outer, self._along = self._along, Along(entry.tape)
+        try:
+            result = run(*args, **kwargs)
+            self._along.check_end()
+        finally:
+            self._along = outer
+        return result
+
+    def _note_exception(self, name: str, error: Exception) -> None:
+        text = first_line(error)
+        self._guard(reasons.EXCEPTION_CAUGHT(what=name), error, None, f"{type(error).__name__}: {text}")
+        self._template.for_class = False  # whether other calls raise is not on their tapes
+
+    def _check_arguments(self, raised: Raised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        known = self._arguments.known()
+        entry = TapeEntry(raised.what, raised.args, raised.kwargs, None, raised.context)
+        self._argument_templates(entry, args, kwargs)
+        self._arguments.forget_but(known)
 
     def _argument_templates(
         self, entry: TapeEntry, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -279,6 +377,8 @@ class ModuleTracer(fx.Tracer):
         entry: TapeEntry,
         kernels: internals.AttentionKernels | None = None,
     ) -> None:
+        if self._failing:
+            return
         out = self._arguments.template_of(entry.out)
         self._template.entries.append(TapeEntry(what, *templates, out, entry.context, entry.line, kernels=kernels))
 
@@ -290,7 +390,8 @@ class ModuleTracer(fx.Tracer):
         if kind is not Size and kind is not Shape:
             return answer
         self.met_sizes = True
-        if not self._fixed_sizes:
+        is_lost = self._failing and getattr(args[0], "tensor_id", None) not in self._outside
+        if not self._fixed_sizes and not is_lost:
             return answer
         return plain(answer) if kind is Size else torch.Size([plain(size) for size in answer])
 
@@ -310,7 +411,7 @@ class ModuleTracer(fx.Tracer):
         if function is Tensor.__len__:
             return Size(shape[0], ("size", asked.slot, 0))
         if function == _getter["_version"]:  # which is compared with itself: how often it was written to in this body
-            passed = self._tape.entries[: self._position]
+            passed = self._along.tape.entries[: self._along.position]
             return sum(asked.tensor_id == written for entry in passed for written, _ in entry.writes)
         if function == _getter["requires_grad"]:
             self._guard(reasons.GRADIENT_ASKED(), asked.gradient, None)
@@ -323,10 +424,10 @@ class ModuleTracer(fx.Tracer):
 
     def _answer(self, function: Callable[..., Any], entry: TapeEntry, result: Any) -> Any:
         """Answer a question about values (``bool``, ``item``, ``tolist``); the answer becomes a guard."""
-        index = len(self._template.entries) - 1
+        index = None if self._failing else len(self._template.entries) - 1
         if type(result) in (bool, int, float, complex, str, list):
             self._guard(reasons.VALUE_ASKED(function=operation_name(function).strip("_")), result, index)
-        if type(result) is int and function is Tensor.item:
+        if type(result) is int and function is Tensor.item and index is not None:
             return Size(result, ("node", index))
         return iter(result) if function is _iterate else result
 
@@ -339,13 +440,50 @@ class ModuleTracer(fx.Tracer):
         self.hashed_sizes = True
         return hash(plain(size)) if self._sizes_as_keys else symbolic_size.own_hash(size)
 
-    def _guard(self, what: str, answer: Any, entry: int | None) -> None:
+    def _guard(self, what: str, answer: Any, entry: int | None, text: str | None = None) -> None:
         line = user_line(sys._getframe(2), {}) or self._tape.line
-        text = repr(answer)
+        text = repr(answer) if text is None else text
         source = None if line is None else line.text()
         guard = TemplateGuard(what, text if len(text) < 60 else text[:57] + "…", source, entry)
         if guard not in self._template.guards:
             self._template.guards.append(guard)
+
+
+class Along:
+    """The place that a trace has reached on a tape: how many entries, and exceptions, it has passed."""
+
+    def __init__(self, tape: CallTape) -> None:
+        self.tape = tape
+        self.position = 0
+        self.raised = 0
+
+    def raises(self) -> Raised | None:
+        """Return the exception that was raised next, if that was before the next entry."""
+        raised = self.tape.raised
+        if self.raised < len(raised) and raised[self.raised].position == self.position:
+            return raised[self.raised]
+        return None
+
+    def next(self, what: Any) -> TapeEntry:
+        """Return the next entry, and pass it. Raises :class:`CannotTrace` if ``what`` is called after the last one."""
+        if self.position >= len(self.tape.entries):
+            raise CannotTrace(reasons.RUNS_ON(operation=operation_name(what)))
+        self.position += 1
+        return self.tape.entries[self.position - 1]
+
+    def check_end(self) -> None:
+        """Raise :class:`CannotTrace` if there is more on the tape."""
+        entries, raised = self.tape.entries, self.raises()
+        if self.position != len(entries):
+            missing = operation_name(entries[self.position].what)
+            raise CannotTrace(reasons.ENDS_EARLY(operation=missing, reached=self.position, count=len(entries)))
+        if raised is not None:
+            what = operation_name(raised.what)
+            raise CannotTrace(reasons.RAISED_OTHERWISE(what=what, error=raised.kind.__name__))
+
+
+def _is_same_function(recorded: Any, function: Any) -> bool:
+    return type(recorded) is type(function) and bool(recorded == function)
 
 
 _BODY = ModuleTracer.template_of.__code__  # the traced body's frames lie above it

@@ -132,7 +132,7 @@ class GraphVerifier:
     def _verify(self, tape: CallTape) -> VerifiedCall:
         if tape.unobserved is not None:
             return VerifiedCall(tape, OPAQUE, tape.unobserved)
-        if tape.untraceable is None:
+        if tape.untraceable is None and not tape.raised:  # what a call did that raised is on no template
             for template in templates_of(tape):
                 match = match_tape(template, tape, self._values)
                 if match is not None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.hooks.own_time import OwnTime
 from fxdebug.capture.source.source_line import Line, raised_at
 from fxdebug.capture.source.tracebacks import without_our_frames
-from fxdebug.capture.tape.own_time import OwnTime
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.data.calls import Call, Failure, Origin
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, fast_constructor

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks import thread_origin
 from fxdebug.capture.hooks.observers import hidden_from_recordings, innermost
+from fxdebug.capture.hooks.own_time import OwnTime
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.recorder import generators
 from fxdebug.capture.recorder.frame import (
@@ -40,7 +41,6 @@ from fxdebug.capture.recorder.listeners import Listener, Probe, Stepper, probe_c
 from fxdebug.capture.source.source_line import Line, caller_line
 from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tape.observed_tape import ObservedTape
-from fxdebug.capture.tape.own_time import OwnTime
 from fxdebug.capture.tape.run_taped import references_by_tape, run_taped
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import ItemBuilder

@@ -6,7 +6,7 @@ Codes hold no tensor alive; see :mod:`~fxdebug.capture.tape.encoding`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,6 +22,9 @@ from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.capture.torch_state.internals import AttentionKernels
 from fxdebug.data.values import Value
 from fxdebug.errors import first_line
+
+if TYPE_CHECKING:
+    from fxdebug.capture.tape.raised import Raised
 
 
 class TapeEntry(NamedTuple):
@@ -101,6 +104,7 @@ class CallTape:
         "module",
         "out",
         "outermost",
+        "raised",
         "run_start",
         "sizes_given",
         "surroundings",
@@ -118,6 +122,7 @@ class CallTape:
         self.kwargs: dict[str, Any] = {}
         self.out: Any = None
         self.entries: list[TapeEntry] = []
+        self.raised: tuple[Raised, ...] = ()  # operations and calls that raised an exception, in order
         self.context = context
         # shape, dtype and requires_grad of its tensor arguments when it began, and their values
         self.input_layouts: dict[TensorId, tuple[tuple[int, ...], torch.dtype, bool]] = {}

@@ -26,6 +26,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import reasons
+from fxdebug.capture.hooks.own_time import OwnTime
 from fxdebug.capture.source.source_line import Line, user_line, with_line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
@@ -43,7 +44,7 @@ from fxdebug.capture.tape.op_traits import (
     shares_memory,
     written_form,
 )
-from fxdebug.capture.tape.own_time import OwnTime
+from fxdebug.capture.tape.raised import raised_by_call, raised_by_operation
 from fxdebug.capture.tape.stepped_ops import OpStepper, edited, put_result
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
@@ -125,10 +126,16 @@ class Tape(TorchFunctionMode):
             self.stepper.before_op(func, args, kwargs)
         own_time = tapes.own_time
         own_time.seconds += perf_counter() - began
-        if func is _iterate and args and args[0].dim():  # iterating calls unbind, unseen by modes
-            result = args[0].unbind(0)
-        else:
-            result = func(*args, **kwargs) if kwargs else func(*args)
+        try:
+            if func is _iterate and args and args[0].dim():  # iterating calls unbind, unseen by modes
+                result = args[0].unbind(0)
+            else:
+                result = func(*args, **kwargs) if kwargs else func(*args)
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                if codes is not None:
+                    tape.raised = (*tape.raised, raised_by_operation(tape, func, codes, context_now(), error))
+            raise
         began = perf_counter()
         if codes is not None:
             try:
@@ -339,9 +346,15 @@ class Tape(TorchFunctionMode):
 
     def fail_call(self, tape: CallTape, parent: CallTape | None, error: BaseException) -> None:
         """Note that a call raised."""
+        if parent is not None:  # it may go on
+            try:
+                if not isinstance(error, Exception):
+                    parent.untraceable = parent.untraceable or reasons.CALL_RAISED(error=type(error).__name__)
+                else:
+                    parent.raised = (*parent.raised, raised_by_call(parent, tape, error))
+            except Exception as failure:
+                parent.untraceable = parent.untraceable or debugger_failure(reasons.CALL_UNNOTED, failure)
         tape.untraceable = reasons.RAISED(error=type(error).__name__)
-        if parent is not None:  # it may go on, but its tape has no entry for the call that raised
-            parent.untraceable = parent.untraceable or reasons.CALL_RAISED(error=type(error).__name__)
 
     def leave_call(
         self, tape: CallTape, parent: CallTape | None, output: Any, changed: dict[Place, Any] | None = None
