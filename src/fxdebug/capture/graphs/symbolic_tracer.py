@@ -31,7 +31,6 @@ from fxdebug.capture.replay.rng import RngWatch
 from fxdebug.capture.replay.sandbox import Sandbox
 from fxdebug.capture.source.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.made_modules import is_same_kind_of
@@ -133,7 +132,7 @@ class ModuleTracer(fx.Tracer):
             self._rng.restore()
         self._along.check_end()
         try:
-            template.out = arguments.matched(with_changes(tape.out, output, args, kwargs), tape.out)
+            template.out = arguments.matched_output(output, args, kwargs, tape.out)
         except CannotTrace as error:
             if not arguments.knows_all(tape.out):
                 raise CannotTrace(reasons.GATHERED_PAST()) from None
@@ -224,7 +223,7 @@ class ModuleTracer(fx.Tracer):
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
         self._add(self._named(entry.what), templates, entry)
-        return change_arguments(result, args, kwargs)
+        return self._arguments.changed_by_call(result, args, kwargs)
 
     def _named(self, module: nn.Module) -> str | nn.Module:
         """Return the path of a module, or the module itself if it has none: then the template is for this call only."""
@@ -379,7 +378,7 @@ class ModuleTracer(fx.Tracer):
     ) -> None:
         if self._failing:
             return
-        out = self._arguments.template_of(entry.out)
+        out = self._arguments.template_of_result(entry.out)
         self._template.entries.append(TapeEntry(what, *templates, out, entry.context, entry.line, kernels=kernels))
 
     # Questions -----------------------------------------------------------------------------------

@@ -88,9 +88,10 @@ class Executor(fx.Interpreter):
 
     def run(self, *args: Any, **options: Any) -> Any:
         """Run the graph; no block that it entered is left open, and no attribute that it set is left changed."""
+        count = self._build.template.inputs
         try:
             with closed():
-                return super().run(*args, **options)
+                return super().run(*[args[slot] for slot in self._build.inputs], *args[count:], **options)
         finally:
             while self._set:
                 self._set[-1].restore()
