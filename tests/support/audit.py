@@ -48,12 +48,17 @@ class Kept:
         self.buffers = [(b, _version(b), b.clone()) for b in (*module.buffers(), *module.parameters()) if _is_dense(b)]
         # inside torch.vmap: what it was given exists there only, and nothing can be executed on it afterwards
         self.in_vmap = any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in leaves)
-        self.objects = {id(x): (x, _twin(x, _same)) for x in _leaves((args, kwargs)) if _has_parts(x)}
+        self.inside: dict[int, tuple[torch.Tensor, int | None, torch.Tensor]] = {}  # tensors that objects hold
+        self.objects = {id(x): (x, _twin(x, self._noted)) for x in _leaves((args, kwargs)) if _has_parts(x)}
         self.random = torch.get_rng_state()
         self.after: Any = None
         self.output: Any = None
         self.mutated = False
         self.twins: dict[int, Any] = {}
+
+    def _noted(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.inside[id(tensor)] = tensor, _version(tensor), _copied(tensor)
+        return tensor
 
     def finish(self, output: Any) -> None:
         self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
@@ -61,6 +66,7 @@ class Kept:
         self.left = tree_map(_copied, self.given) if self.mutated else self.given
         self.objects_left = {id(x): _twin(x, _copied) for x, _ in self.objects.values()}
         self.mutated |= any(difference(x, twin) is not None for x, twin in self.objects.values())
+        self.mutated |= any(version is not None and _version(t) != version for t, version, _ in self.inside.values())
         self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
         self.returned = {id(x): (x, _twin(x, _copied)) for x in _leaves(output) if _has_parts(x)}
         self.after = torch.get_rng_state()
@@ -72,8 +78,18 @@ class Kept:
             for t, version, copy in self.versions
             if version is None or _version(t) != version
         }
+        written = any(version is None or _version(t) != version for t, version, _ in self.inside.values())
+
+        def as_it_was(t: torch.Tensor) -> torch.Tensor:
+            _, version, copy = self.inside[id(t)]
+            if version is not None and _version(t) == version:
+                return t
+            return changed.setdefault(id(t), _copied(copy))  # type: ignore[no-any-return]
+
         self.twins = {
-            id(x): _twin(twin, _same) for x, twin in self.objects.values() if difference(x, twin) is not None
+            id(x): _twin(twin, as_it_was)
+            for x, twin in self.objects.values()
+            if written or difference(x, twin) is not None
         }  # of those that were changed since
         changed.update(self.twins)
         return tree_map(lambda x: changed.get(id(x), x), self.passed)

@@ -91,7 +91,7 @@ class FxBuild:
         self._sizes: dict[int, fx.Node] = {}  # by ``id`` of the size, which the template keeps alive
         self._computed: dict[tuple[Any, ...], fx.Node] = {}  # by function and operands
         self._results: list[fx.Node] = []  # the node of each entry
-        # objects among the arguments that are known by what they hold; if any is changed, it works on the objects itself
+        # objects among the arguments that are known by what they hold; where any is changed, it works on themselves
         self._objects_given = dict(_objects_in((template.args, template.kwargs)))
         self._changes_objects = any(map(objects_in, (template.out, *[entry.out for entry in template.entries])))
         self._passed: set[tuple[type, int]] | None = None  # tensors and objects that the graph needs, once asked for

@@ -160,7 +160,8 @@ def set_members(thing: Any, members: dict[str, Any]) -> None:
 
     ``...`` stands for what the attribute is now.
     """
-    slots, attributes = slots_of(type(thing)), getattr(thing, "__dict__", {})
+    kind: Any = type(thing)
+    slots, attributes = slots_of(kind), getattr(thing, "__dict__", {})
     for name in [name for name in attributes if name not in members]:
         del attributes[name]
     for name in slots:
