@@ -193,6 +193,14 @@ class ArgumentMatcher:
             self._template.left_by_calls.add(number)
         return OpaqueSlot(number, kind, code.contents.with_items(items))
 
+    def has_placeholder(self, tensor_id: TensorId) -> bool:
+        """Does a placeholder stand for this tensor?"""
+        return tensor_id in self._placeholder_of
+
+    def set_first_layout(self, tensor_id: TensorId) -> None:
+        """Record that a tensor has the layout again that it had first."""
+        self.set_layout(tensor_id, _layout_of(self._values.first_values[tensor_id]))
+
     def set_layout(self, tensor_id: TensorId, layout: Layout) -> None:
         """Record the layout of a tensor after an in-place operation."""
         self.layouts[tensor_id] = layout
