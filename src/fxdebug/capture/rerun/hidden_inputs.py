@@ -11,6 +11,7 @@ from collections.abc import Iterator, Set
 from types import FunctionType
 
 from fxdebug.capture import reasons
+from fxdebug.capture.hooks.compiled_modules import compiled_code_of
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.functions import is_same_function
 from fxdebug.capture.tape.call_tape import CallTape
@@ -44,6 +45,8 @@ def changed_by_caller(tape: CallTape) -> Words | None:
         return tape.callers_modes
     for each in (tape, *_below(tape)):
         ran, has = (getattr(forward, "__func__", forward) for forward in (each.forward, each.module.forward))
+        if each.forward is compiled_code_of(each.module):
+            continue
         if type(ran) is not FunctionType or type(has) is not FunctionType or "__fxdebug__" in has.__dict__:
             continue
         if not is_same_function(ran, has):
