@@ -67,7 +67,7 @@ def mismatch_for_inputs(
             if problem is None and not (holds and _has_same_objects(match, objects)):
                 problem = _difference(match)
             if problem is None:
-                problem = hidden_input(native[0], native[0], match.handed_over())
+                problem = hidden_input(native[0], *native, match.handed_over())
             if problem is None and any(map(is_call, template.entries)):
                 graph = _GraphAsBody(build, module, objects)
                 with_graph = _tape_on(substitutes, template, module, graph, (args, kwargs))
