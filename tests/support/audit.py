@@ -25,7 +25,7 @@ from fxdebug.capture.graphs.verify import VerifiedCall
 from fxdebug.capture.recorder import recorder
 from fxdebug.capture.rerun.execute import Executor
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.changed_arguments import ResultAndChanges
+from fxdebug.capture.tape.changed_arguments import ResultAndChanges, set_members
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.untracked import untracked
@@ -48,16 +48,25 @@ class Kept:
         self.buffers = [(b, _version(b), b.clone()) for b in (*module.buffers(), *module.parameters()) if _is_dense(b)]
         # inside torch.vmap: what it was given exists there only, and nothing can be executed on it afterwards
         self.in_vmap = any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in leaves)
-        self.objects = {id(x): (x, _twin(x, _same)) for x in _leaves((args, kwargs)) if _has_parts(x)}
+        self.inside: dict[int, tuple[torch.Tensor, int | None, torch.Tensor]] = {}  # tensors that objects hold
+        self.objects = {id(x): (x, _twin(x, self._noted)) for x in _leaves((args, kwargs)) if _has_parts(x)}
         self.random = torch.get_rng_state()
         self.after: Any = None
         self.output: Any = None
         self.mutated = False
+        self.twins: dict[int, Any] = {}
+
+    def _noted(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.inside[id(tensor)] = tensor, _version(tensor), _copied(tensor)
+        return tensor
 
     def finish(self, output: Any) -> None:
         self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
         self.mutated |= list(map(id, _leaves(self.given))) != list(map(id, _leaves(self.passed)))
         self.left = tree_map(_copied, self.given) if self.mutated else self.given
+        self.objects_left = {id(x): _twin(x, _copied) for x, _ in self.objects.values()}
+        self.mutated |= any(difference(x, twin) is not None for x, twin in self.objects.values())
+        self.mutated |= any(version is not None and _version(t) != version for t, version, _ in self.inside.values())
         self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
         self.returned = {id(x): (x, _twin(x, _copied)) for x in _leaves(output) if _has_parts(x)}
         self.after = torch.get_rng_state()
@@ -69,10 +78,26 @@ class Kept:
             for t, version, copy in self.versions
             if version is None or _version(t) != version
         }
-        for x, twin in self.objects.values():
-            if difference(x, twin) is not None:  # it was changed since
-                changed[id(x)] = _twin(twin, _same)
+        written = any(version is None or _version(t) != version for t, version, _ in self.inside.values())
+
+        def as_it_was(t: torch.Tensor) -> torch.Tensor:
+            _, version, copy = self.inside[id(t)]
+            if version is not None and _version(t) == version:
+                return t
+            return changed.setdefault(id(t), _copied(copy))  # type: ignore[no-any-return]
+
+        self.twins = {
+            id(x): _twin(twin, as_it_was)
+            for x, twin in self.objects.values()
+            if written or difference(x, twin) is not None
+        }  # of those that were changed since
+        changed.update(self.twins)
         return tree_map(lambda x: changed.get(id(x), x), self.passed)
+
+    def problem_with_objects(self) -> str | None:
+        """How what the last ``inputs()`` hold by now differs from what the call left in them."""
+        left = ((twin, self.objects_left[number]) for number, twin in self.twins.items())
+        return next((found for a, b in left if (found := differs(a, b, "what it leaves in an object"))), None)
 
     @contextlib.contextmanager
     def as_it_was(self) -> Iterator[None]:
@@ -226,15 +251,23 @@ def executed(explained: VerifiedCall, kept: dict[int, Kept], built: FxBuild | No
     slots: dict[Any, Any] = {}
     _bind(explained.template.args, args, slots)
     _bind(explained.template.kwargs, kwargs, slots)
+    given_objects = {key[1]: x for key, x in slots.items() if type(key) is tuple and key[0] == "object"}
+    objects = {**explained.objects, **given_objects}
     with record.as_it_was():
         with in_context(body.context):
             given = [slots[i] for i in range(explained.template.inputs)]
             given += [slots["given", i] for i in range(len(explained.template.size_names))]
-            output = Executor(built, body.module, child, explained.objects).run(*given)
+            output = Executor(built, body.module, child, objects).run(*given)
         if next(children, None) is not None:
             raise Wrong("calls fewer children")
         if not torch.equal(torch.get_rng_state(), record.after):
             raise Wrong("leaves another random state")
+        if any(number in objects for number in given_objects):  # else it is not run on them
+            for thing, members in output.objects if type(output) is ResultAndChanges else ():
+                set_members(thing, members)
+            problem = record.problem_with_objects()
+            if problem:
+                raise Wrong(problem)
         return output
 
 
@@ -287,6 +320,7 @@ def _bind(template: Any, thing: Any, slots: dict[Any, Any]) -> None:
         for x, y in zip(template.items, members_of(thing)[1]):
             _bind(x, y, slots)
     elif type(template) is OpaqueSlot and template.contents is not None:
+        slots["object", template.number] = thing
         for name, x in zip(template.contents.keys or (), template.contents.items):
             _bind(x, getattr(thing, name), slots)
 

@@ -139,7 +139,7 @@ def _ask(found: Others, call: Any, record: audit.Kept) -> None:
     except Exception as error:
         found.failed.append(f"{call.id} {call.type}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
         return
-    problem = audit.differs(output, audit.as_returned(record))
+    problem = audit.differs(output, audit.as_returned(record)) or record.problem_with_objects()
     if problem is None:
         found.right += 1
     else:

@@ -183,6 +183,11 @@ GATHERED_PAST = Reason(
     "it returns tensors that were made inside its children and gathered past them, as by hooks there",
     "recorded",
 )
+TAKEN_PAST = Reason(
+    "taken-past",
+    "{operation} takes a tensor that was made inside {module} and not returned by it, as from an attribute",
+    "recorded",
+)
 OTHER_CONTEXT = Reason("other-context", "the grad or autocast state differs at {operation}", "recorded")
 OTHER_ARGUMENTS = Reason("other-arguments", "the arguments of {operation} differ", "recorded")
 IN_OPERATION = Reason("in-operation", "{difference}, in {operation}", "recorded")

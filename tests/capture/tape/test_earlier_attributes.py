@@ -94,3 +94,83 @@ def test_the_attributes_are_those_of_the_run_afterwards() -> None:
     anchors = model.anchors
     assert trace.root.status == "verified"
     assert model.anchors is anchors and type(anchors) is torch.Tensor and model.shape == x.shape
+
+
+class Bias(nn.Module):
+    """Makes a table in its first call, and takes it in the next ones; ``way`` says where it keeps it."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.tables: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table(x)[: x.shape[0]]
+
+    def table(self, x: torch.Tensor) -> torch.Tensor:
+        if self.way == "a dict":
+            return self.from_dict(x)
+        if not hasattr(self, "bias"):
+            made = self.made(x)
+            if self.way == "a buffer":
+                self.register_buffer("bias", made, persistent=False)
+            else:
+                self.bias = made
+        return self.bias
+
+    def from_dict(self, x: torch.Tensor) -> torch.Tensor:
+        if "bias" not in self.tables:
+            self.tables["bias"] = self.made(x)
+        return self.tables["bias"]
+
+    def made(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.arange(16, device=x.device)[:, None] * 0.5
+
+
+class Biased(Layer):
+    def __init__(self, bias: Bias) -> None:
+        super().__init__()
+        self.bias = bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.l(x) + self.bias(x)
+
+
+@pytest.mark.parametrize("way", ["a buffer", "an attribute", "a dict"])
+def test_later_calls_that_take_what_the_first_one_kept_run_again(way: str) -> None:
+    def make() -> tuple[nn.Module, torch.Tensor]:
+        bias = Bias(way)  # one for both layers, as positional biases are
+        return nn.Sequential(Biased(bias), Biased(bias)).eval(), torch.randn(3, 8)
+
+    assert watched(make).not_verified() == {}
+    model, x = make()
+    with torch.no_grad():
+        trace = fxdebug.fx_debug(model, x)
+        for call in (trace.find("1")[0], trace.find("0.bias")[1]):
+            module = model.get_submodule("1" if call.path == "1" else "0.bias")
+            for each in (torch.randn(3, 8), torch.randn(5, 8)):
+                assert torch.equal(call.fx(each), module(each))
+
+
+class Remembers(Layer):
+    """Takes what its caller put into it: on other inputs that is out of date."""
+
+    memory: list[torch.Tensor]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.l(x) + self.memory[0]
+
+
+class Reminds(Layer):
+    def setup(self) -> None:
+        self.inner = nn.Sequential(Remembers())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.inner[0].memory = [x * 2]
+        return self.inner(x)  # type: ignore[no-any-return]
+
+
+def test_what_the_caller_put_there_is_still_refused() -> None:
+    trace = fxdebug.fx_debug(Reminds().eval(), torch.randn(3, 8))
+    with pytest.raises(fxdebug.UsageError, match="takes a tensor that is no argument of it"):
+        trace.find("inner")[0].fx(torch.randn(3, 8))

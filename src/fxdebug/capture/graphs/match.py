@@ -87,6 +87,8 @@ class Match:
             return False
         if entry.changed is not None:
             self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
+        elif type(entry.out) is TensorId and entry.out in self._shapes:  # it has the shape again that it had first
+            self._shapes[entry.out] = self._values.first_values[entry.out].shape
         if type(expected.out) is int:
             self._answers[index] = entry.out
             return type(entry.out) is int  # an answer that stays symbolic (item): checked where it is used

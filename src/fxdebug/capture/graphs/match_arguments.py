@@ -22,6 +22,7 @@ from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Op
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.changed_arguments import ResultAndChanges, change_arguments, objects_in, with_changes
 from fxdebug.capture.tape.encoding import (
     ATOMS,
     OpaqueArg,
@@ -139,7 +140,66 @@ class ArgumentMatcher:
         for tensor_id in tensor_ids_in(entry.out):
             if tensor_id not in self.layouts:
                 self.layouts[tensor_id] = _layout_of(self._values.first_values[tensor_id])
-        return self.decoded(entry.out)
+        result, objects = self.decoded(entry.out), objects_in(entry.out)
+        if type(result) is ResultAndChanges:
+            result.objects = [] if self._objects_as_they_are else self._changes_of(objects)
+        return result
+
+    def _changes_of(self, objects: list[OpaqueArg]) -> list[tuple[Any, dict[str, Any]]]:
+        """Return the objects that a call changes, as the body has them, with the attributes that it gives them."""
+        changes = []
+        for code in objects:
+            mine = next((mine for mine, recorded in self._objects if recorded is code.object), None)
+            if mine is None or mine is code.object or code.contents is None:
+                raise CannotTrace(reasons.OTHER_OBJECT(kind=type(code.object).__name__))
+            members = [self.decoded(item) for item in code.contents.items]
+            changes.append((mine, dict(zip(code.contents.keys or (), members))))
+        return changes
+
+    def changed_by_call(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Give arguments and objects what they hold after a call; return its result. A graph's call does so, too."""
+        if type(result) is not ResultAndChanges:
+            return result
+        unchanged = [made for made in self._made.values() if not made.is_changed()] if result.objects else []
+        returned = change_arguments(result, args, kwargs)
+        for made in unchanged:
+            made.settle()
+        return returned
+
+    def matched_output(self, output: Any, args: tuple[Any, ...], kwargs: dict[str, Any], code: Any) -> Any:
+        """Return the template of what the body returns, and of what it leaves in its arguments."""
+        left = [self._matched_change(object) for object in reversed(objects_in(code))]  # what others hold comes first
+        template = self.matched(with_changes(code, output, args, kwargs), _without_objects(code))
+        if type(template) is Struct and template.type is ResultAndChanges:
+            template.items[2] = left[::-1]
+        return template
+
+    def _matched_change(self, code: OpaqueArg) -> OpaqueSlot:
+        """Return the template of an object that was changed with what it holds now."""
+        kind = type(code.object)
+        number = next((n for n, (_, recorded) in enumerate(self._objects) if recorded is code.object), None)
+        if number is None:
+            raise CannotTrace(reasons.OTHER_OBJECT(kind=kind.__name__))
+        made = self._made.get(number)
+        if made is None or code.contents is None:
+            return OpaqueSlot(number, kind)
+        members = state_of(self._objects[number][0])
+        if members is None or tuple(members) != code.contents.keys:
+            raise CannotTrace(reasons.OTHER_OBJECT(kind=kind.__name__))
+        is_left_by_calls = not made.is_changed()
+        items = [self.matched(x, y) for x, y in zip(members.values(), code.contents.items)]
+        made.settle()
+        if is_left_by_calls:
+            self._template.left_by_calls.add(number)
+        return OpaqueSlot(number, kind, code.contents.with_items(items))
+
+    def has_placeholder(self, tensor_id: TensorId) -> bool:
+        """Does a placeholder stand for this tensor?"""
+        return tensor_id in self._placeholder_of
+
+    def set_first_layout(self, tensor_id: TensorId) -> None:
+        """Record that a tensor has the layout again that it had first."""
+        self.set_layout(tensor_id, _layout_of(self._values.first_values[tensor_id]))
 
     def set_layout(self, tensor_id: TensorId, layout: Layout) -> None:
         """Record the layout of a tensor after an in-place operation."""
@@ -202,6 +262,19 @@ class ArgumentMatcher:
     def template_of(self, code: Any) -> Any:
         """Return the template of a code that has been decoded."""
         return map_leaves(code, self._template_of_leaf)
+
+    def template_of_result(self, code: Any) -> Any:
+        """Return the template of a result that has been decoded, with what a call left in the objects it changed."""
+        template = self.template_of(_without_objects(code))
+        for object in objects_in(code):
+            number = next((n for n, (_, recorded) in enumerate(self._objects) if recorded is object.object), None)
+            is_known = number in self._made
+            contents = self.template_of(object.contents) if is_known and object.contents is not None else None
+            slot = (
+                self._template_of_leaf(object) if number is None else OpaqueSlot(number, type(object.object), contents)
+            )
+            template.items[2].append(slot)
+        return template
 
     def _template_of_leaf(self, code: Any) -> Any:
         kind = type(code)
@@ -357,8 +430,13 @@ class _Made:
     """
 
     def __init__(self, made: Any, is_in_template: bool = False) -> None:
+        self._made = made
         self._then = ArgumentCopies(made)
         self.is_in_template = is_in_template
+
+    def settle(self) -> None:
+        """Note what it holds now: a graph has that."""
+        self._then = ArgumentCopies(self._made)
 
     def is_changed(self) -> bool:
         """Has the body given it other contents since? A graph does not."""
@@ -369,6 +447,11 @@ def _built(struct: Struct, items: list[Any]) -> Any:
     """Return the object of a Struct. A ``torch.Size`` would forget where its items come from."""
     is_symbolic = struct.type is torch.Size and any(type(item) is Size for item in items)
     return Shape(items) if is_symbolic else struct.build(items)
+
+
+def _without_objects(code: Any) -> Any:
+    has_objects = type(code) is Struct and code.type is ResultAndChanges
+    return code.with_items([*code.items[:2], []]) if has_objects else code
 
 
 def _layout_of(value: Value) -> Layout:

@@ -41,6 +41,8 @@ class NoWritesMode(internals.TorchDispatchMode):
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket is torch.ops.aten.set_:  # of Tensor's methods, the one that modes do not see
+            raise CannotTrace(reasons.CHANGED_UNSEEN(function="set_()"))
         if func._schema.is_mutable:
             raise CannotTrace(reasons.BELOW_PYTHON(operation=func))
         with internals.DisableTorchFunction():  # the tracing mode is still on

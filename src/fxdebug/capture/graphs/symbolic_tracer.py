@@ -9,6 +9,7 @@ outcome is a :class:`~fxdebug.capture.graphs.template.GraphTemplate`, from which
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Callable
@@ -31,7 +32,6 @@ from fxdebug.capture.replay.rng import RngWatch
 from fxdebug.capture.replay.sandbox import Sandbox
 from fxdebug.capture.source.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.changed_arguments import change_arguments, with_changes
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tape.made_modules import is_same_kind_of
@@ -50,6 +50,28 @@ _OF_LAYOUT: dict[Any, Callable[[torch.layout], Any]] = {
     Tensor.is_sparse_csr.__get__: lambda layout: layout is torch.sparse_csr,  # type: ignore[attr-defined]
 }
 _iterate = Tensor.__iter__
+# Questions whose answer follows from shape and dtype, and from the device.
+_OF_SHAPE: dict[Any, Callable[[tuple[int, ...], torch.dtype], Any]] = {
+    **{
+        getattr(Tensor, name).__get__: answer
+        for name, answer in (
+            ("shape", lambda shape, dtype: torch.Size(shape)),
+            ("ndim", lambda shape, dtype: len(shape)),
+            ("dtype", lambda shape, dtype: dtype),
+            ("itemsize", lambda shape, dtype: dtype.itemsize),
+            ("nbytes", lambda shape, dtype: dtype.itemsize * math.prod(shape)),
+        )
+    },
+    **dict.fromkeys((Tensor.dim, Tensor.ndimension), lambda shape, dtype: len(shape)),
+    **dict.fromkeys(NUMEL, lambda shape, dtype: math.prod(shape)),
+    **dict.fromkeys((Tensor.is_floating_point, torch.is_floating_point), lambda shape, dtype: dtype.is_floating_point),
+    **dict.fromkeys((Tensor.is_complex, torch.is_complex), lambda shape, dtype: dtype.is_complex),
+    Tensor.element_size: lambda shape, dtype: dtype.itemsize,
+    Tensor.__len__: lambda shape, dtype: shape[0],
+}
+_OF_DEVICE = frozenset(
+    [getattr(Tensor, name).__get__ for name in ("device", "is_cuda", "is_cpu", "layout", "is_sparse", "is_meta")]
+)
 # What every tensor that requires no gradient answers.
 _WITHOUT_GRADIENT = {
     getattr(Tensor, name).__get__: answer
@@ -93,6 +115,7 @@ class ModuleTracer(fx.Tracer):
         self._handed_over: list[tuple[nn.Module, str]] = []  # attributes of modules that have a placeholder
         self._rng = RngWatch()
         self._tape = tape
+        self._reshaped = _reshaped(tape, values)
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
         self._arguments = ArgumentMatcher(tape, values, self._template, objects_as_they_are)
         self._along = Along(tape)
@@ -133,7 +156,7 @@ class ModuleTracer(fx.Tracer):
             self._rng.restore()
         self._along.check_end()
         try:
-            template.out = arguments.matched(with_changes(tape.out, output, args, kwargs), tape.out)
+            template.out = arguments.matched_output(output, args, kwargs, tape.out)
         except CannotTrace as error:
             if not arguments.knows_all(tape.out):
                 raise CannotTrace(reasons.GATHERED_PAST()) from None
@@ -188,10 +211,11 @@ class ModuleTracer(fx.Tracer):
         templates = self._argument_templates(entry, args, kwargs)
         if entry.changed is not None:
             tensor_id, shape, dtype, gradient = TensorId(entry.changed[0]), *entry.changed[1:]
-            known = self._arguments.layouts.get(tensor_id)
-            if known is None or known[0] != shape or known[1] != dtype:
+            if not self._arguments.has_placeholder(tensor_id):  # the tensor itself has had its new shape since the run
                 raise CannotTrace(reasons.CHANGES_SHAPE(operation=operation_name(function)))
             self._arguments.set_layout(tensor_id, (shape, dtype, gradient))
+        elif type(entry.out) is TensorId and entry.out in self._reshaped:
+            self._arguments.set_first_layout(entry.out)
         result = self._arguments.result_of(entry)
         self._add(function, templates, entry, self.ambient.kernels_for(entry.kernels, function))
         if not any(True for _ in tensor_ids_in(entry.out)):
@@ -224,7 +248,7 @@ class ModuleTracer(fx.Tracer):
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
         self._add(self._named(entry.what), templates, entry)
-        return change_arguments(result, args, kwargs)
+        return self._arguments.changed_by_call(result, args, kwargs)
 
     def _named(self, module: nn.Module) -> str | nn.Module:
         """Return the path of a module, or the module itself if it has none: then the template is for this call only."""
@@ -379,7 +403,7 @@ class ModuleTracer(fx.Tracer):
     ) -> None:
         if self._failing:
             return
-        out = self._arguments.template_of(entry.out)
+        out = self._arguments.template_of_result(entry.out)
         self._template.entries.append(TapeEntry(what, *templates, out, entry.context, entry.line, kernels=kernels))
 
     # Questions -----------------------------------------------------------------------------------
@@ -400,6 +424,8 @@ class ModuleTracer(fx.Tracer):
         if type(asked) is not PlaceholderTensor:
             return function(*args, **kwargs)
         shape = self._arguments.layouts[asked.tensor_id][0]
+        if asked.tensor_id in self._reshaped:  # its sizes are constants: they are others later
+            return self._of_reshaped(asked, function, args, kwargs)
         if function == _getter["shape"] or function is Tensor.size:
             dim = args[1] if len(args) > 1 else kwargs.get("dim")
             if dim is None:
@@ -421,6 +447,23 @@ class ModuleTracer(fx.Tracer):
         if asked.sparse is not None and function in LAYOUT:
             raise CannotTrace(reasons.ASKS_FOR(attribute=function.__name__))
         return function(*args, **kwargs)
+
+    def _of_reshaped(
+        self, asked: PlaceholderTensor, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Answer a question about a tensor whose shape or dtype an operation changes in place."""
+        shape, dtype, _ = self._arguments.layouts[asked.tensor_id]
+        if function is Tensor.size:
+            dim = args[1] if len(args) > 1 else kwargs.get("dim")
+            return torch.Size(shape) if dim is None else shape[plain(dim)]
+        if function in _OF_SHAPE:
+            return _OF_SHAPE[function](shape, dtype)
+        if function == _getter["requires_grad"]:
+            self._guard(reasons.GRADIENT_ASKED(), asked.gradient, None)
+            return asked.gradient
+        if function in _OF_DEVICE:
+            return function(*args, **kwargs)
+        raise CannotTrace(reasons.ASKS_FOR(attribute=operation_name(function)))
 
     def _answer(self, function: Callable[..., Any], entry: TapeEntry, result: Any) -> Any:
         """Answer a question about values (``bool``, ``item``, ``tolist``); the answer becomes a guard."""
@@ -447,6 +490,20 @@ class ModuleTracer(fx.Tracer):
         guard = TemplateGuard(what, text if len(text) < 60 else text[:57] + "…", source, entry)
         if guard not in self._template.guards:
             self._template.guards.append(guard)
+
+
+def _reshaped(tape: CallTape, values: ValueTable) -> frozenset[TensorId]:
+    """Return the tensors whose shape or dtype an operation of the body changes in place."""
+    found = set()
+    for entry in tape.entries:
+        if entry.changed is not None:
+            tensor_id = TensorId(entry.changed[0])
+            given = tape.input_layouts.get(tensor_id)
+            first = values.first_values[tensor_id]
+            before = (first.shape, first.dtype) if given is None else (given[0], str(given[1])[6:])
+            if before != (entry.changed[1], str(entry.changed[2])[6:]):
+                found.add(tensor_id)
+    return frozenset(found)
 
 
 class Along:

@@ -110,6 +110,7 @@ class GraphTemplate:
     input_names: tuple[str, ...] = ()
     given_sizes: frozenset[int] = frozenset()
     size_names: tuple[str, ...] = ()
+    left_by_calls: set[int] = field(default_factory=set)  # objects that calls of it change, and it does not afterwards
     for_class: bool = True  # it may hold for other instances of the class: it names nothing by identity
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs

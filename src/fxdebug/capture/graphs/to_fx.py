@@ -28,8 +28,8 @@ from fxdebug.capture.graphs.grad_blocks import Blocks, enter_attention_kernels, 
 from fxdebug.capture.graphs.symbolic_size import GIVEN, Size
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import TapeEntry
-from fxdebug.capture.tape.changed_arguments import Place, changes_in, result_in
-from fxdebug.capture.tape.encoding import ATOMS, NUMPY_SCALARS, Struct
+from fxdebug.capture.tape.changed_arguments import Place, changes_in, objects_in, result_in
+from fxdebug.capture.tape.encoding import ATOMS, NUMPY_SCALARS, Struct, is_same
 from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.data.graphs import Graph
 
@@ -80,6 +80,9 @@ class FxBuild:
         self.inside: dict[fx.Node, Inside] = {}  # tensors that were taken out of objects
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
         self.object_of: dict[fx.Node, int] = {}
+        self.inputs: list[
+            int
+        ] = []  # the slots of its arguments: all tensors but those in objects that it does not need
         self.as_data: dict[tuple[str, ...], Graph] = {}
         self._node_of_slot: dict[int, fx.Node] = {}
         self._given: dict[int, fx.Node] = {}  # integers among the arguments, by number
@@ -88,7 +91,9 @@ class FxBuild:
         self._sizes: dict[int, fx.Node] = {}  # by ``id`` of the size, which the template keeps alive
         self._computed: dict[tuple[Any, ...], fx.Node] = {}  # by function and operands
         self._results: list[fx.Node] = []  # the node of each entry
-        self._given = dict(_objects_in((template.args, template.kwargs)))  # that are known by what they hold
+        # objects among the arguments that are known by what they hold; where any is changed, it works on themselves
+        self._objects_given = dict(_objects_in((template.args, template.kwargs)))
+        self._changes_objects = any(map(objects_in, (template.out, *[entry.out for entry in template.entries])))
         self._passed: set[tuple[type, int]] | None = None  # tensors and objects that the graph needs, once asked for
         self._blocks = Blocks(template.context)
         self._build()
@@ -97,11 +102,15 @@ class FxBuild:
 
     def _build(self) -> None:
         template = self.template
+        held = set(_slots_in_objects((template.args, template.kwargs))) if self._changes_objects else ()
         for slot in range(template.inputs):
+            if slot in held and not self._is_passed(Slot, slot):
+                continue  # in a cache, say, that a call takes as a whole
             name = template.input_names[slot] if slot < len(template.input_names) else f"input_{slot}"
             node = self.graph.placeholder(identifier(name))
             self._node_of_slot[slot] = node
             self.slot_of[node] = slot
+            self.inputs.append(slot)
         for number, name in enumerate(template.size_names):
             node = self._given[number] = self.graph.placeholder(identifier(name))
             self.size_of[node] = Size(0, (GIVEN, number))
@@ -116,14 +125,16 @@ class FxBuild:
                 self.graph.call_function(leave_block)
             self.entry_of[node] = index
             self._results.append(node)
-            if not changes:
+            if result_in(entry.out) is entry.out:
                 self._take_parts(entry.out, node, node, ())
                 continue
             self._take_parts(result_in(entry.out), node, node, (), ("result",))
+            for number, object in enumerate(objects_in(entry.out)):
+                self._take_changes_of_object(object, node, number)
             for place, content in changes.items():
                 self._take_changes(content, node, containers[place], place)
         self._switch(template.context)
-        self.graph.output(self._operand(template.out))
+        self.graph.output(self._output())
 
     def _containers(self, entry: TapeEntry, changes: dict[Place, Any]) -> dict[Place, fx.Node]:
         """Make a list or dict for each argument that the call changes."""
@@ -145,6 +156,48 @@ class FxBuild:
             part = self.graph.call_function(operator.getitem, (changed, key))
             self.part_of[part] = (call, ("changed", place, key))
             self._take_parts(item, call, part, ("changed", place, key))
+
+    def _take_changes_of_object(self, object: OpaqueSlot, call: fx.Node, number: int) -> None:
+        """Give what a call put into an object its node, where the graph needs it: an attribute of the object then."""
+        if self._needs(object):
+            node: fx.Node = self._operand(OpaqueSlot(object.number, object.type))
+            changed = self.graph.call_function(changed_by, (node, call))
+            self.part_of[changed] = (call, ("objects", number))
+            self._take_parts(object, call, changed, (), ("objects", number))
+
+    def _output(self) -> Any:
+        """Return what the graph returns: what the body does, and what it leaves in objects that it changes."""
+        template = _output_of(self.template)
+        if not objects_in(template):
+            return self._operand(template)
+        objects = [
+            (
+                self._operand(OpaqueSlot(each.number, each.type)),
+                {name: self._operand(item) for name, item in self._members_left(each).items()},
+            )
+            for each in objects_in(template)
+        ]
+        result, changed = (self._operand(item) for item in template.items[:2])
+        return self.graph.call_function(struct_maker(template), (result, changed, objects))
+
+    def _members_left(self, object: OpaqueSlot) -> dict[str, Any]:
+        """Return what the attributes of an object are afterwards; ``...`` for those that are as they were."""
+        given, contents = self._objects_given.get(object.number), object.contents
+        assert contents is not None and contents.keys is not None
+        before = given.contents if given is not None and given.contents is not None else Struct(object.type, (), [])
+        earlier = dict(zip(before.keys or (), before.items))
+        members = zip(contents.keys, contents.items)
+        return {name: ... if name in earlier and _is_same(item, earlier[name]) else item for name, item in members}
+
+    def _is_passed(self, kind: type, number: int) -> bool:
+        if self._passed is None:
+            entries = [(entry.args, entry.kwargs) for entry in self.template.entries]
+            handed = [each.slot for given in self.template.handed_over.values() for each in given]
+            out = _output_of(self.template)
+            left = [list(self._members_left(each).values()) for each in objects_in(out)]
+            returned = out if not objects_in(out) else out.items[:2]
+            self._passed = set(_numbers_in((entries, handed, returned, left), set()))
+        return (kind, number) in self._passed
 
     def _has_new_slot(self, template: Any) -> bool:
         kind = type(template)
@@ -221,7 +274,11 @@ class FxBuild:
         if kind is OpaqueSlot:
             if template.number in self._node_of_object:
                 return self._node_of_object[template.number]
-            slot = template if template.contents is not None else self._given.get(template.number)
+            slot = self._objects_given.get(template.number)
+            if slot is None and template.contents is not None:
+                slot = template
+            elif self._changes_objects:
+                slot = None
             if slot is not None:
                 return self._made_object(slot)
             return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template))
@@ -308,14 +365,44 @@ class FxBuild:
 
     def _needs(self, template: Any) -> bool:
         """Is there something in what an object holds that the graph passes on, and has from nowhere else?"""
-        if self._passed is None:
-            entries = [(entry.args, entry.kwargs) for entry in self.template.entries]
-            self._passed = set(_numbers_in((entries, self.template.out), set()))
         return any(
-            (kind, number) in self._passed
+            self._is_passed(kind, number)
             and number not in (self._node_of_slot if kind is Slot else self._node_of_object)
             for kind, number in _numbers_in(template, set())
         )
+
+
+def _output_of(template: GraphTemplate) -> Any:
+    """Return the template of a result, and of the objects that the graph itself changes."""
+    out = template.out
+    if result_in(out) is out:
+        return out
+    own = [each for each in objects_in(out) if each.contents is not None and each.number not in template.left_by_calls]
+    return out.items[0] if not own and not out.items[1] else out.with_items([*out.items[:2], own])
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Are two templates of one graph the same?"""
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is Slot or kind is OpaqueSlot:
+        return bool(one.number == other.number)
+    if kind in _OPENED:
+        mine, theirs = _members(one), _members(other)
+        same = len(mine) == len(theirs) and all(x[0] == y[0] and _is_same(x[1], y[1]) for x, y in zip(mine, theirs))
+        return same and (kind is not Struct or one.type is other.type)
+    return one is other or (kind in ATOMS and is_same(one, other))
+
+
+def _slots_in_objects(template: Any, inside: bool = False) -> Iterator[int]:
+    """Yield the slots of tensors in objects that can be made from what they hold."""
+    if type(template) is Slot:
+        if inside:
+            yield template.number
+    elif type(template) in _OPENED or type(template) is OpaqueSlot:
+        for _, item, _ in _members(template):
+            yield from _slots_in_objects(item, inside or type(template) is OpaqueSlot)
 
 
 def _objects_in(template: Any) -> Iterator[tuple[int, OpaqueSlot]]:

@@ -8,7 +8,7 @@ match makes it ``verified``. Where neither matches, the tape itself is the graph
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from fxdebug.capture.graphs.known_templates import (
 )
 from fxdebug.capture.graphs.leaf_calls import LeafCalls
 from fxdebug.capture.graphs.match import Match, match_tape
+from fxdebug.capture.graphs.names import operation_name
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
 from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
@@ -38,7 +39,7 @@ from fxdebug.capture.source.source_line import raised_at, with_line
 from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.earlier_attributes import RunStart
-from fxdebug.capture.tape.encoding import OpaqueArg, leaves_in, opaque_objects_in
+from fxdebug.capture.tape.encoding import OpaqueArg, leaves_in, opaque_objects_in, tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -183,7 +184,7 @@ class GraphVerifier:
                 elif "earlier" in way:
                     other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
                 return other, NO_REASON
-        return template, reason
+        return template, (_taken_past(tape) or reason) if template is None else reason
 
     def _other_ways(self, tape: CallTape, met_sizes: bool) -> list[dict[str, Any]]:
         """Return other ways to run a body, for one that shows something else as it is now; the likeliest first."""
@@ -250,6 +251,28 @@ class GraphVerifier:
         except Exception as error:  # the body's Python may do anything with placeholders
             what = f"{type(error).__name__}: {first_line(error)}"
             return None, with_line(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
+
+
+def _taken_past(tape: CallTape) -> Words | None:
+    """Return the reason if an operation takes a tensor that was made inside a call and that no call returned."""
+    passed = {*tape.input_layouts, *tensor_ids_in((tape.args, tape.kwargs))}
+    made: dict[TensorId, CallTape] = {}
+    for entry in tape.entries:
+        for tensor_id in tensor_ids_in((entry.args, entry.kwargs)):
+            if tensor_id in made and tensor_id not in passed:
+                operation, module = operation_name(entry.what), type(made[tensor_id].module).__name__
+                return with_line(reasons.TAKEN_PAST(operation=operation, module=module), entry.line)
+        if entry.tape is not None:
+            made.update((tensor_id, entry.tape) for tensor_id in _made_in(entry.tape))
+        passed.update(tensor_ids_in(entry.out))
+    return None
+
+
+def _made_in(tape: CallTape) -> Iterator[TensorId]:
+    for entry in tape.entries:
+        yield from tensor_ids_in(entry.out)
+        if entry.tape is not None:
+            yield from _made_in(entry.tape)
 
 
 def _has_contents(tape: CallTape) -> bool:

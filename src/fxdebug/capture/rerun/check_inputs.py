@@ -24,11 +24,12 @@ from fxdebug.capture.hooks.compiled_modules import compiled_in
 from fxdebug.capture.reasons import CannotTrace, Words
 from fxdebug.capture.replay.sandbox import sandboxed
 from fxdebug.capture.rerun.check_nested_calls import differing_call
-from fxdebug.capture.rerun.execute import Executor
+from fxdebug.capture.rerun.execute import Executor, inputs_of
 from fxdebug.capture.rerun.hidden_inputs import hidden_input
 from fxdebug.capture.rerun.substitutes import FakeTensors, TensorCopies
 from fxdebug.capture.source.source_line import Line, runs_user_code, short_line
 from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.changed_arguments import change_arguments
 from fxdebug.capture.tape.encoding import is_same
 from fxdebug.capture.tape.run_taped import run_taped
 from fxdebug.capture.tape.tape_mode import Tape
@@ -66,10 +67,10 @@ def mismatch_for_inputs(
             if problem is None and not (holds and _has_same_objects(match, objects)):
                 problem = _difference(match)
             if problem is None:
-                problem = hidden_input(native[0], native[0], match.handed_over())
+                problem = hidden_input(native[0], *native, match.handed_over())
             if problem is None and any(map(is_call, template.entries)):
                 graph = _GraphAsBody(build, module, objects)
-                with_graph = _tape_on(substitutes, template, module, graph, (tuple(inputs), {}))
+                with_graph = _tape_on(substitutes, template, module, graph, (args, kwargs))
                 problem = differing_call(native, with_graph, match.tensor_ids[: template.inputs])
         except Exception as error:
             what = error.reason if type(error) is CannotTrace else f"{type(error).__name__}: {first_line(error)}"
@@ -95,8 +96,16 @@ class _GraphAsBody:
             each for each in (*build.constants.values(), *objects.values()) if isinstance(each, nn.Module)
         ]
 
-    def __call__(self, *inputs: Tensor | int) -> Any:
-        return Executor(self._build, self._module, objects=self._objects).run(*inputs)
+    def on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return the graph for these arguments of the body, and the tensors and sizes that it takes of them."""
+        objects = dict(self._objects)
+        inputs = inputs_of(self._build.template, args, kwargs, objects)
+
+        def run(*inputs: Tensor | int) -> Any:
+            output = Executor(self._build, self._module, objects=objects).run(*inputs)
+            return change_arguments(output, args, kwargs)
+
+        return run, tuple(inputs)
 
 
 _Taped = tuple[CallTape, ValueTable]  # a tape, and its tensors
@@ -208,7 +217,8 @@ def tape_of(
         if graph is None:
             module.forward(*args, **kwargs)
         else:
-            observer.around_forward(module, graph, args, kwargs)
+            run, inputs = graph.on(args, kwargs)
+            observer.around_forward(module, run, inputs, {})
     finally:
         module_call.end(observer)
     return tape.call_tapes[0], values

@@ -18,6 +18,7 @@ from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.source.source_line import short_line
 from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.encoding import (
     ATOMS,
     OpaqueArg,
@@ -45,7 +46,7 @@ def differing_call(
     weights = _weights(tape.module, values), _weights(other.module, others)
     comparison = _Comparison(weights, origins, (values, others))
     problem = comparison.of_calls(tape, other)
-    if problem is None and not comparison.has_same_objects(tape.out, other.out):
+    if problem is None and not comparison.has_same_objects(result_in(tape.out), result_in(other.out)):
         problem = reasons.CHANGES_WHAT_LASTS()  # an object that a call returned to it, and that it returns
     return problem
 
@@ -146,7 +147,9 @@ class _Comparison:
     def has_same_objects(self, code: Any, other: Any) -> bool:
         """Do two results hold objects with the same contents, where these are compared by identity?"""
         self._objects = {}
-        objects, others = ([leaf for leaf in leaves_in(each) if type(leaf) is OpaqueArg] for each in (code, other))
+        objects, others = (
+            [leaf for leaf in leaves_in(each, False) if type(leaf) is OpaqueArg] for each in (code, other)
+        )
         return len(objects) == len(others) and all(map(self._is_same_opaque, objects, others))
 
     def _is_same_opaque(self, code: OpaqueArg, other: OpaqueArg) -> bool:

@@ -84,13 +84,16 @@ class Executor(fx.Interpreter):
         module = constant if constant is not None else member(self._module, str(target))
         if self._child is not None:
             return self._child(module, args, kwargs)
-        return module.forward(*args, **kwargs)  # not the module: operations of its hooks and __call__ are in this graph
+        # not the module: operations of its hooks and __call__ are in this graph, but those that were compiled with it
+        run = module.__dict__.get("_compiled_call_impl") or module.forward
+        return run(*args, **kwargs)
 
     def run(self, *args: Any, **options: Any) -> Any:
         """Run the graph; no block that it entered is left open, and no attribute that it set is left changed."""
+        count = self._build.template.inputs
         try:
             with closed():
-                return super().run(*args, **options)
+                return super().run(*[args[slot] for slot in self._build.inputs], *args[count:], **options)
         finally:
             while self._set:
                 self._set[-1].restore()

@@ -71,7 +71,7 @@ class LazyGraphs:
         tape, inputs = verified.tape, (verified.tensor_ids or [])[: verified.template.inputs]
         classes = [self._values.first_values[tensor_id].type for tensor_id in inputs if tensor_id is not None]
         outermost = self._tape.call_tapes[min(self._tape.call_tapes)]
-        not_reusable = hidden_input(tape, outermost, verified.handed_over) or changed_by_caller(tape)
+        not_reusable = hidden_input(tape, outermost, self._values, verified.handed_over) or changed_by_caller(tape)
         build = fx_build_of(verified.template)
         try:
             return GraphOfCall(

@@ -9,31 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from types import FunctionType
+from typing import Any
+
+from torch import Tensor, nn
 
 from fxdebug.capture import reasons
+from fxdebug.capture.hooks.compiled_modules import compiled_code_of
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.functions import is_same_function
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import tensor_ids_in
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.value_table import ValueTable
 
 
-def hidden_input(tape: CallTape, outermost: CallTape, handed_over: Set[TensorId] = frozenset()) -> Words | None:
+def hidden_input(
+    tape: CallTape, outermost: CallTape, values: ValueTable, handed_over: Set[TensorId] = frozenset()
+) -> Words | None:
     """Return the reason if a call inside takes a tensor of the run that is no argument of it; otherwise ``None``.
 
     ``outermost`` is the tape of the run's first call: its arguments, and all that is computed in it, are tensors of
-    the run. ``handed_over`` are tensors that its graph puts into attributes of the modules it calls.
+    the run. ``handed_over`` are tensors that its graph puts into attributes of the modules it calls. A tensor that an
+    earlier call of the module has made, and that the module holds since, is part of the module: a mask or a table.
     """
     inner = list(_below(tape))
     if not inner:
         return None
     from_inside = {tensor_id for call in inner for tensor_id in _computed(call)}
-    of_the_run = {tensor_id for call in (outermost, *_below(outermost)) for tensor_id in _computed(call)}
-    of_the_run.update(outermost.input_layouts)
+    of_the_run: dict[TensorId, nn.Module | None] = {
+        tensor_id: call.module for call in (outermost, *_below(outermost)) for tensor_id in _computed(call)
+    }
+    of_the_run.update(dict.fromkeys(outermost.input_layouts))
     for call in inner:
-        foreign = (_taken(call) - from_inside - handed_over) & of_the_run
-        if foreign:
+        foreign = [each for each in _taken(call) - from_inside - handed_over if each in of_the_run]
+        if foreign and not all(of_the_run[each] is call.module for each in foreign):
+            return reasons.HIDDEN_TENSOR(module=type_name(type(call.module)))
+        if foreign and not _held_by(call.module, values).issuperset(foreign):
             return reasons.HIDDEN_TENSOR(module=type_name(type(call.module)))
     return None
 
@@ -44,11 +56,24 @@ def changed_by_caller(tape: CallTape) -> Words | None:
         return tape.callers_modes
     for each in (tape, *_below(tape)):
         ran, has = (getattr(forward, "__func__", forward) for forward in (each.forward, each.module.forward))
+        if each.forward is compiled_code_of(each.module):
+            continue
         if type(ran) is not FunctionType or type(has) is not FunctionType or "__fxdebug__" in has.__dict__:
             continue
         if not is_same_function(ran, has):
             return reasons.RAN_OTHER_FORWARD(module=type_name(type(each.module)))
     return None
+
+
+def _held_by(module: nn.Module, values: ValueTable) -> set[TensorId]:
+    """Return the tensors that a module holds: its buffers, and those in its attributes and their lists and dicts."""
+    held: list[Any] = [*module._buffers.values(), *module._parameters.values()]
+    for attribute in module.__dict__.values():
+        kind = type(attribute)
+        items = attribute.values() if kind is dict else attribute if kind in (list, tuple) else (attribute,)
+        held.extend(items)
+    entries = (values.lookup(thing) for thing in held if isinstance(thing, Tensor))
+    return {entry.tensor_id for entry in entries if entry is not None}
 
 
 def _below(tape: CallTape) -> Iterator[CallTape]:

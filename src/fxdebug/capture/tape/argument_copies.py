@@ -46,6 +46,10 @@ class ArgumentCopies:
         """Return the copy of one more structure."""
         return self._copied(original)
 
+    def earlier(self) -> dict[int, Any]:
+        """Return ``id`` of each original → its copy."""
+        return {id(original): copy for copy, original in self.pairs.values() if copy is not original}
+
     def originals(self) -> dict[int, Any]:
         """Return ``id`` of each copy → its original."""
         return {id(copy): original for copy, original in self.pairs.values() if copy is not original}

@@ -15,7 +15,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -48,6 +48,22 @@ def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, _COMPLEX) or (isinstance(one, _FLOATS) and not one):
         return repr(one) == repr(other)
     return bool(one == other or (one != one and other != other))
+
+
+def is_same_code(one: Any, other: Any) -> bool:
+    """Are two codes the same? Objects compared by identity are, whatever they hold."""
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is OpaqueArg:
+        return one.object is other.object
+    if kind is tuple or kind is list:
+        return len(one) == len(other) and all(map(is_same_code, one, other))
+    if kind is dict:
+        return have_same_keys(one, other) and all(map(is_same_code, one.values(), other.values()))
+    if kind is Struct:
+        return one.type is other.type and one.keys == other.keys and is_same_code(one.items, other.items)
+    return one is other or is_same(one, other)
 
 
 def have_same_keys(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
@@ -138,10 +154,10 @@ def opaque_objects_in(code: Any) -> Iterator[Any]:
     return (leaf.object for leaf in leaves_in(code) if type(leaf) is OpaqueArg)
 
 
-def leaves_in(code: Any) -> Iterator[Any]:
+def leaves_in(code: Any, in_objects: bool = True) -> Iterator[Any]:
     """Yield every leaf of a code, in order: what is neither a container nor a :class:`Struct`.
 
-    An object compared by identity is a leaf, which what it holds follows.
+    An object compared by identity is a leaf, which what it holds follows (with ``in_objects``).
     """
     kind = type(code)
     inside: Any = None
@@ -153,14 +169,14 @@ def leaves_in(code: Any) -> Iterator[Any]:
         inside = code.items
     elif kind is slice:
         inside = code.start, code.stop, code.step
-    elif kind is OpaqueArg and code.contents is not None:
+    elif kind is OpaqueArg and code.contents is not None and in_objects:
         yield code
         inside = code.contents.items
     if inside is None:
         yield code
     else:
         for item in inside:
-            yield from leaves_in(item)
+            yield from leaves_in(item, in_objects)
 
 
 def map_leaves(
@@ -188,35 +204,46 @@ class _HoldsItself(Exception):
     """Raised where an object is found inside itself: it has no contents that a graph could write down."""
 
 
-def note_contents(code: Any, coded: Callable[[Any], Any], known: set[int]) -> None:
+State: TypeAlias = "dict[str, Any] | None"
+
+
+def note_contents(
+    code: Any, coded: Callable[[Any], Any], known: set[int], state: Callable[[Any], State] | None = None
+) -> None:
     """Note what the objects in a code hold, and the objects in them; each object once, where it comes first.
 
     ``coded`` returns the code of a member. Objects whose ``id`` is in ``known`` are left out, and all that is noted is
-    added to it.
+    added to it. ``state`` returns the members of an object: those that it has now, by default.
     """
     for leaf in list(leaves_in(code)):
         if type(leaf) is OpaqueArg and leaf.contents is None:
             with contextlib.suppress(_HoldsItself):
-                _note(leaf, coded, known, ())
+                _note(leaf, coded, known, (), state or state_of)
 
 
-def _note(opaque: OpaqueArg, coded: Callable[[Any], Any], known: set[int], inside: tuple[int, ...]) -> None:
+def _note(
+    opaque: OpaqueArg,
+    coded: Callable[[Any], Any],
+    known: set[int],
+    inside: tuple[int, ...],
+    state: Callable[[Any], State],
+) -> None:
     thing = opaque.object
     if id(thing) in inside:
         raise _HoldsItself
-    members = None if id(thing) in known or len(inside) > _DEEPEST else state_of(thing)
+    members = None if id(thing) in known or len(inside) > _DEEPEST else state(thing)
     if members is None or len(members) > _MOST_MEMBERS:
         return
     contents = Struct(type(thing), tuple(members), [coded(member) for member in members.values()])
     below = (*inside, id(thing))
     for leaf in list(leaves_in(contents)):
         if type(leaf) is OpaqueArg:
-            _note(leaf, coded, known, below)
+            _note(leaf, coded, known, below, state)
     known.add(id(thing))
     opaque.contents = contents
 
 
-def state_of(thing: Any) -> dict[str, Any] | None:
+def state_of(thing: Any) -> State:
     """Return the attributes of an object that consists of them; ``None`` if it is more, or has code that would notice.
 
     An object that consists of its attributes can be made anew from them.

@@ -45,11 +45,15 @@ METADATA = _metadata_functions()
 UNTRACKED_WRITES = frozenset(
     (
         "numpy __array__ data_ptr __dlpack__ untyped_storage storage _typed_storage set_ share_memory_ __deepcopy__ "
-        "resize_ resize_as_ map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
+        "map_ map2_ apply_ register_hook backward __set__ from_numpy as_subclass _make_subclass"
     ).split()
 )
 ATTENTION = frozenset(("scaled_dot_product_attention", "multi_head_attention_forward"))  # torch chooses their kernel
 NORMS = frozenset(("batch_norm", "instance_norm"))
+
+
+# These give a tensor another memory, of which parts have no content: each later value is measured.
+RESIZING = frozenset(("resize_", "resize_as_"))
 
 
 # The memory of their results may not be torch's own. (No mode sees ``from_numpy``, ``frombuffer`` and dlpack.)
@@ -85,7 +89,7 @@ def shares_memory(function: Any, name: str) -> bool:
     """May a function's arguments be written to or moved, once it has run, without a new version?"""
     if name == "__get__" or name == "__set__":
         return bool(getattr(function, "__self__", None) is _DATA)
-    return name in UNTRACKED_WRITES and name not in _HARMLESS
+    return name in RESIZING or (name in UNTRACKED_WRITES and name not in _HARMLESS)
 
 
 def written_form(function: Any) -> str:

@@ -30,7 +30,7 @@ from fxdebug.capture.hooks.own_time import OwnTime
 from fxdebug.capture.source.source_line import Line, user_line, with_line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
-from fxdebug.capture.tape.changed_arguments import Place, code_of_changes
+from fxdebug.capture.tape.changed_arguments import Place, changes_in, code_of_changes, note_changes, result_in
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, members_of, note_contents, opaque_objects_in
 from fxdebug.capture.tape.in_place import InPlaceWrites
 from fxdebug.capture.tape.op_traits import (
@@ -386,7 +386,9 @@ class Tape(TorchFunctionMode):
                 tape.out = code_of_changes(tape.out, contents)
                 tape.untraceable = tape.untraceable or refs.untraceable
             if self._met_opaque or tape.has_opaque_args:
-                self._note_contents(tape)
+                objects = self._note_contents(tape)
+                if objects:
+                    tape.out = code_of_changes(result_in(tape.out), changes_in(tape.out), objects)
         except Exception as error:  # the caller's tape gets its entry all the same
             tape.out, tape.untraceable = OpaqueArg(output), debugger_failure(reasons.RESULT_UNNOTED, error)
         context = context_now()
@@ -398,15 +400,21 @@ class Tape(TorchFunctionMode):
             call = tape.module, tape.args, tape.kwargs, tape.out, context, line, None, (), values, tape, None
             parent.entries.append(_new(TapeEntry, call))
 
-    def _note_contents(self, tape: CallTape) -> None:
-        """Note what the objects hold that a call returns, and those that it was given and did not change."""
+    def _note_contents(self, tape: CallTape) -> list[OpaqueArg]:
+        """Note what the objects hold that a call returns, and those that it was given; return those that it changed."""
         given, refs = (tape.args, tape.kwargs), TensorRefs()
         known = set(map(id, opaque_objects_in(given)))
+        changed: list[OpaqueArg] = []
         with untracked():
             note_contents(tape.out, lambda member: self._code(member, refs), known)
-            if tape.argument_copies is not None and tape.argument_copies.are_as_before():
+            if tape.argument_copies is None:
+                pass
+            elif tape.argument_copies.are_as_before():
                 note_contents(given, lambda member: self._code(member, refs), set())
+            else:
+                changed = note_changes(given, tape.argument_copies, lambda member: self._code(member, refs))
         tape.untraceable = tape.untraceable or refs.untraceable
+        return changed
 
     # The thread's stack of modes -----------------------------------------------------------------
 
