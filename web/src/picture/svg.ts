@@ -137,7 +137,8 @@ class Writer {
     if (isCall) this.put(`<path d="${stripe(x - half, y, height)}" fill="${look.line ?? hue.line}"/>`);
     const times = item.times > 1 ? this.badge(timesOf(item), x + half - 7, y + height / 2, palette.badge, palette.badgeText) + 10 : 0;
     this.words(face, look, isCall, isViews, x - times / 2 + (isCall ? 2 : 0), y, height, half - times / 2);
-    if (look.badge) this.badge(look.badge, x + half + 6, y - 7, palette.bad, palette.paper);
+    // Outwards from the corner, so that no arrow ends behind it.
+    if (look.badge) this.badge(look.badge, x + half + widthOf(look.badge, FONT.times, "bold"), y - 3, palette.bad, palette.paper);
     this.put("</g>");
   }
 
