@@ -206,7 +206,7 @@ def test_the_layer_that_stands_out_is_marked_and_can_be_chosen(encoder: Trace, o
 def test_the_next_member_of_a_repeat_is_one_key_away(encoder: Trace, open_page: Open) -> None:
     page = open_page(encoder)
     page.evaluate("fxdebug.select('layers.3.norm')")
-    settled(page).locator(".graph canvas").press(".")
+    settled(page).locator(".graph-pane > canvas").press(".")
     settled(page)
     assert page.evaluate("fxdebug.payload.run.path(fxdebug.state().selected.call)") == "layers.4.norm"
 
@@ -322,7 +322,7 @@ def test_what_is_chosen_elsewhere_is_opened_and_brought_into_sight(encoder: Trac
 def test_the_graph_is_walked_with_arrows_and_opened_with_enter(encoder: Trace, open_page: Open) -> None:
     page = open_page(encoder)
     start(page)
-    canvas = page.locator(".graph canvas")
+    canvas = page.locator(".graph-pane > canvas")
     canvas.focus()
     seen = []
     for _ in range(3):
@@ -343,7 +343,7 @@ def test_the_graph_is_walked_with_arrows_and_opened_with_enter(encoder: Trace, o
 def test_zoom_keeps_the_point_under_the_mouse(encoder: Trace, open_page: Open) -> None:
     page = open_page(encoder)
     before = one(page, "embed")
-    box = page.locator(".graph canvas").bounding_box()
+    box = page.locator(".graph-pane > canvas").bounding_box()
     page.mouse.move(box["x"] + before["axis"], box["y"] + before["y"])
     page.keyboard.down("Control")
     page.mouse.wheel(0, -80)
