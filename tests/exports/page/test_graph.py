@@ -375,3 +375,14 @@ def test_a_module_that_was_never_called_is_named(encoder: Trace, open_page: Open
 def test_the_page_of_a_model_that_does_nothing_is_drawn(open_page: Open) -> None:
     page = open_page(fxdebug.fx_debug(nn.Identity(), torch.ones(1)))
     assert page.evaluate("fxdebug.layout().boxes") == 1
+
+
+def test_a_map_shows_which_part_of_a_large_drawing_is_in_the_window(open_page: Open) -> None:
+    tall = fxdebug.fx_debug(nn.Sequential(*[nn.Linear(2 + i, 3 + i) for i in range(30)]), torch.ones(1, 2))
+    page = settled(open_page(tall))
+    small = page.locator(".minimap")
+    before, bounds = page.evaluate("fxdebug.layout().camera.y"), small.bounding_box()
+    small.click(position={"x": bounds["width"] / 2, "y": bounds["height"] - 6})
+    page.wait_for_function("before => fxdebug.layout().camera.y < before - 500", arg=before)
+    page.get_by_role("button", name="Show all").click()
+    small.wait_for(state="hidden")
