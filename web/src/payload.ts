@@ -518,16 +518,19 @@ export class Run {
   valuesOfStep(step: number): number[] {
     const first = this.data.steps.value[step]!;
     if (first < 0) return [];
-    if (!this.more) {
-      this.more = new Map();
-      const { moreStep, moreValue } = this.data.steps;
-      for (let i = 0; i < moreStep.length; i++) {
-        const known = this.more.get(moreStep[i]!);
-        if (known) known.push(moreValue[i]!);
-        else this.more.set(moreStep[i]!, [moreValue[i]!]);
-      }
-    }
-    return [first, ...(this.more.get(step) ?? [])];
+    return [first, ...(this.moreOf.get(step) ?? [])];
+  }
+
+  /** By step of several tensors those after the first. */
+  get moreOf(): ReadonlyMap<number, readonly number[]> {
+    if (this.more) return this.more;
+    const { moreStep, moreValue } = this.data.steps, more = new Map<number, number[]>();
+    moreStep.forEach((step, i) => {
+      const known = more.get(step);
+      if (known) known.push(moreValue[i]!);
+      else more.set(step, [moreValue[i]!]);
+    });
+    return (this.more = more);
   }
 
   /** Call a function with each tensor that a step reads, parameters and buffers too: the first of each result, of `getitem` the part. */
@@ -537,7 +540,7 @@ export class Run {
     for (let i = all.firstOperand[at]!; i < all.firstOperand[at + 1]!; i++) {
       const made = all.operand[i]!;
       let value = all.value[first + made]!;
-      if (value >= 0 && this.takesPart(at) && this.valuesOfStep(first + made).length > 1) value = all.value[step]!;
+      if (value >= 0 && this.moreOf.has(first + made) && this.takesPart(at)) value = all.value[step]!;
       if (value >= 0) tell(value, made);
     }
   }

@@ -15,7 +15,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
 from fxdebug.exports.comparison import table, text
-from fxdebug.exports.graphviz.options import RankDir
+from fxdebug.exports.graphviz.options import PictureLayout, RankDir, Theme
 
 
 class ExportOptions(TypedDict, total=False):
@@ -23,6 +23,8 @@ class ExportOptions(TypedDict, total=False):
 
     fold: bool
     rankdir: RankDir
+    layout: PictureLayout
+    theme: Theme
     width: int
     check: bool
 
@@ -47,11 +49,11 @@ class Comparison(ComparisonData):
     def export(self, path: str | os.PathLike[str], to: str | None = None, **options: Unpack[ExportOptions]) -> Path:
         """Write the comparison to a file, in the format of its suffix or for the program ``to``; return the path.
 
-        ``.svg .png .pdf .dot .gv``: the graph of b with the findings marked (``fold``, ``rankdir``); ``.csv``: every
-        certain row; ``.json``: everything; ``.txt``: the text of ``print`` (``width``, ``fold``); ``.html``: the page
-        of both runs, see :meth:`show`; ``.md``: the text to paste into an issue; ``model-explorer``: a folder with both
-        graphs, pairs and errors. Raises ``UsageError`` for a form that there is not, ``MissingExtra`` where a picture
-        cannot be drawn here.
+        ``.svg .png .pdf .dot .gv``: the graph of b with the findings marked (``fold``; pictures: ``theme``, and
+        ``layout="dot"`` or a ``rankdir`` by Graphviz); ``.csv``: every certain row; ``.json``: everything; ``.txt``:
+        the text of ``print`` (``width``, ``fold``); ``.html``: the page of both runs, see :meth:`show`; ``.md``: the
+        text to paste into an issue; ``model-explorer``: a folder with both graphs, pairs and errors. Raises
+        ``UsageError`` for a form that there is not, ``MissingExtra`` where a picture cannot be drawn here.
 
         >>> import torch, fxdebug, tempfile
         >>> trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2))
@@ -110,4 +112,4 @@ class Comparison(ComparisonData):
         return self.text()
 
     def _repr_html_(self) -> str:
-        return text.html(self)
+        return text.cell(self)

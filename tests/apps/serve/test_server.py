@@ -187,7 +187,7 @@ def test_a_run_is_followed_while_it_is_written(folder: Path, tmp_path: Path, ser
     assert not list((folder / "live").glob(f"*/{journal.FILE}"))
 
 
-def test_a_watched_training_is_shown_as_a_report(folder: Path, server: Server) -> None:
+def test_a_watched_training_has_a_page_that_is_followed(folder: Path, server: Server) -> None:
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with fxdebug.watch(model, optimizer, save=folder / "training"):
@@ -196,7 +196,10 @@ def test_a_watched_training_is_shown_as_a_report(folder: Path, server: Server) -
             model(torch.ones(4, 2)).sum().backward()
             optimizer.step()
     answer = Answer(server, "/training/training")
-    assert answer.status == 200 and 'http-equiv="refresh"' in answer.text and "Linear" in answer.text
+    data = data_in(answer.text)
+    assert answer.status == 200 and data["title"] == "Linear"
+    assert [chart["title"] for chart in data["runs"][0]["charts"]][:2] == ["loss", "grad norm"]
+    assert data["live"]["revision"] == Answer(server, data["live"]["url"]).text
 
 
 # The program -----------------------------------------------------------------------------------------

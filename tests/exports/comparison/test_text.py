@@ -206,3 +206,13 @@ def test_a_page_has_the_text_for_readers_without_scripts(different, tmp_path):
     inside = text.partition("<noscript>")[2].partition("</noscript>")[0]
     assert different._repr_html_() == inside and "<script" not in inside
     assert Path(different.export(tmp_path / "x.txt", width=80)).read_text(encoding="utf-8") == f"{different}\n"
+
+
+def test_a_notebook_shows_at_most_64_kib_the_most_important_first(different, monkeypatch):
+    from fxdebug.exports.comparison import text
+
+    whole = different._repr_html_()
+    monkeypatch.setattr(text, "LARGEST", len(whole.encode()) - 1)
+    cut = different._repr_html_()
+    assert len(cut.encode()) < len(whole.encode())
+    assert "different" in cut and "comparison.show() has all of it" in cut and cut.endswith("</pre>")

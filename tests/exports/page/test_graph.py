@@ -207,7 +207,7 @@ def test_the_layer_that_stands_out_is_marked_and_can_be_chosen(encoder: Trace, o
 def test_the_next_member_of_a_repeat_is_one_key_away(encoder: Trace, open_page: Open) -> None:
     page = open_page(encoder)
     page.evaluate("fxdebug.select('layers.3.norm')")
-    settled(page).locator(".graph canvas").press(".")
+    settled(page).locator(".graph-pane > canvas").press(".")
     settled(page)
     assert page.evaluate("fxdebug.payload.run.path(fxdebug.state().selected.call)") == "layers.4.norm"
 
@@ -323,7 +323,7 @@ def test_what_is_chosen_elsewhere_is_opened_and_brought_into_sight(encoder: Trac
 def test_the_graph_is_walked_with_arrows_and_opened_with_enter(encoder: Trace, open_page: Open) -> None:
     page = open_page(encoder)
     start(page)
-    canvas = page.locator(".graph canvas")
+    canvas = page.locator(".graph-pane > canvas")
     canvas.focus()
     seen = []
     for _ in range(3):
@@ -344,7 +344,7 @@ def test_the_graph_is_walked_with_arrows_and_opened_with_enter(encoder: Trace, o
 def test_zoom_keeps_the_point_under_the_mouse(encoder: Trace, open_page: Open) -> None:
     page = open_page(encoder)
     before = one(page, "embed")
-    box = page.locator(".graph canvas").bounding_box()
+    box = page.locator(".graph-pane > canvas").bounding_box()
     page.mouse.move(box["x"] + before["axis"], box["y"] + before["y"])
     page.keyboard.down("Control")
     page.mouse.wheel(0, -80)
@@ -375,3 +375,14 @@ def test_a_module_that_was_never_called_is_named(encoder: Trace, open_page: Open
 def test_the_page_of_a_model_that_does_nothing_is_drawn(open_page: Open) -> None:
     page = open_page(fxdebug.fx_debug(nn.Identity(), torch.ones(1)))
     assert page.evaluate("fxdebug.layout().boxes") == 1
+
+
+def test_a_map_shows_which_part_of_a_large_drawing_is_in_the_window(open_page: Open) -> None:
+    tall = fxdebug.fx_debug(nn.Sequential(*[nn.Linear(2 + i, 3 + i) for i in range(30)]), torch.ones(1, 2))
+    page = settled(open_page(tall))
+    small = page.locator(".minimap")
+    before, bounds = page.evaluate("fxdebug.layout().camera.y"), small.bounding_box()
+    small.click(position={"x": bounds["width"] / 2, "y": bounds["height"] - 6})
+    page.wait_for_function("before => fxdebug.layout().camera.y < before - 500", arg=before)
+    page.get_by_role("button", name="Show all").click()
+    small.wait_for(state="hidden")

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import fxdebug
+from fxdebug import api
+from fxdebug.store.training_file import read_training
 
 OpenPage = Callable[..., Any]
 
@@ -51,7 +53,7 @@ def test_there_is_a_view_for_all_that_the_run_has_and_none_for_what_it_has_not(
         "Graph", "Timeline", "Memory", "Attention", "Distributions", "Findings", "Reports",
     ]  # fmt: skip
     plain = open_page(fxdebug.fx_debug(nn.Linear(2, 2), torch.ones(1, 2)))
-    assert plain.get_by_role("tab").all_inner_texts() == ["Graph", "Findings"]
+    assert plain.get_by_role("tab").all_inner_texts() == ["Graph", "Timeline", "Findings"]
 
 
 def test_tabs_are_walked_with_arrow_keys_and_numbers(page_file: Path, open_page: OpenPage) -> None:
@@ -127,3 +129,68 @@ def test_tables_of_reports_are_sorted_by_their_headings(page_file: Path, open_pa
     report.get_by_role("columnheader", name="call").get_by_role("button").click()
     assert report.get_by_role("columnheader", name="call").get_attribute("aria-sort") == "ascending"
     assert column() == down[::-1] and len(set(down)) == 3
+
+
+def test_a_run_without_a_profile_shows_its_own_durations_in_time(open_page: OpenPage) -> None:
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+    page = open_page(fxdebug.fx_debug(model, torch.ones(4, 8)), "#view=timeline")
+    assert "which recording makes slower" in page.get_by_role("tabpanel", name="Timeline").inner_text()
+    names = page.locator(".longest th").all_inner_texts()
+    assert sorted(names) == ["0", "1", "2", "Sequential"]
+
+
+def test_modules_that_were_never_called_stand_with_the_call_that_left_them_out(
+    page_file: Path, open_page: OpenPage
+) -> None:
+    page = open_page(page_file)
+    section = page.locator(".panel section", has=page.get_by_role("heading", name="Never called"))
+    assert section.inner_text().split() == ["Never", "called", "unused", "Identity"]
+
+
+# A watched training ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve steps of five layers, every third watched."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    folder = tmp_path_factory.mktemp("training")
+    with fxdebug.watch(model, every=3, save=folder):
+        for _ in range(12):
+            model(torch.randn(8, 4)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return folder
+
+
+def test_a_training_is_curves_over_its_steps(training: Path, tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(api.export_training(training, tmp_path / "training.html"))
+    assert page.get_by_role("tab", selected=True).inner_text() == "Training"
+    titles = page.locator("figcaption b").all_inner_texts()
+    assert titles[:4] == ["loss", "grad norm", "time", "absmax of results"]
+    lines = page.locator("figure", has_text="absmax of results").locator(".curve")
+    assert lines.count() == 6  # the model and its layers
+    record = read_training(training)
+    loss = page.get_by_role("img", name="loss: loss")
+    loss.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".chart-reading").first.inner_text() == f"at 1: loss {record.steps[1].loss:.4g}"
+
+
+def test_of_many_curves_that_of_the_chosen_module_is_lit(training: Path, tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(api.export_training(training, tmp_path / "training.html"))
+    page.evaluate("fxdebug.select('2')")
+    of_parameters = page.locator("figure", has_text="grad of parameters")
+    assert of_parameters.locator(".curve").count() == 10
+    assert of_parameters.locator(".curve.chosen").count() == 2  # weight and bias
+
+
+def test_the_report_of_a_training_adds_its_curves_to_a_run(training: Path, tmp_path: Path, open_page: OpenPage) -> None:
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)])
+    page = open_page(fxdebug.fx_debug(model, torch.ones(1, 4)), reports=[api.watched_training(training)])
+    assert page.get_by_role("tab", selected=True).inner_text() == "Graph"
+    page.get_by_role("tab", name="Training").click()
+    page.locator("figure", has_text="std of results").locator(".curve").nth(5).wait_for(state="attached")

@@ -78,7 +78,7 @@ def test_the_calls_are_those_of_the_trace(trace: Trace, run: RunOfPage) -> None:
     assert calls["parent"] == [-1 if call.parent is None else call.parent.index for call in trace.calls]
     statuses = ["", "verified", "recorded", "opaque"]
     assert [statuses[one] for one in calls["status"]] == [call.status for call in trace.calls]
-    assert run.data["neverCalled"] == [["tied", "Linear"], ["spare", "Linear"]]
+    assert run.data["neverCalled"] == [["tied", "Linear", 0], ["spare", "Linear", 0]]
     assert dict(map(tuple, run.data["lines"])) == trace.named_lines()
 
 

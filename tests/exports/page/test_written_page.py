@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -115,3 +116,24 @@ def test_the_page_of_a_trained_encoder_is_small(tmp_path: Path) -> None:
     with torch.no_grad():
         trace = fxdebug.fx_debug(model, {"input_ids": torch.tensor([[101, 2023, 2003, 102]])})
     assert trace.export(tmp_path / "minilm.html").stat().st_size <= 150 * 1024
+
+
+class Branching(nn.Module):
+    """Asks for a number of its input, so that its graph has a guard with a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.mix(x) if x.shape[0] > 1 and float(x.detach().sum()) > 0 else x
+
+
+def test_the_page_of_a_run_saved_as_private_names_no_folder(tmp_path: Path) -> None:
+    fx_debug(Branching(), torch.ones(2, 2)).save(tmp_path / "run", private=True)
+    page = fxdebug.load(tmp_path / "run").export(tmp_path / "run.html")
+    data = data_in(page)
+    sources = [guard["source"] for listed in data["runs"][0]["guards"] for guard in listed]
+    assert sources and all(re.fullmatch(r"test_written_page\.py:\d+", source) for source in sources)
+    text = json.dumps(data) + page.read_text(encoding="utf-8").partition("<noscript>")[2].partition("</noscript>")[0]
+    assert not re.findall(r"[/\\][\w.-]+[/\\]", text.replace("\\n", " ").replace('\\"', " ").replace("</", " "))

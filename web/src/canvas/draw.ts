@@ -23,6 +23,8 @@ export interface Picture {
   hover: Member | null;
   /** What stands for the chosen one together with it, where one operation does what several did. */
   partners: readonly Member[];
+  /** Without the names that stand on boxes too small for their titles. */
+  isMap?: boolean;
   /** Lines that are lit: by the box that they are in, the numbers of its edges. */
   lit: ReadonlyMap<Box, ReadonlySet<number>> | null;
   /** Lines that carry the error of a comparison. */
@@ -147,7 +149,7 @@ export class Painter {
    */
   private reserved(name: string, x: number, y: number, w: number, h: number): Rect | null {
     const { brush, scale } = this;
-    if (!name || brush.legible(FONT.title) || w * scale < 44 || h * scale < 34) return null;
+    if (!name || this.picture.isMap || brush.legible(FONT.title) || w * scale < 44 || h * scale < 34) return null;
     const width = Math.min(brush.width(name, 10.5, "600"), w * scale - 10), at = { x: x * scale + 4, y: y * scale + 3, w: width + 6, h: 15 };
     if (this.labels.some((one) => meets(one, at.x, at.y, at.w, at.h))) return null;
     this.labels.push(at);

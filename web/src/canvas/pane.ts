@@ -11,6 +11,7 @@ import { hasInside, Painter, type Counts, type Picture } from "./draw";
 import { listenForGestures } from "./gestures";
 import { linesOf } from "./lit";
 import { Looks, type Scenery } from "./look";
+import { Minimap } from "./minimap";
 import { paletteOf } from "./palette";
 import { locate, rootRect, under, walk, type Hit, type Spot } from "./scene";
 import { DrawnTree, keyOfMember, type Box, type Member } from "./tree";
@@ -33,7 +34,8 @@ const CALM_ABOVE = 1500; // boxes in sight above which nothing slides
 
 export class Pane {
   readonly canvas = el("canvas", { tabindex: 0, role: "application", "aria-roledescription": "graph" });
-  readonly element = el("div", { class: "graph-pane" }, this.canvas);
+  private readonly map = new Minimap((x, y) => this.move({ ...this.camera, x: this.width / 2 - x * this.camera.scale, y: this.height / 2 - y * this.camera.scale }));
+  readonly element = el("div", { class: "graph-pane" }, this.canvas, this.map.element);
   readonly tree: DrawnTree;
   readonly looks: Looks;
   camera: Camera = { x: 0, y: 0, scale: 1 };
@@ -222,6 +224,7 @@ export class Pane {
       painter.paint(picture, this.camera, { x: 0, y: 0, w: width, h: height }, ratio);
       this.counts = painter.counts;
     }
+    if (!this.growth) this.map.show(picture, this.camera, width, height, this.drawn === null);
     this.drawn = this.growth ? null : this.camera;
     this.frames++;
     this.drawTime = performance.now() - started;

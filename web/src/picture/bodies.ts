@@ -51,7 +51,7 @@ function bodyOf(lists: BodyLists, index: number): Body {
     title: text(lists.title[index]!),
     inputs: range(lists.firstInput, index).map((at) => ({ name: text(lists.inputName[at]!), shape: text(lists.inputShape[at]!) })),
     items,
-    whole: range(lists.firstItem, index).slice(0, 1).every((at) => lists.step[at]! >= 0),
+    whole: lists.firstOutput[index] !== lists.firstOutput[index + 1] && range(lists.firstItem, index).slice(0, 1).every((at) => lists.step[at]! >= 0),
     outputs: range(lists.firstOutput, index).map((at) => ({
       from: lists.outputFrom[at]!, output: lists.outputOutput[at]!, name: text(lists.outputName[at]!),
     })),

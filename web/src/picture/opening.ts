@@ -18,6 +18,8 @@ export interface Opening {
   depth: number | null;
   leaves: boolean;
   fold: boolean;
+  /** Calls of these bodies, and no others, are open; null: by the rules above. */
+  opened: number[] | null;
 }
 
 /** Return the paths of the boxes that are open, and how many items are drawn then. */
@@ -29,7 +31,7 @@ export function opened(folder: Folder, root: number, opening: Opening): { paths:
   let titles = 0;
   let level: Candidate[] = candidatesIn(first, [], opening, drawnOf);
   for (let depth = 1; level.length > 0; depth++) {
-    const chosen = opening.depth === null ? readable(level, READABLE - count - titles) : depth < opening.depth ? level : [];
+    const chosen = opening.opened !== null ? level.filter(({ item }) => opening.opened!.includes(item.body)) : opening.depth === null ? readable(level, READABLE - count - titles) : depth < opening.depth ? level : [];
     count += sum(chosen, ({ drawn }) => drawn.items.length);
     titles += TITLE * chosen.length;
     if (count > MOST) break;
@@ -47,7 +49,7 @@ function candidatesIn(drawn: Drawn, path: Path, opening: Opening, drawnOf: (item
     if (item.group !== null) found.push(...candidatesIn(item.group, own, opening, drawnOf));
     else if (item.body >= 0) {
       const inside = drawnOf(item);
-      if (opening.leaves || inside.items.some((one) => one.kind === "call" || one.kind === "repeat")) found.push({ path: own, item, drawn: inside });
+      if (opening.leaves || opening.opened !== null || inside.items.some((one) => one.kind === "call" || one.kind === "repeat")) found.push({ path: own, item, drawn: inside });
     }
   });
   return found;

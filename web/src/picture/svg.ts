@@ -49,6 +49,7 @@ export function svgOf(drawing: Drawing): string {
 
 class Writer {
   private readonly parts: string[] = [];
+  private edge = Infinity; // of the picture, on the right
 
   constructor(private readonly drawing: Drawing) {}
 
@@ -59,6 +60,7 @@ class Writer {
     const width = Math.ceil(Math.max(all.right - all.left, legend.width) + 2 * MARGIN);
     const height = Math.ceil(all.bottom + 2 * MARGIN + legend.height);
     const left = round(all.left - MARGIN - Math.max(0, legend.width - (all.right - all.left)) / 2);
+    this.edge = left + width - 4;
     this.put(
       '<?xml version="1.0" encoding="UTF-8"?>',
       `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="${left} ${-MARGIN} ${width} ${height}" font-family="${FONTS}">`,
@@ -137,7 +139,8 @@ class Writer {
     if (isCall) this.put(`<path d="${stripe(x - half, y, height)}" fill="${look.line ?? hue.line}"/>`);
     const times = item.times > 1 ? this.badge(timesOf(item), x + half - 7, y + height / 2, palette.badge, palette.badgeText) + 10 : 0;
     this.words(face, look, isCall, isViews, x - times / 2 + (isCall ? 2 : 0), y, height, half - times / 2);
-    if (look.badge) this.badge(look.badge, x + half + 6, y - 7, palette.bad, palette.paper);
+    // Outwards from the corner, so that no arrow ends behind it.
+    if (look.badge) this.badge(look.badge, Math.min(this.edge, x + half + widthOf(look.badge, FONT.times, "bold")), y - 3, palette.bad, palette.paper);
     this.put("</g>");
   }
 

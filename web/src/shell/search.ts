@@ -5,6 +5,7 @@ import type { Run } from "../payload";
 import type { Place } from "../state";
 import { indexOf } from "./search_index";
 import { isMeasureOf, namesOf, type Subject } from "./names";
+import { NOTHING, tensorsOf, type Kind, type Lists } from "./tensor_lists";
 import { compileCondition, NotACondition, placeOf, type Condition, type Scope } from "./where";
 
 /** What a query found: calls and operations (by their steps), in execution order. */
@@ -49,6 +50,11 @@ export function hitsOf(run: Run, query: string): Hits {
   const hits = find(run, query);
   cache.set(run, { query, hits });
   return hits;
+}
+
+/** Make what conditions are looked up in, before the first letter is typed. */
+export function prepare(run: Run): void {
+  find(run, "input.absmax < 0");
 }
 
 /** Tells whether a condition holds for a place; null for a line that is no condition. */
@@ -108,79 +114,33 @@ function keep(run: Run, line: string, subject: Subject, among: Uint8Array): Uint
   if (!own.every((name) => isMeasureOf(run, name, subject))) return null;
   const holds = holdsFor(run, condition, subject);
   const kept = new Uint8Array(among.length);
-  if (subject === "call") {
-    for (let call = 0; call < among.length; call++) if (among[call] && holds(call, call)) kept[call] = 1;
-    return kept;
-  }
-  const { firstStep } = run.data.calls;
-  for (let call = 0; call < run.callCount; call++) {
-    for (let step = firstStep[call]!; step < firstStep[call + 1]!; step++) if (among[step] && holds(step, call)) kept[step] = 1;
-  }
+  for (let item = 0; item < among.length; item++) if (among[item] && holds(item)) kept[item] = 1;
   return kept;
 }
 
-type Tensors = Record<"input" | "output" | "parameter", (item: number, call: number) => readonly number[]>;
-
-const NOT_THERE: readonly number[] = [-1];
-
 /** Does the condition hold for some input, output and parameter of an item, in all their combinations? */
-function holdsFor(run: Run, condition: Condition, subject: Subject): (item: number, call: number) => boolean {
+function holdsFor(run: Run, condition: Condition, subject: Subject): (item: number) => boolean {
   const names = namesOf(run, subject);
   const about = new Set(condition.names.map((name) => placeOf(name, names)[0]));
-  const read = subject === "call" ? tensorsOfCall(run) : tensorsOfStep(run);
+  const of = (kind: Kind): Lists => (about.has(kind) ? tensorsOf(run, subject, kind) : NOTHING);
+  const inputs = of("input"), outputs = of("output"), parameters = of("parameter");
   const scope: Scope = { item: -1, input: -1, output: -1, parameter: -1 };
-  const list = (kind: keyof Tensors, item: number, call: number): readonly number[] => {
-    if (!about.has(kind)) return NOT_THERE;
-    const found = read[kind](item, call);
-    return found.length ? found : NOT_THERE;
-  };
-  if (!about.has("input") && !about.has("parameter")) {
-    return (item, call) => {
-      scope.item = item;
-      for (scope.output of list("output", item, call)) if (condition.evaluate(scope)) return true;
-      return false;
-    };
-  }
-  return (item, call) => {
+  return (item) => {
     scope.item = item;
-    for (scope.input of list("input", item, call))
-      for (scope.output of list("output", item, call))
-        for (scope.parameter of list("parameter", item, call)) if (condition.evaluate(scope)) return true;
+    // Where there is none of a kind, -1 stands for it once.
+    let i = inputs.begin(item);
+    do {
+      scope.input = inputs.at(i, item);
+      let o = outputs.begin(item);
+      do {
+        scope.output = outputs.at(o, item);
+        let p = parameters.begin(item);
+        do {
+          scope.parameter = parameters.at(p, item);
+          if (condition.evaluate(scope)) return true;
+        } while (++p < parameters.end(item));
+      } while (++o < outputs.end(item));
+    } while (++i < inputs.end(item));
     return false;
-  };
-}
-
-function tensorsOfCall(run: Run): Tensors {
-  const { kind, value } = run.data.ports;
-  const first = run.data.calls.firstPort;
-  const ports = (wanted: number) => (call: number): number[] => {
-    const found: number[] = [];
-    for (let i = first[call]!; i < first[call + 1]!; i++) if (kind[i] === wanted && value[i]! >= 0) found.push(value[i]!);
-    return found;
-  };
-  return { input: ports(0), output: ports(1), parameter: (call) => run.parametersOf(call) };
-}
-
-// Nearly all steps return one tensor: those are read from their column, without a list for each.
-function tensorsOfStep(run: Run): Tensors {
-  const { value, moreStep } = run.data.steps;
-  const several = new Set(moreStep);
-  const one = [-1];
-  const isParameter = (tensor: number): boolean => run.data.values.name[tensor]! >= 0;
-  const found = { input: [] as number[], parameter: [] as number[] }; // filled anew for each step
-  const note = (tensor: number): unknown => found[isParameter(tensor) ? "parameter" : "input"].push(tensor);
-  const operands = (step: number, call: number, kind: "input" | "parameter"): number[] => {
-    found.input.length = found.parameter.length = 0;
-    run.eachOperand(step, call, note);
-    return kind === "input" ? [...found.input] : [...found.parameter];
-  };
-  return {
-    input: (step, call) => operands(step, call, "input"),
-    output: (step) => {
-      if (several.has(step)) return run.valuesOfStep(step);
-      one[0] = value[step]!;
-      return one;
-    },
-    parameter: (step, call) => operands(step, call, "parameter"),
   };
 }

@@ -6,7 +6,7 @@ import { quantity } from "../units";
 import { counted, el, fill, freshId, type Child } from "./dom";
 import { SEARCHES } from "./keys";
 import { idOf, wordsOf, type Page } from "./page";
-import { hitsOf, parsed, type Hits } from "./search";
+import { type Hits, hitsOf, parsed, prepare } from "./search";
 
 const SHOWN = 40; // results in the list
 const REST = 60; // milliseconds without a key before tree and graph are lit, too
@@ -62,6 +62,7 @@ export class SearchBox {
     this.list.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
     if (!this.waiting) this.draw();
+    setTimeout(() => prepare(this.page.run));
   }
 
   private close(): void {

@@ -79,7 +79,7 @@ function share(part: number, all: number): string {
 }
 
 function number(value: number, count: number): string {
-  return Number.isNaN(value) ? "–" : digits(value, count);
+  return Number.isNaN(value) ? "–" : digits(value, Math.abs(value) < 0.01 ? 3 : count); // zeros are wide, too
 }
 
 function differ(a: number, b: number): boolean {

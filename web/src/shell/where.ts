@@ -141,7 +141,6 @@ type Tree =
   | { readonly is: "arithmetic"; readonly sign: string; readonly left: Tree; readonly right: Tree }
   | { readonly is: "comparison"; readonly signs: readonly string[]; readonly terms: readonly Tree[] };
 
-const COMPARISONS = ["<", "<=", ">", ">=", "==", "!="];
 const KEYWORDS = new Set(
   ("and or not None as assert async await break class continue def del elif else except finally for from global if " +
     "import in is lambda nonlocal pass raise return try while with yield").split(" "),
@@ -186,7 +185,7 @@ class Parser {
   private comparison(): Tree {
     const terms = [this.sum()];
     const signs: string[] = [];
-    for (let sign = this.takesOne(COMPARISONS); sign; sign = this.takesOne(COMPARISONS)) {
+    for (let sign = this.takesOne(Object.keys(FITS)); sign; sign = this.takesOne(Object.keys(FITS))) {
       signs.push(sign);
       terms.push(this.sum());
     }
@@ -329,12 +328,12 @@ class Compiler {
     terms.forEach((term, i) => i && this.requireSameUnit(terms[i - 1]!, term));
     if (operands.length === 2) {
       const [left, right] = operands as [Evaluate, Evaluate];
-      const sign = signs[0]!;
-      return (scope) => Number(compare(sign, left(scope), right(scope)));
+      const fits = FITS[signs[0]!]!;
+      return (scope) => compare(fits, left(scope), right(scope));
     }
     return (scope) => {
       const facts = operands.map((operand) => operand(scope));
-      return Number(signs.every((sign, i) => compare(sign, facts[i]!, facts[i + 1]!)));
+      return Number(signs.every((sign, i) => compare(FITS[sign]!, facts[i]!, facts[i + 1]!)));
     };
   }
 
@@ -371,24 +370,14 @@ function magnitude(fact: number | Complex): number {
   return typeof fact === "number" ? fact : Math.hypot(fact.re, fact.im);
 }
 
-function compare(sign: string, one: Fact, other: Fact): boolean {
-  if (one === null || other === null) return false;
-  const a = typeof one === "number" ? one : magnitude(one);
-  const b = typeof other === "number" ? other : magnitude(other);
-  switch (sign) {
-    case "<":
-      return a < b;
-    case "<=":
-      return a <= b;
-    case ">":
-      return a > b;
-    case ">=":
-      return a >= b;
-    case "==":
-      return a === b;
-    default:
-      return a !== b;
-  }
+type Fits = (a: number, b: number) => boolean;
+const FITS: Readonly<Record<string, Fits>> = {
+  "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "==": (a, b) => a === b, "!=": (a, b) => a !== b,
+};
+
+function compare(fits: Fits, one: Fact, other: Fact): number {
+  if (one === null || other === null) return 0;
+  return Number(fits(typeof one === "number" ? one : magnitude(one), typeof other === "number" ? other : magnitude(other)));
 }
 
 function arithmetic(sign: string, one: Fact, other: Fact): Fact {

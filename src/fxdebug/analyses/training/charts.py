@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fxdebug.data.measured.gradients import ParameterGradient
+from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.training import ResultStatistics, TrainingRecord, WatchedStep
 from fxdebug.data.measures import Unit
 from fxdebug.data.report import Chart
@@ -17,10 +17,10 @@ MOST = 40_000  # numbers of one chart: of a long training every second, third, â
 _OF_RESULTS: dict[str, tuple[str, Callable[[ResultStatistics], float | None]]] = {
     "absmax": ("largest magnitude in what a call returned", lambda one: _of(one, "absmax")),
     "std": ("standard deviation of what a call returned", lambda one: _of(one, "std")),
-    "gradient": ("2-norm of the gradient of what a call returned", lambda one: one.gradient and one.gradient.norm),
+    "gradient": ("2-norm of the gradient of what a call returned", lambda one: _norm(one.gradient)),
 }
 _OF_PARAMETERS: dict[str, tuple[str, Callable[[ParameterGradient], float | None]]] = {
-    "grad": ("2-norm of the gradient of a parameter", lambda one: one.gradient and one.gradient.norm),
+    "grad": ("2-norm of the gradient of a parameter", lambda one: _norm(one.gradient)),
     "weight": ("2-norm of a parameter", lambda one: one.weight_norm),
     "update/weight": ("norm of the update of a parameter over its own", lambda one: _update(one)),
 }
@@ -28,7 +28,7 @@ _OF_PARAMETERS: dict[str, tuple[str, Callable[[ParameterGradient], float | None]
 
 def charts_of(record: TrainingRecord) -> tuple[Chart, ...]:
     """Return the loss, the norm of all gradients and the time by step, and statistics by watched step."""
-    return tuple([*_of_steps(record), *_of_watched(record.watched, record.model)])
+    return (*_of_steps(record), *_of_watched(record.watched, record.model))
 
 
 def _of_steps(record: TrainingRecord) -> Iterator[Chart]:
@@ -78,6 +78,10 @@ def _known(number: float | None) -> float:
 def _of(one: ResultStatistics, name: str) -> float | None:
     number = None if one.stats is None else getattr(one.stats, name)
     return None if number is None else abs(number) if isinstance(number, complex) else float(number)
+
+
+def _norm(gradient: TensorGradient | None) -> float | None:
+    return None if gradient is None else gradient.norm
 
 
 def _update(one: ParameterGradient) -> float | None:

@@ -25,9 +25,9 @@ from fxdebug.exports.graphviz.options import DrawOptions, RankDir
 from fxdebug.files.write_file import write_text
 
 MOST = 80  # nodes up to which calls with further findings are opened, too
-_MOST_OPENED = 12  # findings whose calls are opened as long as there is room
+MOST_OPENED = 12  # findings whose calls are opened as long as there is room
 
-_FINDING, _EQUAL, _ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
+FINDING, _EQUAL, ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
 _SHADES = ("#fff3dc", "#ffe4b5", "#ffd28a", "#ffbf66")  # an inherited error of up to 0.001, 0.01, 0.1 and more
 _DARK = "#8a5a00"
 
@@ -37,9 +37,10 @@ def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rank
     return write_text(path, source(comparison, fold=fold, rankdir=rankdir))
 
 
-def write_picture(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:
-    """Draw the picture and return the path; its needs are those of :func:`~fxdebug.exports.graphviz.render.draw`."""
-    return render.render_dot(source(comparison, fold=fold, rankdir=rankdir), path, lambda: "write .dot, .csv or .json")
+def write_picture(comparison: ComparisonData, path: Path, options: DrawOptions) -> Path:
+    """Draw the picture by Graphviz and return the path."""
+    text = source(comparison, fold=options.fold, rankdir=options.rankdir)
+    return render.render_dot(text, path, lambda: "write .dot, .csv or .json")
 
 
 def source(comparison: ComparisonData, *, fold: bool = True, rankdir: RankDir = "TB") -> str:
@@ -50,36 +51,36 @@ def source(comparison: ComparisonData, *, fold: bool = True, rankdir: RankDir = 
             f"{len(drawn.steps)} nodes are more than dot lays out in a minute ({render.MOST}): "
             "leave repeated layers folded, or write .csv, .json or .txt"
         )
-    return dot.dot_text(comparison.b, drawn, DrawOptions(rankdir=rankdir), _marks(comparison, drawn))
+    return dot.dot_text(comparison.b, drawn, DrawOptions(rankdir=rankdir), marks_of(comparison, drawn))
 
 
 # Open calls ----------------------------------------------------------------------------------------
 
 
 def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
-    alike = _CallKeys(comparison)
+    alike = CallKeys(comparison)
     options = DrawOptions(fold=fold)
     if not comparison.findings:
         return drawing_of(comparison.b, options)
     opened: set[int] = set()
     places = [row.b.call for row in comparison.findings if row.b is not None]
-    everything = opened.union(*map(_with_ancestors, places))
+    everything = opened.union(*map(with_ancestors, places))
     if count_steps(comparison.b, options, OpenCalls(everything, alike.of)) <= MOST:
         return drawing_of(comparison.b, options, OpenCalls(everything, alike.of))
-    for call in places[:_MOST_OPENED]:
-        more = opened | _with_ancestors(call)
+    for call in places[:MOST_OPENED]:
+        more = opened | with_ancestors(call)
         if opened and count_steps(comparison.b, options, OpenCalls(more, alike.of)) > MOST:
             continue
         opened = more
     return drawing_of(comparison.b, options, OpenCalls(opened or {0}, alike.of))
 
 
-def _with_ancestors(call: Call) -> set[int]:
+def with_ancestors(call: Call) -> set[int]:
     """Return the indices of a call and of all that it is in."""
     return {each.index for each in call.with_ancestors()}
 
 
-class _CallKeys:
+class CallKeys:
     """Keys that calls must share to be drawn as one: the findings in their own bodies, and their verdicts."""
 
     def __init__(self, comparison: ComparisonData) -> None:
@@ -101,7 +102,8 @@ class _CallKeys:
 # Marks ---------------------------------------------------------------------------------------------
 
 
-def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:
+def marks_of(comparison: ComparisonData, drawn: Drawing) -> Marks:
+    """Return the look of all that adds error, inherits it, is equal, or has no counterpart."""
     rows: dict[str, Row] = {}
     for row in comparison.rows:
         if row.b is not None and row.b.node is not None and row.kind is None:
@@ -117,7 +119,7 @@ def _marks(comparison: ComparisonData, drawn: Drawing) -> Marks:
         place = merged.get(id, id)
         if place in drawn.steps:
             findings.setdefault(place, []).append(finding)
-        for index in _with_ancestors(finding.b.call):
+        for index in with_ancestors(finding.b.call):
             if index in opened:
                 boxes[index] = Mark("", RED, "1.2")
     nodes = {}
@@ -149,7 +151,7 @@ def _finding_mark(findings: list[Row]) -> Mark:
     lines.append(shortened(first.because))
     if len(findings) > 1:
         lines.append(f"and {len(findings) - 1} more finding{'s' * (len(findings) > 2)}")
-    return Mark(_FINDING, RED, "2.4", text=tuple(lines))
+    return Mark(FINDING, RED, "2.4", text=tuple(lines))
 
 
 def _other_mark(step: Step, rows: dict[str, Row]) -> Mark | None:
@@ -164,7 +166,7 @@ def _other_mark(step: Step, rows: dict[str, Row]) -> Mark | None:
         return Mark(_shade(worst.error), _DARK, "0.8", text=(_error_label(worst),))
     if measured:
         return Mark(_EQUAL)
-    return None if step.kind == "arranging" or any(row.a for row in known) else Mark(_ALONE, dashed=True)
+    return None if step.kind == "arranging" or any(row.a for row in known) else Mark(ALONE, dashed=True)
 
 
 def _error_label(row: Row) -> str:
@@ -178,12 +180,12 @@ def _shade(error: float) -> str:
 
 def _legend(marks: Iterable[Mark]) -> Iterable[tuple[str, str]]:
     fills = {mark.fill for mark in marks}
-    if _FINDING in fills:
-        yield _FINDING, "adds error"
+    if FINDING in fills:
+        yield FINDING, "adds error"
     if fills & set(_SHADES):
         shades = [(shade, "") for shade in _SHADES]
         yield from [*shades[:-1], (_SHADES[-1], "inherits it: up to 0.001, 0.01, 0.1, more")]
     if _EQUAL in fills:
         yield _EQUAL, "equal"
-    if _ALONE in fills:
-        yield _ALONE, "dashed: no counterpart in a"
+    if ALONE in fills:
+        yield ALONE, "dashed: no counterpart in a"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -26,6 +26,8 @@ from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
 
+LARGEST = 64 * 1024  # bytes in a notebook, which saves them and shows them again
+_CELL = 100  # columns in a notebook
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown by default
 _BASIS = {
     "tensors": "element by element",
@@ -56,8 +58,22 @@ def screen(
 
 def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> str:
     """Return the same as a piece of HTML without script or network, for notebooks and e-mails."""
+    return _html(_parts(comparison, width, fold), width)
+
+
+def cell(comparison: ComparisonData) -> str:
+    """Return the same for a notebook, in at most 64 KiB: of a long one the most important lines."""
+    parts = list(_parts(comparison, _CELL, True))
+    shown = _html(parts, _CELL)
+    while len(shown.encode()) > LARGEST and parts:
+        parts = parts[: len(parts) * 3 // 4]
+        shown = _html([*parts, Text("… comparison.show() has all of it", "yellow")], _CELL)
+    return shown
+
+
+def _html(parts: Iterable[RenderableType], width: int) -> str:
     console = _console(width, True, record=True)
-    for part in _parts(comparison, width, fold):
+    for part in parts:
         console.print(part)
     style = "font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;overflow-x:auto"
     return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>').rstrip()

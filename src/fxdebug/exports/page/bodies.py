@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -70,9 +70,9 @@ class _Step(NamedTuple):
     sources: tuple[int, ...]
 
 
-def bodies_of(trace: TraceData, texts: Texts) -> Bodies:
-    """Return the body of every call, children before the calls around them; equal ones are one."""
-    return _Builder(trace, texts).build()
+def bodies_of(trace: TraceData, texts: Texts, key: Callable[[Call], Hashable] = lambda call: None) -> Bodies:
+    """Return the body of every call, children before the calls around them; equal ones with equal keys are one."""
+    return _Builder(trace, texts).build(key)
 
 
 class _Builder:
@@ -81,7 +81,7 @@ class _Builder:
         graphs = trace.call_graphs
         self._bodies: tuple[CallGraph | None, ...] = (None,) * len(trace.calls) if graphs is None else graphs.bodies
         self._graphs: dict[int, tuple[_Step, ...]] = {}
-        self._known: dict[Body, int] = {}
+        self._known: dict[tuple[Body, Hashable], int] = {}
         self._of_call = [NONE] * len(trace.calls)
         self._item_of_call = [NONE] * len(trace.calls)
         self._ports: list[dict[int, int]] = [{} for _ in trace.calls]  # by call: number of a value → input
@@ -89,12 +89,12 @@ class _Builder:
         self._memory = self._edges_through_memory()
         self._feeds: dict[int, dict[int, Origin]] = {}
 
-    def build(self) -> Bodies:
+    def build(self, key: Callable[[Call], Hashable]) -> Bodies:
         for call in reversed(self._trace.calls):
             body = self._body(call)
             if body is not None:
-                self._of_call[call.index] = self._known.setdefault(body, len(self._known))
-        return Bodies(tuple(self._known), tuple(self._of_call), tuple(self._item_of_call))
+                self._of_call[call.index] = self._known.setdefault((body, key(call)), len(self._known))
+        return Bodies(tuple([body for body, _ in self._known]), tuple(self._of_call), tuple(self._item_of_call))
 
     def _edges_through_memory(self) -> dict[str, dict[str, list[str]]]:
         """Return, by node and argument, the nodes that wrote what is read there; empty where nothing is written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fxdebug.errors import UsageError
 from fxdebug.exports.graphviz import render
 from fxdebug.exports.graphviz.colors import require_colors
 from fxdebug.exports.graphviz.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
-from fxdebug.exports.page.bodies import bodies_of, body_columns
+from fxdebug.exports.page.bodies import Bodies, bodies_of, body_columns
 from fxdebug.exports.page.pack import Column, Texts
 from fxdebug.exports.picture.engine import LayoutEngine
 from fxdebug.exports.picture.looks import Looks
@@ -32,10 +33,15 @@ def write_picture(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS)
     """
     if options.is_by_graphviz:
         return render.write_picture(trace, path, options)
+    return write_svg(path, lambda: svg_text(trace, options))
+
+
+def write_svg(path: Path, draw: Callable[[], str]) -> Path:
+    """Write SVG text as it is, or as ``.png`` or ``.pdf``, whose library is looked for before anything is drawn."""
     if path.suffix.lower() == ".svg":
-        return write_text(path, svg_text(trace, options))
+        return write_text(path, draw())
     raster = Raster()
-    svg = svg_text(trace, options)
+    svg = draw()
     return write_bytes(path, raster.pdf(svg) if path.suffix.lower() == ".pdf" else raster.png(svg, *_size(svg)))
 
 
@@ -45,7 +51,8 @@ def svg_text(trace: TraceData, options: DrawOptions = DEFAULTS) -> str:
     texts = Texts()
     bodies = bodies_of(trace, texts)
     engine = LayoutEngine()
-    begun = engine.begin(_request(trace, body_columns(bodies), texts, options))
+    asked = {*names_in(options.measures), *({options.color} - {KIND, STATUS, NONE})}
+    begun = engine.begin(request(trace, bodies, texts, options, lines=len(asked)))
     if begun["root"] is None:
         raise UsageError(
             f"{begun['count']} items are more than a picture can show ({MOST}): {_remedy(begun['depth'], options)}, "
@@ -60,19 +67,28 @@ def svg_text(trace: TraceData, options: DrawOptions = DEFAULTS) -> str:
     return engine.draw({"decorations": decorations, "legend": legend, "theme": options.theme, "about": about})
 
 
-def _request(trace: TraceData, columns: dict[str, Any], texts: Texts, options: DrawOptions) -> dict[str, Any]:
-    """Return ``Request`` of picture.ts."""
-    lists = {name: one.numbers.tolist() if isinstance(one, Column) else one for name, one in columns.items()}
-    asked = {*names_in(options.measures), *({options.color} - {KIND, STATUS, NONE})}
+def request(
+    trace: TraceData,
+    bodies: Bodies,
+    texts: Texts,
+    options: DrawOptions,
+    *,
+    lines: int,
+    opened: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """Return ``Request`` of picture.ts; ``lines`` of numbers have room in each item, calls of ``opened`` are open."""
+    columns = body_columns(bodies).items()
+    lists = {name: one.numbers.tolist() if isinstance(one, Column) else one for name, one in columns}
     return {
         "bodies": {**lists, "texts": texts.listed},
         "name": printable(trace.model),
         "type": printable(trace.calls[0].type),
-        "lines": len(asked),
+        "lines": lines,
         "most": MOST,
         "depth": options.depth,
         "leaves": options.leaves,
         "fold": options.fold,
+        "opened": opened,
     }
 
 

@@ -8,7 +8,7 @@ import { buildDistributions, histogramsOf } from "./distributions";
 import { buildFindings, findingCount } from "./findings";
 import { buildMemory } from "./memory";
 import { buildReports } from "./reports";
-import { buildTimeline } from "./timeline";
+import { buildTimeline, spansOf } from "./timeline";
 import { buildTraining } from "./training";
 
 export interface ViewPart {
@@ -29,7 +29,7 @@ export function viewsOf(page: Page, stage: HTMLElement): ViewPart[] {
   return [
     view("graph", "Graph", null),
     ...(data.charts.length ? [view("training", "Training", buildTraining)] : []),
-    ...(data.spans?.call.length ? [view("timeline", "Timeline", buildTimeline)] : []),
+    ...(spansOf(page.payload.run) ? [view("timeline", "Timeline", buildTimeline)] : []),
     ...(data.timelines.length ? [view("memory", "Memory", buildMemory)] : []),
     ...(data.attention.length ? [view("attention", "Attention", buildAttention)] : []),
     ...(histogramsOf(page).length ? [view("distributions", "Distributions", buildDistributions)] : []),

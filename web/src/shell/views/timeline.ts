@@ -15,11 +15,28 @@ const LEAST_TEXT = 30; // pixels of a bar with a label
 
 export function buildTimeline(page: Page, host: HTMLElement): void {
   const run = page.payload.run;
-  const spans = run.data.spans!;
+  const spans = spansOf(run)!;
   const chart = new FlameChart(page, run, spans);
   fill(host, el("div", { class: "timeline" },
-    el("div", { class: "chart-head" }, el("p", { class: "about" }, "The calls of one run that took the median time"), chart.reading),
+    el("div", { class: "chart-head" }, el("p", { class: "about" }, spans.by), chart.reading),
     chart.element, longest(page, run, spans)));
+}
+
+/** The calls in time, as a profile has them, else one after the other with their own durations; null without any. */
+export function spansOf(run: Run): Spans | null {
+  const { duration, parent, depth, path } = run.data.calls;
+  if (run.data.spans?.call.length || !duration.some((seconds) => seconds > 0)) return run.data.spans;
+  const begin = new Float64Array(run.callCount), end = new Float64Array(run.callCount), next = new Float64Array(run.callCount);
+  let free = 0; // where the next call outside of all others begins
+  duration.forEach((seconds, call) => {
+    const around = parent[call]!, from = around < 0 ? free : next[around]!;
+    begin[call] = next[call] = from;
+    end[call] = Math.min(from + (seconds || 0), around < 0 ? Infinity : end[around]!);
+    if (around < 0) free = end[call]!;
+    else next[around] = end[call]!;
+  });
+  const by = "Durations in the recorded run, which recording makes slower, one call after the other: what lies between calls comes last";
+  return { call: Int32Array.from(begin, (_, call) => call), name: path, depth, begin, end, by };
 }
 
 /** The time of each span without the spans in it. */
@@ -45,7 +62,7 @@ function longest(page: Page, run: Run, spans: Spans): HTMLElement {
     const call = spans.call[i]!;
     const name = run.text(spans.name[i]!);
     return el("tr", null,
-      el("th", { scope: "row" }, callLink(page, run, call, name)),
+      el("th", { scope: "row" }, callLink(page, run, call, name || undefined)),
       el("td", { class: "number" }, quantity(own[i]!, "s")), el("td", { class: "bar-cell" }, bar));
   });
   return el("section", { class: "longest" }, el("h3", null, "Longest, without the calls inside"), el("table", null, el("tbody", null, ...rows)));
