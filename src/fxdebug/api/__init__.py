@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fxdebug.data.values import VALUES
 
 if TYPE_CHECKING:
+    from fxdebug.analyses.rules.settings import fails
     from fxdebug.api.changed.edit_run import ablate, edit, edit_of, patch
     from fxdebug.api.changed.pause_run import paused_run
     from fxdebug.api.changed.replay_call import replay
@@ -69,6 +70,7 @@ else:
         "patch": "fxdebug.api.changed.edit_run",
         "compare_models": "fxdebug.api.compare_live",
         "GivenModel": "fxdebug.api.reports.model_findings",
+        "fails": "fxdebug.analyses.rules.settings",
         "export_onnx": "fxdebug.api.onnx_export",
         "export_training": "fxdebug.api.training_export",
         "findings_of_model": "fxdebug.api.reports.model_findings",
@@ -152,6 +154,7 @@ __all__ = [
     "edit_of",
     "export_onnx",
     "export_training",
+    "fails",
     "findings_of_model",
     "flops",
     "fx_debug",
