@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 import fxdebug
 from fxdebug.data.findings import Finding
@@ -255,12 +255,63 @@ def poisoned() -> Sequence[Finding]:
     return trained(perceptron(), spoil=spoil)
 
 
+def perceptron_on(spoil: Callable[[nn.Module], None]) -> Sequence[Finding]:
+    model = perceptron()
+    with torch.no_grad():
+        spoil(model)
+    return fxdebug.check(model, torch.randn(64, 32, generator=torch.Generator().manual_seed(1))).findings
+
+
+def dead_unit() -> Sequence[Finding]:
+    return perceptron_on(lambda model: model[2].bias[5].fill_(-20))  # type: ignore[index, operator, union-attr]
+
+
+def outlier_channel() -> Sequence[Finding]:
+    torch.manual_seed(0)
+    model = gpt2().eval()
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_proj.bias[3] = 50  # type: ignore[index, union-attr]
+    return fxdebug.check(model, {"input_ids": next(texts())[0]}).findings
+
+
+def sink() -> Sequence[Finding]:
+    """One head of GPT-2 gives its first token half of the weight, whatever the others are."""
+    torch.manual_seed(0)
+    model = gpt2().eval()
+    attention = model.transformer.h[2].attn  # type: ignore[index, union-attr]
+    with torch.no_grad():
+        model.transformer.wpe.weight[0] = 0.5 * torch.randn(64)  # type: ignore[union-attr]
+        first = model.transformer.h[2].ln_1(model.transformer.wpe.weight[0])  # type: ignore[index, union-attr]
+        attention.c_attn.bias[16:32] = first[:16] / first[:16].norm() * 4
+        attention.c_attn.weight[:, 80:96] = 0
+        attention.c_attn.weight[:16, 80:96] = torch.eye(16) * 3
+    return fxdebug.check(model, {"input_ids": next(texts())[0]}).findings
+
+
+def padding_seen() -> Sequence[Finding]:
+    """A layer of BERT that is not given the mask."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        num_hidden_layers=4, hidden_size=64, num_attention_heads=4, intermediate_size=128, vocab_size=60
+    )
+    model = BertForSequenceClassification(config).eval()
+    layer = model.bert.encoder.layer[2].attention.self
+    forward = type(layer).forward
+    layer.forward = lambda hidden, attention_mask=None, *args, **given: forward(layer, hidden, None, *args, **given)
+    mask = (torch.arange(32) < torch.tensor([[32]] * 4 + [[20]] * 4)).long()
+    return fxdebug.check(model, {"input_ids": next(texts())[0], "attention_mask": mask}).findings
+
+
 FAULTS: dict[str, tuple[Callable[[], Sequence[Finding]], str, str, str]] = {  # rule, place, a part of what is told
     "sigmoid stack of 10 layers": (sigmoid_stack, "vanishing", "", ""),
     "one weight drawn 3 times too wide": (three_times, "initialisation", "transformer.h.2.mlp.c_fc", "3.0"),
     "encoder frozen by mistake": (frozen_encoder, "frozen", "encoder", "do not ask for gradients"),
     "unused head": (unused_head, "not called", "unused_head", "not called"),
     "learning rate 100 times too high": (high_rate, "update too large", "", ""),
+    "dead ReLU unit": (dead_unit, "dead unit", "3", "unit [5] of 32"),
+    "outlier channel": (outlier_channel, "outlier channel", "transformer.h.1.mlp.c_proj", "channel [3] of 64"),
+    "attention sink": (sink, "attention sink", "transformer.h.2.attn", "head 1"),
+    "mask that lets padding through": (padding_seen, "padding seen", "bert.encoder.layer.2.attention.self", ""),
     "loss overflows float16 at step 7": (overflow, "loss not finite", "", "step 7: the loss is inf"),
     "poisoned batch at step 7": (poisoned, "loss not finite", "", "step 7: the input 'input' has 1 +Inf"),
 }

@@ -110,6 +110,7 @@ ANYTHING = {
     *(f"{function}.{name}" for function in ("flops", "summary", "export_onnx") for name in ("inputs", "kwargs")),
     *(f"{function}.{name}" for function in ("attention", "activations") for name in ("inputs", "kwargs", "model")),
     "activations.batches",
+    *(f"weights.{name}" for name in ("other", "inputs", "kwargs", "batches")),
     *(f"check.{name}" for name in ("model", "inputs", "kwargs", "loss", "optimizer")),
 }  # fmt: skip
 

@@ -51,6 +51,7 @@ ANALYSES: dict[str, Analysis] = {
         _analysis("activations", MODEL, "reports.activation_statistics"),
         _analysis("attention", MODEL, "reports.attention_maps"),
         _analysis("gradients", MODEL, "reports.gradient_flow", loss=loss_or_mean),
+        _analysis("weights", MODEL, "reports.weight_statistics"),
         _analysis("shadow", MODEL, "shadow_run"),
     )
 }

@@ -20,8 +20,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -348,11 +349,16 @@ def watched_training(rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Mod
     }
 
 
-def sharded_parts(model: nn.Module) -> nn.Module:
+def sharded_parts(model: nn.Module, mesh: DeviceMesh | None = None) -> nn.Module:
     for part in (*model, model):  # type: ignore[misc]
         if any(True for _ in part.parameters()):
-            fully_shard(part)
+            fully_shard(part, mesh=mesh)
     return model
+
+
+def hybrid(model: nn.Module) -> nn.Module:
+    """Sharded over one dimension of the mesh, and the same on all ranks of the other (HSDP)."""
+    return sharded_parts(model, init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard")))
 
 
 @scenario
@@ -373,6 +379,76 @@ def watched_fully_sharded(rank: int, folder: Path) -> Facts:
 @scenario
 def watched_fully_sharded_backward(rank: int, folder: Path) -> Facts:
     return watched_training(rank, folder, sharded_parts, Root())
+
+
+@scenario
+def watched_hybrid_sharded(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, hybrid, Log())
+
+
+@scenario
+def watched_hybrid_sharded_backward(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, hybrid, Root())
+
+
+@scenario
+def watched_pipeline(rank: int, folder: Path) -> Facts:
+    """Each rank has and watches one stage; one row of the batch of step 5 is poisoned."""
+    torch.manual_seed(0)
+    stages = [nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Sequential(nn.Linear(4, 4), Log())]
+    model = stages[rank]
+    schedule = Schedule1F1B(
+        PipelineStage(model, rank, 2, torch.device("cpu")), n_microbatches=2, loss_fn=lambda y, t: (y - t).pow(2).mean()
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with fxdebug.watch(model, every=4, save=folder / "run") as watched:
+        for step in range(8):
+            x = torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
+            if step == 5:
+                x[1] = math.nan
+            schedule.step(*[x] if rank == 0 else (), **{} if rank == 0 else {"target": torch.zeros(8, 4)})
+            optimizer.step()
+            optimizer.zero_grad()
+    return {
+        "steps": len(watched.steps),
+        "losses": [step.loss for step in watched.steps],
+        "norms": [step.norm for step in watched.steps],
+        "incidents": [(i.step, i.trouble, i.path, i.op, i.what) for i in watched.incidents],
+        "notes": [note.what for note in watched.report().notes],
+    }
+
+
+@scenario
+def reports_of_sharded_weights(rank: int, folder: Path) -> Facts:
+    """Gradients and weights of FSDP2 and of HSDP, and the sums that they must have together."""
+    facts: Facts = {}
+    for name, wrap in {"fsdp": sharded_parts, "hsdp": hybrid}.items():
+        torch.manual_seed(0)
+        model = wrap(nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 4, bias=False)))
+        before = weight_bits(model)
+        gradients = fxdebug.gradients(
+            model, batch(rank, "")["x"], lambda y: y.pow(2).mean(), optimizer=torch.optim.SGD(model.parameters(), 0.1)
+        )
+        weights = fxdebug.weights(model, batch(rank, "")["x"])
+        facts[name] = {
+            "norm": gradients.totals["total norm"][0],
+            "updates": [row.update is not None for row in gradients.parts[0].rows],
+            "stds": [row.std for row in weights.rows],
+            "notes": [note.what for report in (gradients, weights) for note in report.notes],
+            "same": weight_bits(model) == before and all(p.grad is None for p in model.parameters()),
+        }
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 4, bias=False))
+    plain(torch.cat([batch(r, "")["x"] for r in (0, 1)])).pow(2).mean().backward()
+    facts["true norm"] = float(
+        torch.nn.utils.get_total_norm([p.grad for p in plain.parameters() if p.grad is not None])
+    )
+    facts["true stds"] = [float(p.detach().double().std()) for p in plain.parameters()]
+    return facts
+
+
+def weight_bits(model: nn.Module) -> list[list[float]]:
+    return [whole(parameter).detach().flatten().tolist() for parameter in model.parameters()]
 
 
 @scenario

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fxdebug.data.values import VALUES
 
 if TYPE_CHECKING:
+    from fxdebug.analyses.rules.settings import fails
     from fxdebug.api.changed.edit_run import ablate, edit, edit_of, patch
     from fxdebug.api.changed.pause_run import paused_run
     from fxdebug.api.changed.replay_call import replay
@@ -69,6 +70,7 @@ else:
         "patch": "fxdebug.api.changed.edit_run",
         "compare_models": "fxdebug.api.compare_live",
         "GivenModel": "fxdebug.api.reports.model_findings",
+        "fails": "fxdebug.analyses.rules.settings",
         "export_onnx": "fxdebug.api.onnx_export",
         "export_ranks": "fxdebug.api.exported_folders",
         "shows_ranks": "fxdebug.api.exported_folders",
@@ -156,6 +158,7 @@ __all__ = [
     "export_onnx",
     "export_ranks",
     "export_training",
+    "fails",
     "findings_of_model",
     "flops",
     "fx_debug",

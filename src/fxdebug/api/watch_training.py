@@ -26,6 +26,7 @@ from fxdebug.api.run_model import fx_debug
 from fxdebug.capture.runs.gradient_runs import run_with_gradients
 from fxdebug.capture.source.source_line import user_line
 from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.training.held_forward import HeldForward
 from fxdebug.capture.training.watcher import Watcher
@@ -73,7 +74,7 @@ class Watch:
     def __enter__(self) -> Watch:
         self._watcher.begin()
         if self._watcher.is_sharded:
-            self._note("weights are sharded: numbers of weights and their gradients are those of this rank's part")
+            self._note(SHARDED)
         compiled = self._watcher.compiled
         if compiled:
             some = ", ".join(compiled[:3]) + (", …" if len(compiled) > 3 else "")

@@ -78,6 +78,15 @@ def names_in(names: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in listed))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "call"), counted(3, "call")
+    ('1 call', '3 calls')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def quantity(number: float | None, unit: Unit = "") -> str:
     """Return a number with its unit, in three digits: bytes in powers of 1024, all else in powers of 1000.
 

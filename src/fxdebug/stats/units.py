@@ -22,16 +22,21 @@ class UnitSums:
         self._given: dict[str, Tensor] = {}
         self._given_tokens = 0
 
-    def add(self, output: Tensor, given: Tensor | None, bounds: tuple[float, float] | None) -> None:
-        """Add what a call returned, and what it was given; ``bounds`` are those of sigmoid or tanh."""
-        wide = _by_unit(output)
+    def add(self, output: Tensor, given: Tensor | None, bounds: tuple[float, float] | None, axis: int = -1) -> None:
+        """Add what a call returned, and what it was given; ``bounds`` are those of sigmoid or tanh.
+
+        ``axis`` is the dimension of the units. Of an image or sequence with channels first, and of an image with
+        channels last, all positions together are one sample.
+        """
+        wide = _by_unit(output, axis)
         if wide is None or (self._sums and self._sums["abs"].numel() != wide.shape[1]):
             self.left_out += 1
             return
         size = wide.abs()
         low, high = torch.aminmax(wide, dim=0)
         self._tokens += wide.shape[0]
-        self._samples += output.shape[0] if output.dim() == 4 else wide.shape[0]
+        together = output.dim() > 3 or (output.dim() == 3 and axis in (0, 1))
+        self._samples += (1 if axis == 0 else output.shape[0]) if together else wide.shape[0]
         self._merge("abs", size.sum(0), torch.add)
         self._merge("square", wide.square().sum(0), torch.add)
         most = torch.maximum(high, -low)
@@ -44,7 +49,7 @@ class UnitSums:
             margin = SATURATED * (highest - lowest)
             self._elements += wide.numel()
             self._near += int(((wide < lowest + margin) | (wide > highest - margin)).sum())
-        before = None if given is None or given.shape != output.shape else _by_unit(given, exact=True)
+        before = None if given is None or given.shape != output.shape else _by_unit(given, axis, exact=True)
         if before is not None:
             self._given_tokens += before.shape[0]
             for name, part in (("sum", before.sum(0)), ("square", before.square().sum(0))):
@@ -78,13 +83,12 @@ class UnitSums:
         )
 
 
-def _by_unit(tensor: Tensor, exact: bool = False) -> Tensor | None:
+def _by_unit(tensor: Tensor, axis: int, exact: bool = False) -> Tensor | None:
     """Return a tensor as (tokens, units) in float32, or float64 for ``exact``; ``None`` where it has no units."""
     body = tensor.detach()
     if body.dim() < 2 or not body.is_floating_point() or not body.numel():
         return None
-    if body.dim() == 4:
-        body = body.movedim(1, -1)
+    body = body.movedim(axis, -1)
     wide = body.reshape(-1, body.shape[-1])
     doubles = wide.device.type in ("cpu", "cuda") and (exact or wide.dtype == torch.float64)
     wide = wide.double() if doubles else wide.float()

@@ -151,6 +151,30 @@ def test_d3_frozen_and_unused_parameters_are_told_apart() -> None:
     assert report.findings[0].measured == pytest.approx(40)
 
 
+def test_d3_layers_and_experts_that_do_not_learn_are_one_finding_each() -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+            self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(8)])
+            self.head = nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.frozen:
+                x = layer(x)
+            output: Tensor = self.head(self.experts[1](x) + self.experts[5](x))
+            return output
+
+    model = Experts()
+    model.frozen.requires_grad_(False)
+    model.frozen[2].requires_grad_(True)
+    frozen, unused = fxdebug.gradients(model, torch.ones(2, 4), of_sum).findings
+    assert (frozen.rule, frozen.path) == ("frozen", "frozen.0")
+    assert frozen.what.startswith("4 parameters of frozen.0, frozen.1 (")
+    assert (unused.rule, unused.path) == ("not called", "experts.0") and "router" in unused.advice
+    assert unused.what.startswith("12 parameters of experts.0, experts.2, experts.3, … 6 in all (")
+
+
 def test_d3_updates_are_those_of_the_optimizer_which_takes_no_step() -> None:
     model = bert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -93,6 +93,82 @@ def test_w3_an_input_that_no_unit_reads_is_named() -> None:
     ]
 
 
+def test_w3_a_unit_that_is_silent_on_the_inputs_is_named_at_its_layer() -> None:
+    ids = torch.arange(64).reshape(2, 32) * 37 % 1000
+    model = gpt2().eval()
+    assert fxdebug.weights(model, ids).findings == ()
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_fc.bias[7] = -1e4
+    report = fxdebug.weights(model, inputs=ids)
+    assert [(f.rule, f.path, f.op, f.measured) for f in report.findings] == [
+        ("dead unit", "transformer.h.1.mlp.c_fc", "Conv1D", 1.0)
+    ]
+    assert report.findings[0].what.startswith("behind gelu unit [7] of 256 is never active, on 64 tokens")
+    rows = {row.name: (row.silent, row.dead) for row in report.rows}
+    assert rows["transformer.h.1.mlp.c_fc.weight"] == (1, 0) and rows["transformer.h.0.mlp.c_fc.weight"] == (0, 0)
+    assert rows["transformer.h.0.attn.c_attn.weight"] == (None, 0)
+    assert fxdebug.weights(model).findings == ()  # structurally nothing is wrong
+
+
+@pytest.mark.parametrize(
+    "convolution, x, spoilt",
+    [
+        (nn.Conv1d(3, 16, 5), torch.randn(8, 3, 40), "0"),
+        (nn.Conv2d(3, 16, 3), torch.randn(4, 3, 12, 12), "0"),
+        (nn.Sequential(nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16)), torch.randn(4, 3, 12, 12), "0.1"),
+        (nn.Linear(8, 16), torch.randn(4, 6, 6, 8), "0"),
+    ],
+    ids=["Conv1d", "Conv2d", "Conv2d and norm", "Linear on images with channels last"],
+)
+def test_w3_units_are_those_of_the_layer_whatever_its_layout(convolution: nn.Module, x: Any, spoilt: str) -> None:
+    model = nn.Sequential(convolution, nn.Dropout(0.0), nn.ReLU(inplace=True))
+    with torch.no_grad():
+        model.get_submodule(spoilt).bias[4] = -1e3  # type: ignore[index, operator]
+    (finding,) = fxdebug.weights(model, x).findings
+    assert (finding.rule, finding.path) == ("dead unit", spoilt)
+    assert finding.what.startswith("behind relu unit [4] of 16 is never active")
+
+
+def test_w3_a_function_that_several_layers_share_has_the_units_of_each() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.up, self.mid, self.act = nn.Linear(8, 16), nn.Linear(16, 16), nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.act(self.mid(self.act(self.up(x))))
+
+    model = Shared()
+    with torch.no_grad():
+        model.mid.bias[3] = -100
+    (finding,) = fxdebug.weights(model, torch.randn(50, 8)).findings
+    assert finding.path == "mid" and "unit [3] of 16" in finding.what
+    rows = [row.call for row in fxdebug.activations(model, torch.randn(50, 8)).rows]
+    assert rows == ["up", "act(up)", "mid", "act(mid)", "Shared"]
+
+
+def test_inputs_are_for_one_model() -> None:
+    layer, x = nn.Linear(2, 2), torch.ones(1, 2)
+    for wrong in ({"model": layer, "other": layer, "inputs": x}, {"model": "a.safetensors", "inputs": x}):
+        with pytest.raises(fxdebug.UsageError, match="inputs are for one model"):
+            fxdebug.weights(**wrong)
+    with pytest.raises(fxdebug.UsageError, match="given twice"):
+        fxdebug.weights(layer, x, inputs=x)
+
+
+def test_w4_the_variance_from_block_to_block_is_told_with_inputs() -> None:
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64, bias=False), nn.Identity()) for _ in range(6)])
+    with torch.no_grad():
+        for block in model:
+            nn.init.orthogonal_(block[0].weight)  # type: ignore[index]
+        model[3][0].weight.mul_(3)  # type: ignore[index, union-attr]
+    (part,) = fxdebug.weights(model, torch.randn(256, 64)).parts
+    ratios = [row.ratio for row in part.rows]
+    assert [row.call for row in part.rows] == [str(i) for i in range(6)] and ratios[0] is None
+    assert ratios[1:] == pytest.approx([1, 1, 9, 1, 1], rel=0.02)
+
+
 def test_w4_gpt2_was_drawn_by_its_own_scheme() -> None:
     rows = {row.name: row for row in fxdebug.weights(gpt2()).rows}
     assert rows["transformer.h.0.attn.c_attn.weight"].scheme == "normal 0.02"

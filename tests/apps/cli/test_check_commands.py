@@ -65,6 +65,9 @@ def test_the_status_is_1_from_the_severity_on_that_is_asked_for(folder: Path) ->
     assert main.main(["check", "checked_model.py:large"]) == 0
     assert main.main(["check", "checked_model.py:large", "--fail-on", "advice"]) == 1
     assert main.main(["check", "checked_model.py:sick", "--fail-on", "never"]) == 0
+    assert main.main(["check", "checked_model.py:sick", "--fail-on", "error,dead unit"]) == 1
+    assert main.main(["check", "checked_model.py:sick", "--fail-on", "weights.dead unit"]) == 0
+    assert main.main(["check", "checked_model.py:sick", "--fail-on", "ded unit"]) == 2
 
 
 def test_rules_are_off_and_thresholds_set_on_the_command_line_and_in_pyproject(

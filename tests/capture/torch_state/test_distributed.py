@@ -6,6 +6,7 @@ What the processes do is in ``ranks.py``; they run once for this file and leave 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import pickle
 import subprocess
@@ -19,6 +20,7 @@ import torch
 import torch.distributed
 
 import fxdebug
+from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.data.values import Sharding
 from fxdebug.errors import LoadError
 
@@ -322,7 +324,7 @@ def test_a_forward_that_raises_leaves_its_partial_run_on_every_rank(
 # Watching a training -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded"])
+@pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded", "hybrid_sharded"])
 def test_the_rank_with_the_poisoned_batch_names_it_and_none_waits(facts, kind):
     on = [facts(f"watched_{kind}", rank) for rank in RANKS]
     assert [seen["steps"] for seen in on] == [8, 8] and [seen["file"] for seen in on] == [0, 1]
@@ -333,7 +335,7 @@ def test_the_rank_with_the_poisoned_batch_names_it_and_none_waits(facts, kind):
     assert (healthy[0], healthy[2]) == (5, "") and healthy[4].endswith("look at the incidents of the others")
 
 
-@pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded"])
+@pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded", "hybrid_sharded"])
 def test_a_backward_that_is_not_finite_is_explained_on_all_ranks(facts, kind):
     for rank in RANKS:
         ((step, trouble, path, op, what),) = facts(f"watched_{kind}_backward", rank)["incidents"]
@@ -341,6 +343,28 @@ def test_a_backward_that_is_not_finite_is_explained_on_all_ranks(facts, kind):
 
 
 def test_numbers_of_sharded_weights_are_those_of_a_rank(facts):
-    note = "weights are sharded: numbers of weights and their gradients are those of this rank's part"
-    assert [facts("watched_fully_sharded", rank)["notes"] for rank in RANKS] == [[note], [note]]
+    for kind in ("fully_sharded", "hybrid_sharded"):
+        assert [facts(f"watched_{kind}", rank)["notes"] for rank in RANKS] == [[SHARDED], [SHARDED]]
     assert [facts("watched_data_parallel", rank)["notes"] for rank in RANKS] == [[], []]
+
+
+def test_each_stage_of_a_pipeline_names_the_poisoned_batch_and_the_last_one_has_the_loss(facts):
+    first, last = (facts("watched_pipeline", rank) for rank in RANKS)
+    assert (first["steps"], last["steps"], first["notes"], last["notes"]) == (8, 8, [], [])
+    assert all(norm > 0 for on in (first, last) for norm in on["norms"][:5])
+    assert first["losses"][:5] == [None] * 5 and all(loss > 0 for loss in last["losses"][:5])
+    assert first["incidents"] == [(5, "gradient", "", "input", "the input 'input' has 4 NaN of 16")]
+    assert last["incidents"] == [(5, "loss", "", "input", "the input 'input' has 4 NaN of 16")]
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "hsdp"])
+def test_reports_on_sharded_weights_are_those_of_the_parts_and_leave_them_alone(facts, kind):
+    on = [facts("reports_of_sharded_weights", rank) for rank in RANKS]
+    parts = [seen[kind] for seen in on]
+    assert all(part["same"] and part["updates"] == [True, True] for part in parts)
+    assert all(part["notes"].count(SHARDED) == 2 for part in parts)
+    norms = [part["norm"] for part in parts]
+    together = math.hypot(*norms) if kind == "fsdp" else norms[0]
+    assert together == pytest.approx(on[0]["true norm"], rel=1e-5)
+    if kind == "hsdp":  # here every rank has all weights
+        assert norms[0] == pytest.approx(norms[1]) and parts[0]["stds"] == pytest.approx(on[0]["true stds"], rel=1e-5)

@@ -15,6 +15,7 @@ from fxdebug.data.report import Cell
 
 Chosen = npt.NDArray[np.bool_]
 FEWEST_UNITS = 8  # of a layer, for a median over units
+DEAD_ADVICE = "A bias that is far too low, a learning rate that was too high, or weights that were not loaded."
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,18 @@ def _dead(activations: Iterable[Activation], limits: ActivationLimits) -> Iterat
         dead = dead_units(one, limits)
         if dead is None or not dead.any() or one.units is None:
             continue
-        units = one.units
-        what = (
-            f"{_names(dead, 'unit')} of {len(dead)} {'is' if dead.sum() == 1 else 'are'} never active, on "
-            f"{units.tokens} tokens"
-        )
-        known = None if units.below is None else float(units.below[dead].min())
-        if known is not None:
-            whose = "its input lies" if dead.sum() == 1 else "their inputs lie at least"
-            what += f"; {whose} {known:.3g} standard deviations below 0"
-        advice = "a bias that is far too low, a learning rate that was too high, or weights that were not loaded"
-        yield _finding(one, "dead unit", WARNING, what, advice)
+        yield _finding(one, "dead unit", WARNING, never_active(one, dead), DEAD_ADVICE)
+
+
+def never_active(one: Activation, dead: Chosen) -> str:
+    """Say which units of an activation function are never active, and how far from it they are."""
+    assert one.units is not None
+    what = f"{_names(dead, 'unit')} of {len(dead)} {'is' if dead.sum() == 1 else 'are'} never active, on "
+    what += f"{one.units.tokens} tokens"
+    if one.units.below is None:
+        return what
+    whose = "its input lies" if dead.sum() == 1 else "their inputs lie at least"
+    return f"{what}; {whose} {float(one.units.below[dead].min()):.3g} standard deviations below 0"
 
 
 def _saturated(activations: Iterable[Activation], limits: ActivationLimits) -> Iterator[Finding]:
@@ -207,6 +209,6 @@ def _finding(
         what=what,
         measured=measured,
         threshold=threshold,
-        advice=f"{advice[:1].upper()}{advice[1:]}.",
+        advice=f"{advice[:1].upper()}{advice[1:].rstrip('.')}.",
         others=others,
     )

@@ -17,7 +17,8 @@ class Activation:
 
     ``id`` is the path of the module, and the operation's name after a slash. ``function`` is the activation function
     that it is: ``relu``, ``gelu``; empty for other modules. ``outliers`` are the elements beyond the robust limit and
-    the largest one in robust deviations.
+    the largest one in robust deviations. ``maker`` is the path of the module whose weights make the units, empty
+    where no such module returned what the function was given.
     """
 
     id: str
@@ -28,6 +29,7 @@ class Activation:
     distribution: Distribution
     units: Units | None
     outliers: tuple[int, float] | None
+    maker: str = ""
 
 
 def function_of(type: str) -> str:

@@ -82,11 +82,11 @@ def activation_report(
     rows = tuple(_row(one, limits) for one in activations)
     told = list(notes)
     if any(row.inactive for row in rows) and few < limits.samples:
-        told.append(Note(f"{few} samples are too few to call a unit dead: it is inactive; give {limits.samples}"))
+        told.append(too_few(few, limits))
     if any(one.outliers is None for one in activations):
         told.append(Note("outliers: n/a where half of all elements are alike, as behind a ReLU"))
     if any(not one.distribution.exact for one in activations):
-        told.append(Note("quantiles of several batches are those of bins, each 1/4096 of the range"))
+        told.append(Note("quantiles of several batches or calls are those of bins, each 1/4096 of the range"))
     return ActivationData(
         analysis="activations",
         subject=model,
@@ -103,6 +103,11 @@ def activation_report(
         folds=False,
         distributions={one.id: one.distribution for one in activations},
     )
+
+
+def too_few(samples: int, limits: ActivationLimits) -> Note:
+    """Return the note that units were seen too seldom to be called dead."""
+    return Note(f"{samples} samples are too few to call a unit dead: it is inactive; give {limits.samples}")
 
 
 def _row(one: Activation, limits: ActivationLimits) -> ActivationRow:

@@ -122,7 +122,7 @@ def attention_report(
             "maps": (sum(one.weights.nbytes for one in maps), "B"),
         },
         findings=find_attention(modules, limits, causal),
-        notes=(*_wrong(wrong), *_unchecked(measured), *_without_induction(tokens), *notes),
+        notes=(*_wrong(wrong), *_unchecked(measured), *(_without_induction(tokens) if measured else ()), *notes),
         settings={**(settings or {}), **limits.settings()},
         parts=(ReportData("layers", model, LAYER_COLUMNS, rows=layers, settings={"by": "module"}),) if layers else (),
         folds=False,

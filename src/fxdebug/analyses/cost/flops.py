@@ -76,9 +76,11 @@ def flops_report(trace: TraceData) -> ReportData[FlopsRow]:
     totals: dict[str, tuple[Cell, Unit]] = {
         "forward": (root.forward, "FLOP"),
         "multiply-adds": (macs, "MAC"),
-        "backward": (root.backward, "FLOP"),
+        "backward": (root.backward if any(call.grad for call in trace.calls) else None, "FLOP"),
     }
     notes = [Note(f"not counted, because their number is not known: {_counted(unknown)}")] if unknown else []
+    if totals["backward"][0] is None:
+        notes.append(Note("backward: n/a, the run was made without gradients"))
     if trace.error is not None:
         notes.append(Note("the run raised: these are the operations until then"))
     ops = [(op.node, op.flops) for count in counts for op in count.ops if op.flops is not None]

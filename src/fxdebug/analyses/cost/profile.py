@@ -5,6 +5,7 @@ Times come from repeats that were not traced (:mod:`fxdebug.capture.runs.timed_r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, median, quantiles
@@ -16,7 +17,7 @@ from fxdebug.analyses.cost.reached_by_backward import Step, steps_of
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.timings import MachinePeak, OpTiming, RegionTiming, Timings, path_or_model
-from fxdebug.data.measures import CALL, OPERATION, Unit, register
+from fxdebug.data.measures import CALL, OPERATION, Unit, counted, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
@@ -120,15 +121,14 @@ class CallProfile:
     own: list[int]
     total: list[int]
     steps: list[tuple[Step, OpTiming | None]]
-    middle: tuple[int, ...] = ()
     least: int = 0
     children: list[CallProfile] = field(default_factory=list)
     regions: list[RegionTiming] = field(default_factory=list)
 
     @property
     def own_seconds(self) -> float | None:
-        """Time of the call itself, with regions in it: the mean of the middle repeats."""
-        return seconds_of(self.own, self.middle)
+        """Median time of the call itself, with regions in it."""
+        return seconds_of(self.own)
 
     @property
     def own_without_regions(self) -> list[int]:
@@ -138,8 +138,15 @@ class CallProfile:
 
     @property
     def total_seconds(self) -> float | None:
-        """Time of the call with all calls in it: the mean of the middle repeats."""
-        return seconds_of(self.total, self.middle)
+        """Time of the call with all calls in it: the sum of the medians of their own times.
+
+        A repeat in which the machine was busy elsewhere disturbs some calls; the median of each is not touched by it.
+        """
+        own = seconds_of(self.own_without_regions)
+        if own is None:
+            return None
+        regions = sum(seconds_of(region.own) or 0.0 for region in self.regions)
+        return own + regions + sum(child.total_seconds or 0.0 for child in self.children)
 
     @property
     def ops_seconds(self) -> float:
@@ -160,7 +167,6 @@ class CallProfile:
 def profiles(trace: TraceData, timings: Timings) -> list[CallProfile]:
     """Return every call of a trace with its times, in execution order."""
     flops = count_flops(trace)
-    middle = _middle_half(timings.calls.get(("", 0), []))
     calls = []
     for call in trace.calls:
         key = call.path, call.number
@@ -168,7 +174,7 @@ def profiles(trace: TraceData, timings: Timings) -> list[CallProfile]:
         matched = _matched(steps, timings.ops.get(key, []))
         own, total = timings.own.get(key, []), timings.calls.get(key, [])
         least = timings.least.get(key, min(own, default=0))
-        calls.append(CallProfile(call, flops[call.index], own, total, matched, middle, least))
+        calls.append(CallProfile(call, flops[call.index], own, total, matched, least))
         if call.parent_index is not None:
             calls[call.parent_index].children.append(calls[-1])
     by_key = {(profile.call.path, profile.call.number): profile for profile in calls}
@@ -178,20 +184,9 @@ def profiles(trace: TraceData, timings: Timings) -> list[CallProfile]:
     return calls
 
 
-def seconds_of(times: Sequence[int], middle: Sequence[int]) -> float | None:
-    """Return the mean of the middle repeats; the median where not every repeat made the call."""
-    if not times:
-        return None
-    if not middle or len(times) <= max(middle):
-        return median(times) / 1e9
-    return mean(times[i] for i in middle) / 1e9
-
-
-def _middle_half(times: Sequence[int]) -> tuple[int, ...]:
-    """Return the positions of the middle half of some times, by size."""
-    order = sorted(range(len(times)), key=times.__getitem__)
-    quarter = len(order) // 4
-    return tuple(sorted(order[quarter : len(order) - quarter]))
+def seconds_of(times: Sequence[int]) -> float | None:
+    """Return the median of nanoseconds, in seconds."""
+    return median(times) / 1e9 if times else None
 
 
 def _matched(steps: Iterable[Step], timed: Sequence[OpTiming]) -> list[tuple[Step, OpTiming | None]]:
@@ -241,7 +236,7 @@ def profile_report(
     root = calls[0].total_seconds
     peak = _reached(peak, calls)
     rows = [_row(net, profile, root, peak, timings) for profile in calls]
-    regions = [_region_row(trace.model, key, region, root, calls[0].middle) for key, region in timings.regions.items()]
+    regions = [_region_row(trace.model, key, region, root) for key, region in timings.regions.items()]
     columns: tuple[Column, ...] = CALL_COLUMNS
     if timings.missing:  # what is known without a time takes its place on the screen
         columns = tuple([replace(c, shown=c.shown or c.field in ("flops", "bytes")) for c in CALL_COLUMNS])
@@ -316,8 +311,12 @@ def quartiles(times: Sequence[int]) -> tuple[float | None, float | None]:
 
 
 def percentile_95(times: Sequence[int]) -> float | None:
-    """Return the seconds than which 95 of 100 repeats are faster, or as fast."""
-    return sorted(times)[int(0.95 * (len(times) - 1))] / 1e9 if times else None
+    """Return the seconds than which 95 of 100 repeats are faster, or as fast; of fewer than 20 the slowest.
+
+    >>> percentile_95(range(1, 101)), percentile_95([1, 2, 9])
+    (9.5e-08, 9e-09)
+    """
+    return sorted(times)[math.ceil(0.95 * len(times)) - 1] / 1e9 if times else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +347,7 @@ def items_of(trace: TraceData) -> Items:
 def _row(
     net: Network, profile: CallProfile, root: float | None, peak: MachinePeak | None, timings: Timings
 ) -> ProfileRow:
-    own = seconds_of(profile.own_without_regions, profile.middle)
+    own = seconds_of(profile.own_without_regions)
     whole = profile.own_seconds
     low, high = quartiles(profile.own_without_regions)
     flops = profile.flops.own.forward
@@ -372,10 +371,8 @@ def _row(
     )
 
 
-def _region_row(
-    model: str, key: tuple[str, int], region: RegionTiming, root: float | None, middle: Sequence[int]
-) -> ProfileRow:
-    own = seconds_of(region.own, middle)
+def _region_row(model: str, key: tuple[str, int], region: RegionTiming, root: float | None) -> ProfileRow:
+    own = seconds_of(region.own)
     low, high = quartiles(region.own)
     return ProfileRow(
         call=f"{path_or_model(key[0], model)}#{key[1]}",
@@ -387,7 +384,7 @@ def _region_row(
         low=low,
         high=high,
         iqr=high - low if low is not None and high is not None else None,
-        total=seconds_of(region.total, middle),
+        total=seconds_of(region.total),
         p95=percentile_95(region.total),
         backward=median(region.backward) / 1e9 if region.backward else None,
         flops=None,
@@ -488,12 +485,13 @@ def _notes(timings: Timings, calls: Sequence[CallProfile]) -> tuple[Note, ...]:
     untimed = [profile for profile in calls if not profile.total]
     if untimed:
         names = ", ".join(profile.call.id for profile in untimed[:3]) + (", …" if len(untimed) > 3 else "")
-        notes.append(Note(f"{len(untimed)} calls ran in the trace and in no repeat, or were made in forward: {names}"))
+        what = f"{counted(len(untimed), 'call')} of the trace ran in no repeat, or were made in forward: {names}"
+        notes.append(Note(what))
     if timings.elsewhere:
         notes.append(
-            Note(f"{timings.elsewhere} calls ran in other threads: the call that waits for them has their time")
+            Note(f"calls ran in other threads ({timings.elsewhere}): the call that waits for them has their time")
         )
     missing = sum(timing is None for profile in calls for _, timing in profile.steps)
     if missing:
-        notes.append(Note(f"{missing} operations have no time: parts of results, and operations in fused kernels"))
+        notes.append(Note(f"without a time: {counted(missing, 'operation')}, parts of results or in fused kernels"))
     return tuple(notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,16 +69,14 @@ def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, 
         parameters = tuple([value.label for step, _ in profile.steps for value in _parameters(step.args)])
         groups[profile.call.type, shapes, parameters].append(profile)
     for group in groups.values():
-        times = [profile.own_seconds for profile in group if profile.own_seconds is not None]
-        if len(times) < 2:
+        owns = [profile.own_seconds for profile in group]
+        times = sorted([own for own in owns if own is not None])
+        if len(times) < 2 or not root:
             continue
-        for profile in group:
-            own = profile.own_seconds
-            if own is None or not root:
+        for profile, own in zip(group, owns):
+            if own is None:
                 continue
-            others = list(times)
-            others.remove(own)
-            usual = median(others)
+            usual = _median_of_others(times, own)
             least = profile.least / 1e9
             is_slow = least >= limits.slow_ratio * usual and least >= usual + limits.slow_seconds
             if is_slow and 100 * own / root >= limits.slow_share:
@@ -88,12 +87,23 @@ def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, 
                     call=net.call_id(profile.call),
                     op=profile.call.type,
                     what=f"takes {quantity(own, 's')} itself, {100 * own / root:.0f} % of the run; "
-                    f"the same work takes {quantity(usual, 's')} in {len(others)} other calls",
+                    f"the same work takes {quantity(usual, 's')} in {len(times) - 1} other calls",
                     source=profile.call.source,
                     measured=own / usual,
                     threshold=limits.slow_ratio,
                     advice="Look at what its forward does besides its operations, and at hooks on it.",
                 )
+
+
+def _median_of_others(ordered: Sequence[float], one: float) -> float:
+    """Return the median of sorted numbers without one of them: it is asked about each of 10,000 equal calls.
+
+    >>> _median_of_others([1.0, 2.0, 3.0, 9.0], 9.0), _median_of_others([1.0, 2.0, 3.0], 2.0)
+    (2.0, 2.0)
+    """
+    position, rest = bisect_left(ordered, one), len(ordered) - 1
+    low, high = [ordered[i + (i >= position)] for i in ((rest - 1) // 2, rest // 2)]
+    return (low + high) / 2
 
 
 def _idle(trace: TraceData, calls: Sequence[CallProfile], limits: Limits, fastest: float) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from fxdebug.analyses.gradients.clipping import clipping_advice
 from fxdebug.analyses.gradients.rules import Limits, findings_of, structurally_zero
 from fxdebug.data.calls import Note
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, ResultGradient
-from fxdebug.data.measures import CALL, PARAMETER, Unit, register
+from fxdebug.data.measures import CALL, PARAMETER, Unit, counted, register
 from fxdebug.data.report import Cell, Column, ReportData
 
 NORM = register("grad.norm", "", "2-norm of the gradient: of what a call returned, of a parameter", [CALL, PARAMETER])
@@ -95,7 +95,7 @@ def gradients_report(
     totals: dict[str, tuple[Cell, Unit]] = {"loss": (record.loss, ""), "total norm": (total, "")}
     states = [row.state for row in parameters]
     for state in dict.fromkeys(states):
-        totals[f"  {state}"] = (f"{states.count(state)} parameters", "")
+        totals[f"  {state}"] = (counted(states.count(state), "parameter"), "")
     if history:
         totals["clipping"] = (clipping_advice([*history]).advice, "")
     notes = [Note(text) for text in record.notes]

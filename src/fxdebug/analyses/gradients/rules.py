@@ -11,7 +11,7 @@ from statistics import median
 from fxdebug.analyses.gradients.slopes import slopes
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach
-from fxdebug.data.measures import quantity
+from fxdebug.data.measures import counted, quantity
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Limits:
         return update > self.most_update or update < self.least_update
 
 
+NAMED = 3  # parts of a model that a finding names
 EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -210,29 +211,56 @@ _REASONS: Mapping[Reach, tuple[str, str]] = {
 }
 
 
+_ROUTED = "Experts that a router did not choose are no fault; others remove, or call."
+
+
 def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
     """Parts of the model that do not learn, each under the largest module all of whose parameters share the reason."""
     if all(parameter.gradient is None for parameter in record.parameters):
         return
     for reach, (reason, advice) in _REASONS.items():
-        for path, group in _largest_parts(record.parameters, reach).items():
+        for paths, group in _alike(_largest_parts(record.parameters, reach)):
+            path = paths[0]
             elements = sum(math.prod(parameter.shape) for parameter in group)
             whole = sum(math.prod(parameter.shape) for parameter in record.parameters)
-            count = "1 parameter" if len(group) == 1 else f"{len(group)} parameters"
+            count = counted(len(group), "parameter")
+            named = ", ".join(paths[:NAMED]) + (f", … {len(paths)} in all" if len(paths) > NAMED else "")
             share = 100 * elements / max(whole, 1)
+            routed = reach == "not called" and _have_others(paths, record.parameters)
             yield Finding(
                 rule=reach,
                 severity=ADVICE,
                 path=path,
                 call=f"{path}#0",
                 op=group[0].name,
-                what=f"{count} of {path or 'the model'} ({quantity(share, '%')} of all elements) {reason}",
+                what=f"{count} of {named or 'the model'} ({quantity(share, '%')} of all elements) {reason}",
                 measured=share,
                 threshold=0.0,
                 unit="%",
-                advice=advice,
+                advice=_ROUTED if routed else advice,
                 others=tuple([parameter.name for parameter in group[1:]]),
             )
+
+
+def _alike(
+    parts: Mapping[str, list[ParameterGradient]],
+) -> Iterator[tuple[list[str], list[ParameterGradient]]]:
+    """Yield parts of a model, those together whose paths differ in numbers alone: layers, experts."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for path in parts:
+        groups[_pattern(path)].append(path)
+    for paths in groups.values():
+        yield paths, [parameter for path in paths for parameter in parts[path]]
+
+
+def _have_others(paths: Sequence[str], parameters: Sequence[ParameterGradient]) -> bool:
+    """Do numbered modules stand beside others of their list which have a gradient?"""
+    lists = {path.rpartition(".")[0] for path in paths if path.rpartition(".")[2].isdigit()}
+    return any(p.reach == "trained" and p.path.startswith(tuple([f"{one}." for one in lists])) for p in parameters)
+
+
+def _pattern(path: str) -> str:
+    return ".".join("#" if part.isdigit() else part for part in path.split("."))
 
 
 def _largest_parts(parameters: Sequence[ParameterGradient], reach: Reach) -> dict[str, list[ParameterGradient]]:

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fxdebug.analyses.rules.table import LIMITS, THRESHOLDS, every_rule
+from fxdebug.analyses.rules.table import LIMITS, THRESHOLDS, TRAINING, every_rule, rule_of
+from fxdebug.data.findings import SEVERITIES, Finding
 from fxdebug.data.report import Cell
 from fxdebug.errors import UsageError, nearest
+
+NEVER = "never"
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,37 @@ def settings_of(off: Iterable[str], limits: Mapping[str, object], where: str, fi
     """
     if isinstance(off, str):
         raise UsageError(f"{where}: off={off!r} is one text: give a list of rules, off=[{off!r}]")
-    chosen = frozenset(id for name in off for id in _rules_named(name, where))
-    return RuleSettings(chosen, {name: _threshold(name, number, where) for name, number in limits.items()}, file)
+    thresholds = {name: _threshold(name, number, where) for name, number in limits.items()}
+    return RuleSettings(rules_named(off, where), thresholds, file)
+
+
+def rules_named(names: Iterable[object], where: str) -> frozenset[str]:
+    """Return the ids of rules by their name, or by their analysis and name; ``where`` names the place in errors.
+
+    Raises ``UsageError`` with the nearest name for an unknown one.
+    """
+    return frozenset(id for name in names for id in _rules_named(name, where))
+
+
+def fails(findings: Iterable[Finding], asked: str, analysis: str = "") -> bool:
+    """Is there a finding that must not be there? ``asked`` names severities and rules, with commas.
+
+    A severity stands for itself and the graver ones; ``never`` for none. ``analysis`` made the findings that do not
+    name one. Raises ``UsageError`` for a name that is neither.
+
+    >>> found = [Finding("frozen", "advice", "encoder", "encoder#0", "", "", analysis="gradients")]
+    >>> fails(found, "warning"), fails(found, "warning,frozen"), fails(found, "advice")
+    (False, True, True)
+    """
+    names = [name.strip() for name in asked.split(",")]
+    ids = rules_named([name for name in names if name not in (*SEVERITIES, NEVER)], "--fail-on")
+    least = max([SEVERITIES.index(name) for name in names if name in SEVERITIES], default=-1)
+    for finding in findings:
+        analyses = (finding.analysis or analysis).split(", ")
+        made_by = [rule_of(one, finding.rule) or rule_of(TRAINING, finding.rule) for one in analyses]
+        if SEVERITIES.index(finding.severity) <= least or ids & {rule.id for rule in made_by if rule is not None}:
+            return True
+    return False
 
 
 def _rules_named(name: object, where: str) -> list[str]:

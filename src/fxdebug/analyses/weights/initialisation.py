@@ -94,7 +94,7 @@ def initialisation_of(
     ``fresh`` says whether the model is as it was initialised; ``None`` finds out.
     """
     limits = WeightLimits() if limits is None else limits
-    matrices = [weight for weight in facts if _is_drawn(weight)]
+    matrices = [weight for weight in facts if is_drawn(weight)]
     fitting = {weight.name: [fit for fit in _fits(weight, drawn, limits) if fit.holds] for weight in matrices}
     large = [weight for weight in matrices if weight.stats.count >= LEAST]
     fitted = [weight for weight in large if weight.distribution in ("uniform", "normal") and fitting[weight.name]]
@@ -114,7 +114,7 @@ def initialisation_of(
     return Initialisation(looks_fresh if fresh is None else fresh, fits, off)
 
 
-def _is_drawn(weight: WeightFacts) -> bool:
+def is_drawn(weight: WeightFacts) -> bool:
     """Is this a matrix of random numbers? Masks, tables of positions and layers that begin at zero are not."""
     return (
         weight.kind == "parameter"

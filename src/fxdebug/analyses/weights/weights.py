@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fxdebug.analyses.weights.initialisation import OWN, Drawn, Initialisation, WeightLimits, initialisation_of
+from fxdebug.analyses.activations.findings import ActivationLimits
+from fxdebug.analyses.activations.measured import Activation
+from fxdebug.analyses.activations.report import too_few
+from fxdebug.analyses.weights.initialisation import (
+    OWN,
+    Drawn,
+    Initialisation,
+    WeightLimits,
+    initialisation_of,
+    is_drawn,
+)
+from fxdebug.analyses.weights.on_inputs import read_by, signal_report, silent_count, silent_findings
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.measured.weights import WeightFacts
@@ -23,7 +34,9 @@ NAMED = 12  # dead units that a finding names
 class WeightRow:
     """One parameter or buffer. ``scheme`` is the initialisation that it looks like, ``None`` for a trained one.
 
-    ``ratio`` is its standard deviation over the scheme's. ``dead`` counts output units whose weights are all 0.
+    ``ratio`` is its standard deviation over the scheme's. ``dead`` counts output units whose weights are all 0,
+    ``silent`` those that the activation function behind them let through on no token of the inputs; ``None`` where
+    the model did not run, or no such function follows.
     """
 
     name: str
@@ -38,6 +51,7 @@ class WeightRow:
     spectral_norm: float | None
     stable_rank: float | None
     dead: int
+    silent: int | None
     scheme: str | None
     ratio: float | None
 
@@ -55,6 +69,7 @@ COLUMNS = (
     Column("spectral_norm", "spectral", about="largest singular value"),
     Column("stable_rank", "rank", about="stable rank: squared Frobenius norm over squared spectral norm"),
     Column("dead", "dead", about="output units whose weights are all 0", adds=True),
+    Column("silent", "silent", about="output units that were never active on the inputs", adds=True),
     Column("scheme", "drawn by"),
     Column("ratio", "std/drawn", about="standard deviation over the scheme's", shown=False),
 )
@@ -68,41 +83,67 @@ def weights_report(
     fresh: bool | None = None,
     limits: WeightLimits | None = None,
     without_data: Sequence[str] = (),
+    on_inputs: Sequence[Activation] | None = None,
+    notes: Sequence[Note] = (),
 ) -> ReportData[WeightRow]:
-    """Return the weights of a model with findings; ``drawn``, ``fresh`` and ``limits`` as in ``initialisation_of``."""
+    """Return the weights of a model with findings; ``drawn``, ``fresh`` and ``limits`` as in ``initialisation_of``.
+
+    ``on_inputs`` is what the model's modules and activation functions returned, where it ran.
+    """
     limits = WeightLimits() if limits is None else limits
     start = initialisation_of(facts, drawn or Drawn(), fresh, limits)
-    rows = tuple([_row(weight, start) for weight in facts])
+    unit_limits = ActivationLimits()
+    readers = read_by(on_inputs or ())
+    rows = tuple([_row(weight, start, readers) for weight in facts])
     elements = sum(weight.stats.count for weight in facts if weight.kind == "parameter")
     trained = sum(w.stats.count for w in facts if w.kind == "parameter" and w.requires_grad)
     totals: dict[str, tuple[Cell, Unit]] = {
         "elements of parameters": (f"{elements:,}", ""),
         "  that ask for gradients": (f"{trained:,}", ""),
-        "state": ("as initialised" if start.fresh else "trained, or drawn by a scheme of its own", ""),
+        "state": (_state_of(start) if any(map(is_drawn, facts)) else None, ""),
     }
-    notes = []
+    told = list(notes)
+    if on_inputs is not None:
+        seen = [one.units for one in readers.values() if one.units is not None]
+        tokens = max([units.tokens for units in seen], default=0)
+        totals["seen on"] = (f"{tokens} tokens" if seen else "no activation function behind a layer", "")
+        few = max([units.samples for units in seen], default=0)
+        if few < unit_limits.samples and any(map(silent_count, readers.values())):
+            told.append(too_few(few, unit_limits))
     if without_data:
         some = ", ".join(without_data[:3]) + (", …" if len(without_data) > 3 else "")
-        notes.append(Note(f"{len(without_data)} weights have no data or no arithmetic and are missing here: {some}"))
+        told.append(Note(f"{len(without_data)} weights have no data or no arithmetic and are missing here: {some}"))
+    signal = signal_report(on_inputs or (), model)
     return ReportData(
         analysis="weights",
         subject=model,
         columns=COLUMNS,
         rows=rows,
         totals=totals,
-        findings=(*_not_finite(facts), *_off(facts, start, limits), *_dead(facts)),
-        notes=tuple(notes),
+        findings=(
+            *_not_finite(facts),
+            *_off(facts, start, limits),
+            *_dead(facts),
+            *silent_findings(readers, {weight.path: weight.type for weight in facts}, unit_limits),
+        ),
+        notes=tuple(told),
         measures={
             SPECTRAL.name: {row.name: row.spectral_norm for row in rows if row.spectral_norm is not None},
             RANK.name: {row.name: row.stable_rank for row in rows if row.stable_rank is not None},
             INIT.name: {row.name: row.ratio for row in rows if row.ratio is not None},
         },
+        parts=() if signal is None else (signal,),
         histograms={weight.name: weight.histogram for weight in facts if weight.histogram.counts},
         ranked=False,
     )
 
 
-def _row(weight: WeightFacts, start: Initialisation) -> WeightRow:
+def _state_of(start: Initialisation) -> str:
+    return "as initialised" if start.fresh else "trained, or drawn by a scheme of its own"
+
+
+def _row(weight: WeightFacts, start: Initialisation, readers: Mapping[str, Activation]) -> WeightRow:
+    reader = readers.get(weight.path) if weight.name.rpartition(".")[2] == "weight" else None
     stats, fit = weight.stats, start.fits.get(weight.name, start.off.get(weight.name))
     off = weight.name in start.off
     return WeightRow(
@@ -118,6 +159,7 @@ def _row(weight: WeightFacts, start: Initialisation) -> WeightRow:
         spectral_norm=None if weight.spectrum is None else weight.spectrum.norm,
         stable_rank=None if weight.spectrum is None else weight.spectrum.stable_rank,
         dead=len(weight.zero_outputs),
+        silent=None if reader is None else silent_count(reader),
         scheme=None if fit is None or not start.fresh else f"not {fit.scheme.name}" if off else fit.scheme.name,
         ratio=None if fit is None or not start.fresh else fit.ratio,
     )

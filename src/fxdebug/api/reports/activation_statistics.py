@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.data.calls import Note
 from fxdebug.errors import UsageError
 from fxdebug.exports import registry
+from fxdebug.operators.units import Origin, origin_of
+from fxdebug.query.names import parameters_by_module
 from fxdebug.stats.cpu_sums import shaped_array_of
 from fxdebug.stats.distribution import Distributions, as_numpy, robust_outliers
 from fxdebug.stats.units import UnitSums
@@ -63,10 +66,29 @@ def activations(
         notes = _of_trace(model, gathered)
         return _report(model.model, gathered, limits, 1, notes)
     module, target, _ = target_of(model, "forward")
-    given: Iterator[Any] = iter([inputs] if batches is None else batches)
-    with state_restored(module):
-        notes, count = run_with_activations(target, module, (arguments(batch, kwargs) for batch in given), gathered.add)
+    notes, count = _of_model(module, target, [inputs] if batches is None else batches, kwargs, gathered)
     return _report(type(module).__name__, gathered, limits, count, notes)
+
+
+def units_on(
+    model: nn.Module, batches: Iterable[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[list[Activation], list[Note]]:
+    """Run a model on each batch and return what its modules and activation functions returned, with notes."""
+    gathered = _Gathered(ActivationLimits())
+    notes, _ = _of_model(model, model, batches, kwargs, gathered)
+    return gathered.activations(type(model).__name__), notes
+
+
+def _of_model(
+    module: nn.Module,
+    target: Callable[..., Any],
+    batches: Iterable[Any],
+    kwargs: Mapping[str, Any] | None,
+    gathered: _Gathered,
+) -> tuple[list[Note], int]:
+    given = (arguments(batch, kwargs) for batch in batches)
+    with state_restored(module):
+        return run_with_activations(target, module, given, gathered.add)
 
 
 class _Gathered:
@@ -74,22 +96,25 @@ class _Gathered:
 
     def __init__(self, limits: ActivationLimits) -> None:
         self._limits = limits
-        self._of: dict[str, tuple[str, str, str, list[tuple[int, ...]], Distributions, UnitSums]] = {}
-        self._outliers: dict[str, tuple[int, float] | None] = {}
+        self._of: dict[tuple[str, str], tuple[str, str, str, tuple[int, ...], Distributions, UnitSums]] = {}
+        self._outliers: dict[tuple[str, str], tuple[int, float] | None] = {}
 
-    def add(self, path: str, kind: str, name: str, result: Tensor, given: Tensor | None) -> None:
-        """Add one result; ``name`` is that of an activation function in a forward."""
+    def add(self, path: str, kind: str, name: str, result: Tensor, given: Tensor | None, origin: Origin) -> None:
+        """Add one result; ``name`` is that of an activation function in a forward.
+
+        A function that a model uses behind several layers has units of each.
+        """
         if not (result.is_floating_point() or result.is_complex()) or not result.numel():
             return
-        id = f"{path}/{name}" if name else path
         function = function_of(kind)
+        id = (f"{path}/{name}" if name else path, origin.maker if function else "")
         if id not in self._of:
-            self._of[id] = (path, kind, function, [tuple(result.shape)], Distributions(), UnitSums())
+            self._of[id] = (path, kind, function, tuple(result.shape), Distributions(), UnitSums())
             self._outliers[id] = (0, 0.0)
         *_, seen, units = self._of[id]
         ordered = seen.add(as_numpy(result))
         before = given if given is not None and given.data_ptr() != result.data_ptr() else None  # not written in place
-        units.add(result, before if function else None, BOUNDS.get(function))
+        units.add(result, before if function else None, BOUNDS.get(function), origin.axis)
         known, found = self._outliers[id], robust_outliers(ordered, self._limits.outlier)
         both = known is not None and found is not None
         self._outliers[id] = (known[0] + found[0], max(known[1], found[1])) if both else None  # type: ignore[index]
@@ -97,17 +122,20 @@ class _Gathered:
     def activations(self, model: str) -> list[Activation]:
         """Return what was gathered, in the order in which the calls returned."""
         found = []
-        for id, (path, kind, function, shapes, seen, units) in self._of.items():
+        times = Counter(id for id, _ in self._of)
+        for (id, maker), (path, kind, function, shape, seen, units) in self._of.items():
+            behind = f"({maker or '…'})" if times[id] > 1 else ""
             found.append(
                 Activation(
-                    id=f"{model}{id}" if not path else id,
+                    id=(id if path else f"{model}{id}") + behind,
                     path=path,
                     type=kind,
                     function=function,
-                    shape=shapes[0],
+                    shape=shape,
                     distribution=seen.result(),
                     units=units.result(),
-                    outliers=self._outliers[id],
+                    outliers=self._outliers[id, maker],
+                    maker=maker,
                 )
             )
         return found
@@ -125,17 +153,24 @@ def _report(
 def _of_trace(trace: Trace, gathered: _Gathered) -> list[Note]:
     """Measure the outputs that a run kept; return notes about those that it did not keep."""
     missing = 0
+    made: dict[int, Origin] = {}
+    held = parameters_by_module(trace)
     for call in sorted(trace.calls, key=lambda call: call.finished or 0):
         value = next(iter(call.outputs or ()), None)
         if value is None:
             continue
+        first = next(iter(call.inputs), None)
+        before = None if first is None else made.get(first.number)
+        own = () if call.has_submodules else held.get(call.path, ())
+        weights = [len(parameter.shape) for parameter in own if parameter.kind == "parameter"]
+        units = origin_of(call.type, call.path, weights, value.shape, () if first is None else first.shape, before)
+        units = made.setdefault(value.number, units)  # of calls that return the same tensor, the innermost one's
         if value.saved is None:
             missing += 1
             continue
-        first = next(iter(call.inputs), None)
         given = None if first is None or first.saved is None else trace.tensor(first)
         with torch.no_grad():
-            gathered.add(call.path, call.type, "", trace.tensor(value), given)
+            gathered.add(call.path, call.type, "", trace.tensor(value), given, units)
     if missing == len(trace.calls):
         raise UsageError("the run kept no tensors: record it with values='tensors', or give the model and inputs")
     notes = [Note("activation functions called in a forward are not kept by a run: give the model and inputs")]

@@ -89,10 +89,11 @@ def profile(
 
     The model runs once traced, to know what it computes, and then ``warmup + 3 · repeats`` times without a trace, from
     the same random numbers, buffers and inputs: plainly, with calls timed, with operations timed. Times are in
-    seconds, means over the middle half of the repeats. ``loss`` makes of the output the scalar to differentiate.
-    ``items`` is the number of items of one run and their unit, such as ``(64, "tokens")``, where they are not those
-    inferred from the inputs. ``peak=False`` does not measure the machine's peak (0.2 s, once), and so does not say what
-    bounds a call. ``limits`` are the thresholds of the findings (:class:`fxdebug.analyses.cost.profile_rules.Limits`).
+    seconds, medians of the repeats; that of a call with all calls in it is the sum of theirs. ``loss`` makes of the
+    output the scalar to differentiate. ``items`` is the number of items of one run and their unit, such as
+    ``(64, "tokens")``, where they are not those inferred from the inputs. ``peak=False`` does not measure the machine's
+    peak (0.2 s, once), and so does not say what bounds a call. ``limits`` are the thresholds of the findings
+    (:class:`fxdebug.analyses.cost.profile_rules.Limits`).
     Afterwards parameters, gradients, buffers and random generators are as before. A model on the meta device has
     operations and bytes, and no times.
     Raises ``UsageError`` for a loss that is no scalar. An exception of the model or of the loss is passed on;

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from fxdebug.analyses.weights.changes import ChangeRow, changes_report
 from fxdebug.analyses.weights.initialisation import Drawn, WeightLimits
 from fxdebug.analyses.weights.weights import WeightRow, weights_report
+from fxdebug.api.reports.activation_statistics import units_on
 from fxdebug.api.reports.report import Report
 from fxdebug.capture.tensors.fresh_twin import fresh_deviations
+from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
 from fxdebug.capture.tensors.weight_facts_of_model import weight_facts
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.stats.weight_facts import change_of, facts_of
@@ -28,21 +32,29 @@ Checkpoint: TypeAlias = nn.Module | str | os.PathLike[str]
 
 def weights(
     model: Checkpoint,
-    other: Checkpoint | None = None,
+    other: Checkpoint | Any = None,
     *,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    batches: Iterable[Any] | None = None,
     fresh: bool | None = None,
     spectra: bool = True,
     limits: WeightLimits | None = None,
 ) -> Report[Row]:
-    """Report the weights of a model or a checkpoint; of two, what changed from the first to the second.
+    """Report the weights of a model or a checkpoint; with inputs, what they do; of two, what changed.
 
     A checkpoint is a module, a ``.safetensors`` or ``.pt`` file, or a folder with such files; the model of a file is
     not built. Of one: statistics, spectral norm, stable rank, units without weights, and the scheme by which each
     matrix was drawn, as far as the model is not trained yet; ``fresh`` says so, ``None`` finds out. Of two: the norm
-    of each difference. Nothing is run, and no tensor is changed; where a weight of a transformers model fits no known
-    scheme, another model is made from its configuration, to see the scheme of its class. ``spectra=False`` leaves out
-    spectral norm and stable rank, which take most of the time.
-    Raises ``LoadError`` for a file without weights.
+    of each difference, from the first to the second. No tensor is changed; where a weight of a transformers model fits
+    no known scheme, another model is made from its configuration, to see the scheme of its class. ``spectra=False``
+    leaves out spectral norm and stable rank, which take most of the time.
+
+    Nothing is run, unless ``inputs`` are given (the second argument, or by name) in the form of
+    :func:`fxdebug.fx_debug`, or ``batches`` of them: then the model runs on each, and the report also has the units
+    that the activation function behind their layer let through on no token, and the variance from block to block.
+    Afterwards buffers and random generators are as before; exceptions of the model pass through.
+    Raises ``LoadError`` for a file without weights, ``UsageError`` for inputs of a file.
 
     >>> import torch, fxdebug
     >>> layer = torch.nn.Linear(2, 2, bias=False)
@@ -51,11 +63,23 @@ def weights(
     >>> row = fxdebug.weights(layer).rows[0]
     >>> row.name, round(row.spectral_norm, 6), round(row.stable_rank, 6)
     ('weight', 3.0, 1.111111)
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+    >>> with torch.no_grad():
+    ...     _ = net[0].bias[5].fill_(-100)
+    >>> fxdebug.weights(net, torch.randn(32, 4)).findings[0].what[:30]
+    'behind relu unit [5] of 8 is n'
     """
+    if other is not None and not isinstance(other, (nn.Module, str, os.PathLike)):
+        if inputs is not None:
+            raise UsageError("inputs were given twice: as the second argument, and by name")
+        inputs, other = other, None
+    runs = [inputs] if batches is None and (inputs is not None or kwargs is not None) else batches
+    if runs is not None and (other is not None or not isinstance(model, nn.Module)):
+        raise UsageError("inputs are for one model: a file of weights cannot run, and two are compared without running")
     if other is not None:
         return _changes(model, other)
     if isinstance(model, nn.Module):
-        return Report.of(_of_model(model, fresh, spectra, limits))
+        return Report.of(_of_model(model, runs, kwargs, fresh, spectra, limits))
     path = Path(model)
     loaded = read_checkpoint(path)
     bare = nn.Module()
@@ -72,9 +96,16 @@ def weights(
 
 
 def _of_model(
-    model: nn.Module, fresh: bool | None, spectra: bool, limits: WeightLimits | None
+    model: nn.Module,
+    runs: Iterable[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    fresh: bool | None,
+    spectra: bool,
+    limits: WeightLimits | None,
 ) -> ReportData[WeightRow]:
+    activations, notes = (None, []) if runs is None else units_on(model, runs, kwargs)
     facts, without = weight_facts(model, spectra=spectra)
+    notes = [*notes, Note(SHARDED)] if has_sharded_weights(model) else notes
     config = getattr(model, "config", None)
     known = [getattr(config, name, None) for name in ("initializer_range", "init_std", "initializer_factor")]
     drawn = Drawn(
@@ -84,7 +115,14 @@ def _of_model(
 
     def report(drawn: Drawn) -> ReportData[WeightRow]:
         return weights_report(
-            facts, type(model).__name__, drawn=drawn, fresh=fresh, limits=limits, without_data=without
+            facts,
+            type(model).__name__,
+            drawn=drawn,
+            fresh=fresh,
+            limits=limits,
+            without_data=without,
+            on_inputs=activations,
+            notes=notes,
         )
 
     first = report(drawn)
@@ -114,7 +152,7 @@ def _weights_of(checkpoint: Checkpoint) -> Weights:
     if not isinstance(checkpoint, nn.Module):
         return read_checkpoint(Path(checkpoint))
     tensors = {**dict(checkpoint.named_parameters()), **dict(checkpoint.named_buffers())}
-    return {name: partial(Tensor.detach, tensor) for name, tensor in tensors.items()}
+    return {name: partial(Tensor.detach, local_part(tensor)) for name, tensor in tensors.items()}
 
 
 def _name_of(checkpoint: Checkpoint) -> str:

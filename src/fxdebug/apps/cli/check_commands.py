@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from fxdebug import api
 from fxdebug.apps.cli.commands import FAILED, OK, chosen_model, form_of, load_run
-from fxdebug.data.findings import SEVERITIES, Finding
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.exports import records
 from fxdebug.store.training_file import is_training
@@ -32,13 +31,7 @@ def check(options: argparse.Namespace) -> int:
         print(records.findings_json(findings))
     else:
         print(records.findings_csv(findings.findings) if form == "csv" else str(findings))
-    return FAILED if _fails(findings, options.fail_on) else OK
-
-
-def _fails(findings: Iterable[Finding], least: str) -> bool:
-    """Is there a finding of this severity, or of a graver one?"""
-    grave = SEVERITIES[: [*SEVERITIES].index(least) + 1] if least in SEVERITIES else ()
-    return any(finding.severity in grave for finding in findings)
+    return FAILED if api.fails(findings, options.fail_on) else OK
 
 
 def _checked(options: argparse.Namespace, asked: CheckOptions) -> Findings:

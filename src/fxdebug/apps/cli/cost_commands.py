@@ -110,7 +110,7 @@ def _loss(options: argparse.Namespace) -> Any:
 
 
 def show_report(report: Report[Any], options: argparse.Namespace) -> int:
-    """Print a report in the form that was asked for, and write it to a file; status 1: there are findings.
+    """Print a report in the form that was asked for, and write it to a file; the status is that of ``--fail-on``.
 
     With ``--against`` it is compared with an earlier one, and the file holds the report itself.
     """
@@ -128,4 +128,4 @@ def show_report(report: Report[Any], options: argparse.Namespace) -> int:
         written = made.plot(path) if path.suffix.lower() in PICTURES else made.export(path)
         if form == "text":
             print(f"\nwrote {written}")
-    return FAILED if report.findings else OK
+    return FAILED if api.fails(report.findings, options.fail_on, report.analysis) else OK

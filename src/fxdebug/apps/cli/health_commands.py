@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fxdebug import api
 from fxdebug.apps.cli.commands import chosen_model
 from fxdebug.apps.cli.cost_commands import show_report
 from fxdebug.apps.cli.load_model import from_file
-
-if TYPE_CHECKING:
-    from torch import nn
+from fxdebug.errors import UsageError
 
 
 def gradients(options: argparse.Namespace) -> int:
@@ -22,9 +20,10 @@ def gradients(options: argparse.Namespace) -> int:
 
 def weights(options: argparse.Namespace) -> int:
     """Report the weights of a checkpoint or a model; of two, what changed from the first to the second."""
-    a, b = (None if place is None else _checkpoint(place) for place in (options.a, options.b))
-    assert a is not None
-    return show_report(api.weights(a, b), options)
+    (a, inputs), (b, _) = (_checkpoint(place) for place in (options.a, options.b))
+    if options.run and inputs is None:
+        raise UsageError(f"--run needs a model and inputs, FILE.py:factory, and {options.a} is a checkpoint")
+    return show_report(api.weights(a, b, inputs=inputs if options.run else None), options)
 
 
 def watch(options: argparse.Namespace) -> int:
@@ -32,10 +31,7 @@ def watch(options: argparse.Namespace) -> int:
     return show_report(api.watched_training(options.folder, options.rank), options)
 
 
-def _checkpoint(place: str) -> nn.Module | str:
-    """Return a checkpoint's path, or the model that a factory makes (``FILE.py:factory``)."""
-    file, _, factory = place.rpartition(":")
-    if file.endswith(".py") and factory:
-        model: nn.Module = from_file(place)[0]
-        return model
-    return place
+def _checkpoint(place: str | None) -> tuple[Any, Any]:
+    """Return a checkpoint's path, or the model that a factory makes (``FILE.py:factory``), and the inputs of that."""
+    file, _, factory = (place or "").rpartition(":")
+    return from_file(f"{file}:{factory}") if file.endswith(".py") and factory else (place, None)

@@ -21,7 +21,6 @@ from fxdebug.apps.cli.health_commands import gradients, watch, weights
 from fxdebug.apps.cli.measure_commands import measures
 from fxdebug.apps.cli.page_commands import page, serve
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
-from fxdebug.data.findings import SEVERITIES
 from fxdebug.errors import FxDebugError, nearest
 from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
@@ -115,7 +114,15 @@ _ATTACH = (
     argument("--save", metavar="RUN", help="also run the model once traced, and save that run with these measures"),
     argument("--into", metavar="RUN", help="attach the measures to a saved run of the same model"),
 )
+_FAIL_ON = argument(
+    "--fail-on",
+    default="warning",
+    metavar="NAMES",
+    help="findings for exit status 1: error, warning or advice and graver ones, names of rules, or never, with commas "
+    "(default: warning)",
+)
 _REPORT = (
+    _FAIL_ON,
     argument("--rows", type=_integer_from(1), default=20, metavar="N", help="the most lines to print (default: 20)"),
     argument("--all", action="store_true", help="print every row (default: repeated layers in one line)"),
     argument(
@@ -223,12 +230,7 @@ COMMANDS: tuple[Command, ...] = (
                 help="also the gradients, of the model's loss or of the mean of its output",
             ),
             _GRAD,
-            argument(
-                "--fail-on",
-                choices=[*SEVERITIES, "never"],
-                default="warning",
-                help="the least severity of a finding for exit status 1 (default: warning)",
-            ),
+            _FAIL_ON,
             argument(
                 "--off",
                 action="append",
@@ -467,6 +469,11 @@ COMMANDS: tuple[Command, ...] = (
         (
             argument("a", metavar="A", help="a .safetensors or .pt file, a folder with some, or FILE.py:factory"),
             argument("b", metavar="B", nargs="?", help="a second one: report what changed from A to B"),
+            argument(
+                "--run",
+                action="store_true",
+                help="also run the model of FILE.py:factory on its inputs: units that are never active",
+            ),
             *_REPORT,
         ),
     ),
@@ -531,6 +538,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal may be unable to show × and …
     options = _parsed(arguments)
     try:
+        if getattr(options, "fail_on", None) is not None:
+            api.fails((), options.fail_on)  # a name that there is not is told before a model runs
         status = int(options.function(options))
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -17,14 +18,16 @@ from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_m
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line
 from fxdebug.operators.names import ACTIVATIONS, canonical
+from fxdebug.operators.units import Origin, origin_of
 
-Found = Callable[[int, str, str, Tensor, "Tensor | None"], None]
+Found = Callable[[int, str, str, Tensor, "Tensor | None", Origin], None]
 
 
 class ActivationOutputs(TorchFunctionMode):
-    """Gives ``found`` the position of the call, its class or operation, a name, the result and the first argument.
+    """Gives ``found`` the position of the call, its class or operation, a name, the result, and the first argument.
 
-    The name is empty for a call, and the operation's for an activation function that is called in a forward.
+    Last come the units of the result. The name is empty for a call, and the operation's for an activation function that
+    is called in a forward.
     """
 
     def __init__(self, calls: CallTimes, found: Found) -> None:
@@ -32,21 +35,29 @@ class ActivationOutputs(TorchFunctionMode):
         self.notes: list[tuple[str, str]] = []
         self._calls, self._found = calls, found
         self._owner = get_ident()
+        self._made: tuple[weakref.ref[Tensor], Origin] | None = None  # the last result, and its units
         self._leaf = False  # is the open call an activation module? Its operation is not told apart from it
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
         if func in METADATA or get_ident() != self._owner or self._leaf:
-            return result
-        name = canonical(function_name(func))
-        if name in ACTIVATIONS and isinstance(result, Tensor):
-            self._hand(name, name, result, next(tensors_in(args), None))
+            return func(*args, **(kwargs or {}))
+        called = function_name(func)
+        name = canonical(called)
+        if name not in ACTIVATIONS:
+            return func(*args, **(kwargs or {}))
+        given = next(tensors_in(args), None)
+        kept = _kept(given) if called.endswith("_") or (kwargs or {}).get("inplace") else given
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self._hand(name, name, result, given, [], kept)
         return result
 
     def around(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a forward and hand over its first tensor; without this mode where it would switch off a fused kernel."""
+        given = next(tensors_in((*args, *kwargs.values())), None)
+        kept = _kept(given) if getattr(module, "inplace", False) is True else given
         before, self._leaf = self._leaf, not any(True for _ in module.children()) and not module._parameters
         try:
             if allows_mode_around(module):
@@ -59,10 +70,19 @@ class ActivationOutputs(TorchFunctionMode):
         if first is None and hasattr(result, "values"):  # an output of transformers
             first = next(tensors_in(tuple(result.values())), None) if callable(result.values) else None
         if first is not None:
-            self._hand(type(module).__name__, "", first, next(tensors_in((*args, *kwargs.values())), None))
+            self._hand(type(module).__name__, "", first, given, _weights_of(module), kept)
         return result
 
-    def _hand(self, kind: str, name: str, result: Tensor, given: Tensor | None) -> None:
+    def _hand(
+        self,
+        kind: str,
+        name: str,
+        result: Tensor,
+        given: Tensor | None,
+        weights: Sequence[int],
+        kept: Tensor | None,
+    ) -> None:
+        """Hand over a result; ``kept`` has the numbers that it was given, also where they were overwritten."""
         stack = self._calls.open_calls
         if not stack or get_ident() != self._owner:
             return
@@ -70,13 +90,40 @@ class ActivationOutputs(TorchFunctionMode):
             if type(result) not in (Tensor, nn.Parameter) or result.is_nested or result.device.type == "meta":
                 self._note(f"a result is a {type(result).__name__} without data that can be read")
                 return
+            origin = self._origin(kind, result, given, weights)
             with untracked(), torch.no_grad():
-                self._found(stack[-1], kind, name, result, given)
+                self._found(stack[-1], kind, name, result, kept, origin)
         except Exception as error:  # the debugger never breaks the debugged
             self._note(f"a result was not measured: {type(error).__name__}: {first_line(error)}")
+
+    def _origin(self, kind: str, result: Tensor, given: Tensor | None, weights: Sequence[int]) -> Origin:
+        """Return the units of a result; of calls that return the same tensor, those of the innermost one."""
+        last, units = (None, None) if self._made is None else (self._made[0](), self._made[1])
+        if result is last and units is not None:
+            return units
+        before = units if given is not None and given is last else None
+        path = self._calls.calls[self._calls.open_calls[-1]].path
+        made = origin_of(kind, path, weights, result.shape, () if given is None else given.shape, before)
+        self._made = weakref.ref(result), made
+        return made
 
     def _note(self, what: str) -> None:
         stack = self._calls.open_calls
         path = self._calls.calls[stack[-1]].path if stack else ""
         if (path, what) not in self.notes:
             self.notes.append((path, what))
+
+
+def _kept(given: Tensor | None) -> Tensor | None:
+    """Return a copy of what an operation is about to overwrite."""
+    if type(given) not in (Tensor, nn.Parameter) or given is None or given.is_nested:
+        return given
+    with untracked(), torch.no_grad():
+        return given.detach().clone()
+
+
+def _weights_of(module: nn.Module) -> list[int]:
+    """Return the numbers of dimensions of the parameters of a module without children."""
+    if any(True for _ in module.children()):
+        return []
+    return [parameter.dim() for parameter in module._parameters.values() if parameter is not None]

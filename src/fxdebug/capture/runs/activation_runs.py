@@ -13,8 +13,9 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs
 from fxdebug.data.calls import Note
+from fxdebug.operators.units import Origin
 
-Seen = Callable[[str, str, str, Tensor, "Tensor | None"], None]
+Seen = Callable[[str, str, str, Tensor, "Tensor | None", Origin], None]
 
 
 def run_with_activations(
@@ -25,8 +26,8 @@ def run_with_activations(
 ) -> tuple[list[Note], int]:
     """Call ``target`` on a copy of each batch; return notes, and how many batches there were.
 
-    ``seen`` gets the path of the module, its class or the operation, the operation's name or nothing, the result, and
-    the first tensor among the arguments. Exceptions of the model pass through.
+    ``seen`` gets the path of the module, its class or the operation, the operation's name or nothing, the result, the
+    first tensor among the arguments, and the units of the result. Exceptions of the model pass through.
     """
     sites = Sites(model)
     notes: dict[tuple[str, str], None] = {}
@@ -35,9 +36,15 @@ def run_with_activations(
         calls = CallTimes(sites, CpuClock())
 
         def found(
-            call: int, kind: str, name: str, result: Tensor, given: Tensor | None, calls: CallTimes = calls
+            call: int,
+            kind: str,
+            name: str,
+            result: Tensor,
+            given: Tensor | None,
+            origin: Origin,
+            calls: CallTimes = calls,
         ) -> None:
-            seen(calls.calls[call].path, kind, name, result, given)
+            seen(calls.calls[call].path, kind, name, result, given, origin)
 
         probe = ActivationOutputs(calls, found)
         calls.around = probe.around

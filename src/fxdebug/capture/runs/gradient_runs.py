@@ -15,7 +15,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
-from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach, norm_of
 from fxdebug.errors import UsageError, first_line
@@ -53,6 +53,7 @@ def run_with_gradients(
         finally:
             probe.forget()
         updates, notes = _updates(model, optimizer)
+        notes = [*notes, SHARDED] if has_sharded_weights(model) else notes
         parameters = tuple(
             [parameter_gradient(name, p, probe.ran, updates.get(p)) for name, p in model.named_parameters()]
         )

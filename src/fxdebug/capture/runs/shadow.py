@@ -23,6 +23,7 @@ from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.runs.run_once import run_once
+from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.torch_state import internals
@@ -243,14 +244,13 @@ def twin_runs(
     except Exception as error:
         raise UsageError(f"{type(model).__name__} cannot be copied: {type(error).__name__}: {error}") from error
     kept = _NativeResults(budget)
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with state_restored():
         args_copy, kwargs_copy = copied((args, dict(kwargs)))
         trace, raised, _ = run_once(native, native, args_copy, kwargs_copy, Options(graph=True, probe=kept), settings)
     if raised is not None:
         raise raised
     compared = _TwinErrors(kept)
-    with torch.random.fork_rng(devices=devices), _wide_defaults(dtype):
+    with state_restored(), _wide_defaults(dtype):
         args_copy, kwargs_copy = copied((args, dict(kwargs)), dtype)
         options = Options(graph=True, probe=compared, weights=False)
         _, raised, _ = run_once(twin, twin, args_copy, kwargs_copy, options, settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.whose_code import is_part_of
@@ -18,6 +18,14 @@ PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 def local_part(value: Any) -> Any:
     """Return the local tensor of a DTensor-like object (anything with ``_local_tensor``), else the value itself."""
     return getattr(value, "_local_tensor", value) if type(value) not in PLAIN else value
+
+
+SHARDED = "weights are sharded: numbers of weights and their gradients are those of this rank's part"
+
+
+def has_sharded_weights(model: nn.Module) -> bool:
+    """Are weights of the model distributed over ranks (FSDP2, HSDP, tensor parallel)?"""
+    return any(local_part(parameter) is not parameter for parameter in model.parameters())
 
 
 def only_stands_for_data(tensor: Tensor) -> bool:

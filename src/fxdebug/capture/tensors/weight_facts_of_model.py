@@ -6,17 +6,21 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from fxdebug.capture.tensors.special_tensors import local_part
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.weights import WeightFacts
 from fxdebug.stats.weight_facts import facts_of
 
 
 def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[WeightFacts, ...], tuple[str, ...]]:
-    """Return the facts about each parameter and buffer, tied ones once, and the names of those that have no data."""
+    """Return the facts about each parameter and buffer, tied ones once, and the names of those that have no data.
+
+    Of weights that are sharded, the facts are those of this rank's part.
+    """
     known, without = [], []
     with untracked():
         for names, weight, layer, kind in _weights(model):
-            facts = facts_of(names, weight, layer, kind, spectra=spectra)
+            facts = facts_of(names, local_part(weight), layer, kind, spectra=spectra)
             if facts is None:
                 without.append(names[0])
             else:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed import ReduceOp, all_reduce
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -108,8 +109,9 @@ class Watcher:
             return fact
         with untracked():
             flag = torch.tensor(float(fact), device=self._mesh.device_type)
-            placements = [Partial("max")] * self._mesh.ndim
-            return bool(DTensor.from_local(flag, self._mesh, placements).full_tensor())
+            for group in self._mesh.get_all_groups():
+                all_reduce(flag, ReduceOp.MAX, group)
+            return bool(flag)
 
     def end(self) -> None:
         """Stop watching; everything is as before. May be called again."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Numbers of each unit over ``tokens`` elements: units are the last dimension, or the second of images.
+    """Numbers of each unit over ``tokens`` elements: of a linear layer units are the last dimension, of images
+    the second.
 
     ``samples`` counts what can be taken as independent: tokens, or whole images. ``large`` is the share of elements of
     at least 6. ``zero`` tells whether a unit was exactly 0 throughout. ``below`` is how many standard deviations the

@@ -28,6 +28,11 @@ def draw_heads(report: ReportData[Any]) -> Figure:
     """Draw every head of every layer: numbers per head as one square each, and below the maps themselves."""
     assert isinstance(report, AttentionData)
     layers = [one for one in layers_to_show(report) if one.heads]
+    if not layers:
+        figure = new_figure(8.0, 0.9)
+        figure.text(0.015, 0.8, f"{report.subject}: attention", va="top", fontsize=12, fontweight="bold", color=INK)
+        figure.text(0.015, 0.3, "no attention was seen in the run: there is no map to draw", fontsize=9, color=INK)
+        return figure
     most = max((one.heads for one in layers), default=1)
     names = short_names([one.path or report.subject for one in layers])
     left = 0.35 + 0.085 * max((len(name) for name in names), default=1)

@@ -8,6 +8,7 @@ from fxdebug.analyses.numbers import findings as of_numbers
 from fxdebug.analyses.numbers.findings import extent, paragraph, summary_of_findings
 from fxdebug.cells import shortened_to, wrapped
 from fxdebug.data.findings import Finding
+from fxdebug.data.measures import counted
 from fxdebug.data.report import ReportData
 from fxdebug.printable import printable
 
@@ -27,7 +28,8 @@ def text(report: ReportData[Finding], width: int) -> str:
     if rest:
         lines.append("")
     checked = extent(report)
-    size = f" ({checked.operations} operations in {checked.calls} calls)" if checked.operations else ""
+    operations, calls = counted(checked.operations, "operation"), counted(checked.calls, "call")
+    size = f" ({operations} in {calls})" if checked.operations else ""
     unmeasured = f" {checked.unmeasured} results have no statistics." if checked.unmeasured else ""
     lines += wrapped(f"{summary_of_findings(report.findings, 'Nothing wrong')}{size}.{unmeasured}", width)
     changed = [
@@ -42,7 +44,7 @@ def text(report: ReportData[Finding], width: int) -> str:
             lines += wrapped(printable(note.what), width)
     further = sum(bool(note.where) for note in report.notes)
     if further:
-        lines += wrapped(f"{further} note{'s' if further > 1 else ''} of the analyses: report.notes, or --json.", width)
+        lines += wrapped(f"{counted(further, 'note')} of the analyses: report.notes, or --json.", width)
     return "\n".join(lines)
 
 

@@ -28,6 +28,7 @@ from fxdebug.printable import printable
 NAMES = 2  # columns with names, of the call and of its class: the others are never cut
 OWN_TEXTS: dict[str, Callable[[Any, int], str]] = {"check": findings_text.text, "shadow": precision_loss.text}
 SHORT = 8  # letters of names that are not cut either
+LEAST = 8  # letters that are left of a name
 ROWS = 20  # rows on a screen; files have all of them
 
 
@@ -99,11 +100,11 @@ def _totals(report: ReportData[Any]) -> Table:
 def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) -> Table:
     """Return the table of some lines: numbers are never cut, names share the room that is left."""
     columns = [column for column in report.columns if column.shown and any(line[column.field] for line in lines)]
-    cells = [[cell(line[column.field], column.unit) for column in columns] for line in lines]
     texts = [c.field for c in columns if not is_number(c, [getattr(row, c.field) for row in report.rows])]
-    sizes = [max(cell_len(text) for text in (c.heading, *(row[i] for row in cells))) for i, c in enumerate(columns)]
-    fixed = [c.field not in texts[:NAMES] or size <= SHORT for c, size in zip(columns, sizes)]
-    room = width - sum(size + 1 for size, number in zip(sizes, fixed) if number)
+    cells, sizes, fixed, room = _sizes(columns, texts, lines, width)
+    if room < (LEAST + 1) * (len(fixed) - sum(fixed)) and len(texts) > 1:  # no room for two names: the second one goes
+        columns = [column for column in columns if column.field != texts[1]]
+        cells, sizes, fixed, room = _sizes(columns, texts[:1], lines, width)
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     names = [size for size, number in zip(sizes, fixed) if not number]
     for column, size, number in zip(columns, sizes, fixed):
@@ -113,10 +114,21 @@ def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) ->
         else:
             table.add_column(column.heading, no_wrap=True)
     fits = sum(names) + len(names) <= room
-    rooms = [size if number or fits else max(8, room * size // sum(names) - 1) for size, number in zip(sizes, fixed)]
+    shares = [max(LEAST, room * size // max(sum(names), 1) - 1) for size in sizes]
+    rooms = [size if number or fits else share for size, number, share in zip(sizes, fixed, shares)]
     for row in cells:
         table.add_row(*[Text(shortened_to(text, most, "end")) for text, most in zip(row, rooms)])
     return table
+
+
+def _sizes(
+    columns: Sequence[Column], texts: Sequence[str], lines: Sequence[dict[str, Cell]], width: int
+) -> tuple[list[list[str]], list[int], list[bool], int]:
+    """Return the cells, the width of each column, whether it is never cut, and the room that such ones leave."""
+    cells = [[cell(line[column.field], column.unit) for column in columns] for line in lines]
+    sizes = [max(cell_len(text) for text in (c.heading, *(row[i] for row in cells))) for i, c in enumerate(columns)]
+    fixed = [c.field not in texts[:NAMES] or size <= SHORT for c, size in zip(columns, sizes)]
+    return cells, sizes, fixed, width - sum(size + 1 for size, number in zip(sizes, fixed) if number)
 
 
 def _lines(report: ReportData[Any], rows: int | None) -> list[dict[str, Cell]]:
@@ -174,7 +186,10 @@ def _low_to_high(cells: list[Cell], unit: Unit) -> str:
     if not finite:
         return cell(known[0], unit) if known else ""
     low, high = (cell(float(f"{x:.2g}"), unit) for x in (min(finite), max(finite)))  # two digits: room is short
-    low = low.removesuffix(f" {high.rpartition(' ')[2]}") if " " in high else low  # the unit once
+    number, _, name = low.rpartition(" ")
+    if number:  # the unit once; of rates, whose units are long, also where their prefixes differ
+        same, rate = high.endswith(f" {name}"), name.endswith("FLOP/s")
+        low = number if same else f"{number} {name.removesuffix('FLOP/s')}" if rate else low
     broken = next((f", {x}" for x in known if not math.isfinite(x)), "")
     return (high if low == high else f"{low}…{high}") + broken
 
