@@ -63,7 +63,7 @@ class StatsTaker:
         self.note = note
         self._before_run = before_run
         self._batches: dict[Any, DeviceBatch] = {}  # by device
-        self._taken: dict[tuple[Any, ...], Stats | PendingStats | None] = {}  # by owner, storage, address, …, version
+        self.taken: dict[tuple[Any, ...], Stats | PendingStats | None] = {}  # by owner, storage, address, …, version
         self._noted: set[str] = set()
 
     def plain_stats(
@@ -83,9 +83,9 @@ class StatsTaker:
         if layout.dims is None or version is None:
             return self.measure(tensor)
         key = owner, storage, address, layout.dims, layout.torch_dtype, version
-        stats: Any = self._taken.get(key, _MISSING)
+        stats: Any = self.taken.get(key, _MISSING)
         if stats is _MISSING:
-            stats = self._taken[key] = self._of_memory(tensor, layout, address)
+            stats = self.taken[key] = self.of_memory(tensor, layout, address)
         result: Stats | PendingStats | None = stats
         return result
 
@@ -139,7 +139,8 @@ class StatsTaker:
         known = None if self._before_run is None else self._before_run(tensor, state)
         return None if known is None or (weights and known[0] is None) else known
 
-    def _of_memory(self, tensor: Tensor, layout: TensorLayout, address: int) -> Stats | PendingStats | None:
+    def of_memory(self, tensor: Tensor, layout: TensorLayout, address: int) -> Stats | PendingStats | None:
+        """Measure a plain tensor of this layout that begins at an address."""
         if layout.count and layout.dims is not None and not layout.is_off_cpu:
             stats = measure_fast(layout.torch_dtype, address, layout.dims)
             if stats is not None:
