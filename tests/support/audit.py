@@ -25,7 +25,7 @@ from fxdebug.capture.graphs.verify import VerifiedCall
 from fxdebug.capture.recorder import recorder
 from fxdebug.capture.rerun.execute import Executor
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.changed_arguments import ResultAndChanges, set_members
+from fxdebug.capture.tape.changed_arguments import ResultAndChanges, argument_at, set_members
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.untracked import untracked
@@ -49,7 +49,7 @@ class Kept:
         # inside torch.vmap: what it was given exists there only, and nothing can be executed on it afterwards
         self.in_vmap = any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in leaves)
         self.inside: dict[int, tuple[torch.Tensor, int | None, torch.Tensor]] = {}  # tensors that objects hold
-        self.objects = {id(x): (x, _twin(x, self._noted)) for x in _leaves((args, kwargs)) if _has_parts(x)}
+        self.objects = {id(x): (x, _twin(x, self._noted)) for x in _leaves((args, kwargs)) if _is_object(x)}
         self.random = torch.get_rng_state()
         self.after: Any = None
         self.output: Any = None
@@ -63,10 +63,10 @@ class Kept:
     def finish(self, output: Any) -> None:
         self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
         self.mutated |= list(map(id, _leaves(self.given))) != list(map(id, _leaves(self.passed)))
-        self.left = tree_map(_copied, self.given) if self.mutated else self.given
         self.objects_left = {id(x): _twin(x, _copied) for x, _ in self.objects.values()}
         self.mutated |= any(difference(x, twin) is not None for x, twin in self.objects.values())
         self.mutated |= any(version is not None and _version(t) != version for t, version, _ in self.inside.values())
+        self.left = tree_map(_copied, self.given) if self.mutated else self.given
         self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
         self.returned = {id(x): (x, _twin(x, _copied)) for x in _leaves(output) if _has_parts(x)}
         self.after = torch.get_rng_state()
@@ -159,9 +159,13 @@ def _same(x: Any) -> Any:
 
 
 def _has_parts(x: Any) -> bool:
-    """Is it an object of a class written in Python, which is no part of the program itself?"""
-    lasting = (torch.nn.Module, torch.Tensor, type, types.FunctionType, types.MethodType)
-    return hasattr(x, "__dict__") and not isinstance(x, lasting) and not dataclasses.is_dataclass(x)
+    """Is it an object of a class written in Python, which is no part of the program itself, and no dataclass?"""
+    return _is_object(x) and not dataclasses.is_dataclass(x)
+
+
+def _is_object(x: Any) -> bool:
+    lasting = (torch.nn.Module, torch.Tensor, type, types.FunctionType, types.MethodType, dict)
+    return hasattr(x, "__dict__") and not isinstance(x, lasting)
 
 
 def _twin(x: Any, tensor: Callable[[Any], Any], made: dict[int, Any] | None = None) -> Any:
@@ -175,7 +179,7 @@ def _twin(x: Any, tensor: Callable[[Any], Any], made: dict[int, Any] | None = No
         return type(x)(_twin(item, tensor, made) for item in x)
     if type(x) is dict:
         return {key: _twin(item, tensor, made) for key, item in x.items()}
-    if not _has_parts(x):
+    if not _is_object(x):
         return x
     try:
         twin = made[id(x)] = object.__new__(type(x))
@@ -281,7 +285,7 @@ def problem_with(explained: VerifiedCall, kept: dict[int, Kept]) -> str | None:
     if type(output) is not ResultAndChanges:
         return differs(output, as_returned(record))
     args, kwargs = record.left
-    left = {place: args[place] if type(place) is int else kwargs[place] for place in output.changed}
+    left = {place: argument_at(place, args, kwargs) for place in output.changed}
     return differs(output.result, as_returned(record)) or differs(
         output.changed, left, "what it leaves in its arguments"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
+from support.same import difference
 from support.watched import Layer, watched
 
 
@@ -138,7 +140,55 @@ class HandsOver(Layer):
         return self.appends(x, outs) + outs[0]
 
 
-MODELS = (AppendsTwice, ReplacesAll, UpdatesADict, PopsOne, PassesOn, AppendsAnObject, HandsOver)
+class FillsInside(Layer):
+    """Changes a dict in a list, and a list in a tuple in a dict."""
+
+    def forward(self, x: torch.Tensor, tables: list[dict[str, torch.Tensor]], more: dict[str, Any]) -> torch.Tensor:
+        tables[0]["keys"] = torch.cat([tables[0]["keys"], self.l(x)])
+        more["pair"][1].append(x * 2)
+        return x + tables[0]["keys"].sum(0)
+
+
+class ChangesInside(Layer):
+    def setup(self) -> None:
+        self.fills = FillsInside()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tables, more = [{"keys": x + 1}, {"keys": x}], {"pair": (x, [x])}
+        first = tables[0]
+        y = self.fills(self.fills(x, tables, more=more), tables, more)
+        return y + first["keys"].sum(0) + more["pair"][1][-1] + tables[1]["keys"]  # type: ignore[index]
+
+
+@dataclass
+class State:
+    hidden: torch.Tensor
+    steps: int = 0
+    seen: list[torch.Tensor] = field(default_factory=list)
+
+
+class Steps(Layer):
+    def forward(self, x: torch.Tensor, state: State, states: dict[str, State]) -> torch.Tensor:
+        state.hidden = state.hidden + self.l(x)
+        state.steps += 1
+        state.seen.append(x)
+        states["other"].hidden = x.relu()
+        return state.hidden * state.steps
+
+
+class StepsTwice(Layer):
+    def setup(self) -> None:
+        self.steps = Steps()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, states = State(x), {"other": State(x * 2)}
+        y = self.steps(self.steps(x, state, states), state, states)
+        return y + state.hidden * state.steps + states["other"].hidden + state.seen[1]
+
+
+MODELS = (
+    AppendsTwice, ReplacesAll, UpdatesADict, PopsOne, PassesOn, AppendsAnObject, HandsOver, ChangesInside, StepsTwice,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
@@ -197,3 +247,23 @@ class Both(Layer):
 def test_a_list_given_twice_is_only_recorded() -> None:
     reasons = watched(lambda: (Twice().eval(), torch.randn(3, 8))).not_verified()
     assert reasons["both#0"] == "recorded: it changes a list that it was given"
+
+
+def test_call_fx_changes_what_is_inside_its_arguments() -> None:
+    def given() -> Any:
+        return torch.ones(3, 8), [{"keys": torch.ones(2, 8)}], {"pair": (torch.ones(1), [])}
+
+    model, ours, theirs = FillsInside().eval(), given(), given()
+    with torch.no_grad():
+        graph = fx_debug(model, given()).root.fx
+        assert difference((graph(*ours), ours), (model(*theirs), theirs)) is None
+
+
+def test_call_fx_changes_a_dataclass() -> None:
+    def given() -> Any:
+        return torch.ones(3, 8), State(torch.ones(3, 8)), {"other": State(torch.ones(3, 8))}
+
+    model, ours, theirs = Steps().eval(), given(), given()
+    with torch.no_grad():
+        graph = fx_debug(model, given()).root.fx
+        assert difference((graph(*ours), ours), (model(*theirs), theirs)) is None

@@ -138,22 +138,43 @@ class FxBuild:
 
     def _containers(self, entry: TapeEntry, changes: dict[Place, Any]) -> dict[Place, fx.Node]:
         """Make a list or dict for each argument that the call changes."""
-        made = {}
-        for place in changes:
-            content: Any = entry.args[place] if type(place) is int else entry.kwargs[place]  # type: ignore[index]
-            function = make_list if type(content) is list else make_dict
-            made[place] = self.graph.call_function(function, (self._operand(content),))
+        made: dict[Place, fx.Node] = {}
+        for place in reversed(changes):  # what is inside another one comes first
+            first, *keys = place if type(place) is tuple else (place,)
+            content: Any = entry.args[first] if type(first) is int else entry.kwargs[first]  # type: ignore[index]
+            for key in keys:
+                content = next(item for name, item, _ in _members(content) if name == key)
+            operand = self._argument(content, place, made)
+            if type(content) is Struct:
+                made[place] = operand
+            else:
+                function = make_list if type(content) is list else make_dict
+                made[place] = self.graph.call_function(function, (operand,))
         return made
+
+    def _argument(self, template: Any, place: Place, containers: dict[Place, fx.Node]) -> Any:
+        """Return an argument with the lists, dicts and dataclasses in it that its call changes."""
+        if place in containers:
+            return containers[place]
+        here = place if type(place) is tuple else (place,)
+        if not any(type(each) is tuple and each[: len(here)] == here for each in containers):
+            return self._operand(template)
+        items = [self._argument(item, (*here, key), containers) for key, item, _ in _members(template)]
+        if type(template) is dict:
+            return dict(zip(template, items))
+        if type(template) is Struct:
+            return self.graph.call_function(struct_maker(template), tuple(items))
+        return type(template)(items)
 
     def _take_changes(self, content: Any, call: fx.Node, container: fx.Node, place: Place) -> None:
         """Give everything that a call put into a container its node: an item taken out of that."""
-        new = [(key, item) for key, item, _ in _members(content) if self._has_new_slot(item)]
+        new = [member for member in _members(content) if self._has_new_slot(member[1])]
         if not new:
             return
         changed = self.graph.call_function(changed_by, (container, call))
         self.part_of[changed] = (call, ("changed", place))
-        for key, item in new:
-            part = self.graph.call_function(operator.getitem, (changed, key))
+        for key, item, by_name in new:
+            part = self.graph.call_function(getattr if by_name else operator.getitem, (changed, key))
             self.part_of[part] = (call, ("changed", place, key))
             self._take_parts(item, call, part, ("changed", place, key))
 
@@ -213,8 +234,8 @@ class FxBuild:
         passed: Any = (entry.args, entry.kwargs)
         if not is_call(entry) and name not in TAKE_SIZES:
             passed = sizes_as_tuples(passed)
-        args = tuple([containers.get(place) or self._operand(arg) for place, arg in enumerate(passed[0])])
-        kwargs = {name: containers.get(name) or self._operand(arg) for name, arg in passed[1].items()}
+        args = tuple([self._argument(arg, place, containers) for place, arg in enumerate(passed[0])])
+        kwargs = {name: self._argument(arg, name, containers) for name, arg in passed[1].items()}
         if is_call(entry):
             for owner, name, slot in self.template.handed_over.get(len(self._results), ()):
                 self.graph.call_function(setattr, (self._module(owner), name, self._operand(slot)))

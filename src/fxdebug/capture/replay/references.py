@@ -33,6 +33,7 @@ class ArgumentReferences:
         self.arguments = arguments
         self._tensors = [leaf for leaf in internals.tree_leaves(arguments) if issubclass(type(leaf), Tensor)]
         self._before = [references_to(tensor) for tensor in self._tensors]
+        self.inside = _references_in([arguments], set())  # by ``id`` of the tensor, when the run began
         self.added: dict[int, int] = {}
 
     def count_again(self) -> None:
@@ -52,38 +53,43 @@ class KnownReferences:
     passed may be held in another place as well, even by C code, and no placeholder could be removed from there.
     """
 
-    MAX_OBJECTS = 200_000  # visited at most
-
-    def __init__(self, results: list[Any], arguments: Any, model: nn.Module) -> None:
+    def __init__(self, results: list[Any], arguments: ArgumentReferences, model: nn.Module) -> None:
         self._model = model
         self._visited: set[int] = set()
-        self._in_results = self._walk(results)
-        self._in_arguments = self._walk([arguments])
+        self._in_results = _references_in(results, self._visited)
+        self._in_arguments = _references_in([arguments.arguments], self._visited)
+        self._were_in_arguments = arguments.inside
         self._in_model: dict[int, int] | None = None
 
     def has_unknown(self, tensor: Tensor, count: int, *, is_argument: bool) -> bool:
         """Is one of ``count`` references unknown? ``is_argument``: the tensor was among the run's arguments."""
         count -= self._in_results.get(id(tensor), 0)
-        if not is_argument:
-            count -= self._in_arguments.get(id(tensor), 0)
+        count -= self._in_arguments.get(id(tensor), 0)
+        if is_argument:  # then ``count`` has only those that the run added
+            count += self._were_in_arguments.get(id(tensor), 0)
         if count > 0:
             if self._in_model is None:  # only now: most runs keep nothing
                 self._in_model = ReachableObjects(self._model, visited=self._visited).tensors
             count -= self._in_model.get(id(tensor), 0)
         return count > 0
 
-    def _walk(self, roots: list[Any]) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        pending = list(roots)
-        while pending and len(self._visited) < self.MAX_OBJECTS:
-            thing = pending.pop()
-            kind = type(thing)
-            if issubclass(kind, Tensor):
-                counts[id(thing)] = counts.get(id(thing), 0) + 1
-                continue
-            if id(thing) in self._visited or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
-                continue
-            self._visited.add(id(thing))
-            pending.extend(items_of(thing))
-            pending.extend((members_in(thing) or {}).values())
-        return counts
+
+_MOST_OBJECTS = 200_000  # visited at most
+
+
+def _references_in(roots: list[Any], visited: set[int]) -> dict[int, int]:
+    """Return how often each tensor is held by these objects and all they hold, by ``id``."""
+    counts: dict[int, int] = {}
+    pending = list(roots)
+    while pending and len(visited) < _MOST_OBJECTS:
+        thing = pending.pop()
+        kind = type(thing)
+        if issubclass(kind, Tensor):
+            counts[id(thing)] = counts.get(id(thing), 0) + 1
+            continue
+        if id(thing) in visited or issubclass(kind, (str, bytes, int, float, type, nn.Module)):
+            continue
+        visited.add(id(thing))
+        pending.extend(items_of(thing))
+        pending.extend((members_in(thing) or {}).values())
+    return counts

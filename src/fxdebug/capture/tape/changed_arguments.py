@@ -2,21 +2,21 @@
 
 ``outs.append(x)`` in a child changes a list of its caller's, ``cache.update(k, v)`` a cache. The code of such a call's
 result is that of a :class:`ResultAndChanges`. So a match compares the content as well, and a symbolic trace of the
-caller continues with it. Only lists and dicts that are arguments themselves, once each, are followed, and objects that
-consist of their attributes.
+caller continues with it. Lists, dicts and dataclasses are followed, among the arguments or inside of them, in one place
+each, and objects that consist of their attributes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
-from fxdebug.capture.replay.introspect import slots_of
+from fxdebug.capture.replay.introspect import members_in, slots_of
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.encoding import OpaqueArg, State, Struct, is_same_code, leaves_in, note_contents, state_of
 
-Place = int | str  # the position or the name of an argument
+Place = int | str | tuple[Any, ...]  # the position or the name of an argument, with the keys to something inside it
 _KEYS = ("result", "changed", "objects")
 
 
@@ -34,28 +34,47 @@ class ResultAndChanges:
 
 def places_of(containers: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Place] | None:
     """Return the place of each container among the arguments; ``None`` if one is elsewhere, or in several places."""
-    given: list[tuple[Place, Any]] = [*enumerate(args), *kwargs.items()]
-    found: list[Place] = []
-    for container in containers:
-        places = [place for place, argument in given if argument is container]
-        if len(places) != 1 or type(container) not in (list, dict) or _is_inside(container, args, kwargs):
+    found: dict[int, list[Place]] = {id(container): [] for container in containers}
+    order: list[Place] = []
+    pending: list[tuple[Place, Any]] = [*enumerate(args), *kwargs.items()]
+    for place, thing in pending:  # grows on the way
+        if len(pending) > _MOST_PLACES:
             return None
-        found += places
-    return sorted(found, key=[place for place, _ in given].index)
+        if id(thing) in found:
+            found[id(thing)].append(place)
+            order.append(place)
+        below = place if type(place) is tuple else (place,)
+        pending.extend([((*below, key), item) for key, item in _items_of(thing)])
+    if any(len(places) != 1 for places in found.values()) or not all(map(_can_be_set, containers)):
+        return None
+    return order
 
 
-def _is_inside(container: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Is this container an item of another one among the arguments, too?"""
-    pending = [*args, *kwargs.values()]
-    for _ in range(1000):
-        if not pending:
-            return False
-        thing = pending.pop()
-        items = thing.values() if type(thing) is dict else thing if type(thing) in (list, tuple) else ()
-        if any(item is container for item in items):
-            return True
-        pending.extend(items)
-    return True
+_MOST_PLACES = 10_000
+
+
+def _can_be_set(container: Any) -> bool:
+    kind = type(container)
+    return kind in (list, dict) or (is_dataclass(kind) and not issubclass(kind, dict))
+
+
+def _items_of(thing: Any) -> Iterable[tuple[Any, Any]]:
+    kind = type(thing)
+    if kind is dict:
+        return thing.items()
+    if kind is list or kind is tuple:
+        return enumerate(thing)
+    members = (members_in(thing) or {}) if is_dataclass(kind) and not issubclass(kind, dict) else {}
+    return members.items()
+
+
+def argument_at(place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what is at a place among arguments."""
+    first, *keys = place if type(place) is tuple else (place,)
+    thing: Any = args[first] if type(first) is int else kwargs[first]  # type: ignore[index]
+    for key in keys:
+        thing = thing[key] if type(thing) in (list, dict, tuple) else getattr(thing, key)
+    return thing
 
 
 def code_of_changes(result: Any, changed: dict[Place, Any], objects: list[OpaqueArg] | None = None) -> Struct:
@@ -136,7 +155,7 @@ def with_changes(code: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str
     places = changes_in(code)
     if type(code) is not Struct or code.type is not ResultAndChanges:
         return result
-    return ResultAndChanges(result, {place: args[place] if type(place) is int else kwargs[place] for place in places})  # type: ignore[index]
+    return ResultAndChanges(result, {place: argument_at(place, args, kwargs) for place in places})
 
 
 def change_arguments(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -144,12 +163,16 @@ def change_arguments(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if type(result) is not ResultAndChanges:
         return result
     for place, content in result.changed.items():
-        container: Any = args[place] if type(place) is int else kwargs[place]  # type: ignore[index]
-        if type(container) is list:
+        container = argument_at(place, args, kwargs)
+        if content is container:
+            pass
+        elif type(container) is list:
             container[:] = content
-        elif content is not container:
+        elif type(container) is dict:
             container.clear()
             container.update(content)
+        else:
+            set_members(container, members_in(content) or {})
     for thing, members in result.objects:
         set_members(thing, members)
     return result.result

@@ -24,7 +24,7 @@ from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
 from fxdebug.capture.source.source_line import Line, users_line
 from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.changed_arguments import places_of, result_in
+from fxdebug.capture.tape.changed_arguments import argument_at, places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart, attributes_now
 from fxdebug.capture.tape.encoding import OpaqueArg
@@ -91,7 +91,7 @@ def run_taped(
         )
     if call_tape.compiled_ops and call_tape.compiled_ops == len(call_tape.entries):
         call_tape.unobserved = reasons.COMPILED()
-    contents = {place: args[place] if type(place) is int else kwargs[place] for place in places or ()}  # type: ignore[index]
+    contents = {place: argument_at(place, args, kwargs) for place in places or ()}
     tape.leave_call(call_tape, parent, output, contents)
     if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
         call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
@@ -137,7 +137,7 @@ def close_tape(tape: Tape, output: Any, references: int, model: nn.Module, passe
         if call_tape.argument_copies is not None:
             opaque.append(call_tape.argument_copies.copy)
     more = passed.added
-    known = KnownReferences([output, *opaque], passed.arguments, model)
+    known = KnownReferences([output, *opaque], passed, model)
     alive = [
         (tensor_id, tensor) for tensor_id, tensor in tape.values.live_tensors() if not tape.values.is_weight(tensor)
     ]
