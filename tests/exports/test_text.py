@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 import torch
@@ -104,3 +105,12 @@ def test_how_often_a_row_repeats_is_never_cut_and_wide_names_keep_the_columns():
 
 
 ones = torch.ones(1, 4)
+
+
+def test_in_a_kernel_of_a_notebook_a_text_is_a_text_and_shows_nothing_by_itself(monkeypatch, capsys):
+    trace = fx_debug(Model(), torch.ones(1, 4))
+    expected = [str(trace), str(trace.check()), trace.describe("a_part_with_a_long_name")]
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "1")  # one of the signs by which rich knows a kernel
+    monkeypatch.setattr(builtins, "get_ipython", lambda: None, raising=False)
+    assert [str(trace), str(trace.check()), trace.describe("a_part_with_a_long_name")] == expected
+    assert capsys.readouterr() == ("", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import fxdebug
 from fxdebug.apps.console.registry import COMMANDS, every_command
+from fxdebug.exports import text
 from support.stepped import Screen, counter, tiny
 
 SESSIONS = {
@@ -45,6 +47,24 @@ def test_a_scripted_session_shows_these_screens(name: str, golden) -> None:
     screen = Screen(trace).script(SESSIONS[name])
     assert max(map(len, screen.splitlines())) <= 80
     golden(f"console_{name}.txt", re.sub(r"\d+\.\d+ ms", "‹time›", screen))
+
+
+def test_texts_about_the_whole_run_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, made = Screen(tiny(masked=True)), []
+    original = text.tree
+    monkeypatch.setattr(
+        text, "tree", lambda *args, **options: made.append(options["depth"]) or original(*args, **options)
+    )
+    first = screen.type("tree", "tree 1", "findings")
+    monkeypatch.setattr(fxdebug.Trace, "check", None)
+    assert screen.type("tree", "tree 1", "findings") == first and made == [2, 1]
+
+
+def test_in_a_kernel_of_a_notebook_lines_go_to_the_screen(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "1")  # one of the signs by which rich knows a kernel
+    monkeypatch.setattr(builtins, "get_ipython", lambda: None, raising=False)
+    assert "Tiny#0" in Screen(tiny(), color=True).type("where")
+    assert capsys.readouterr() == ("", "")
 
 
 MISTAKES = {

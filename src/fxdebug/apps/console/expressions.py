@@ -149,16 +149,17 @@ class Scope:
         found = here or self.place(text)  # a long run is searched last
         if found and not here:
             return found[0][1] if len(found) == 1 else found
-        found = found or (self.place(base) if base else ())
+        found = found or (self._somewhere(base) if base else ())
         if found:
             return _fact(found[0][1], field, base)
         return self._stop.number_of(text) if text in measures_of(self._machine.trace) else None
 
     def place(self, text: str) -> Slots:
         """Return the tensors of a place by slot; none for an unknown one."""
-        here = self._here(text)
-        if here:
-            return here
+        return self._here(text) or self._somewhere(text)
+
+    def _somewhere(self, text: str) -> Slots:
+        """Return the tensors of a place elsewhere in the run, which are looked for once where it is over."""
         if self._known is None:
             return self._elsewhere(text)
         if text not in self._known:
