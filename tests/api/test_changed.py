@@ -146,6 +146,7 @@ def test_c4_the_result_of_an_operation_inside_is_changed() -> None:
     trace = fxdebug.fx_debug(model(), X, values="tensors")
     result = fxdebug.replay(trace, "h.0.attn", {"softmax": 0})
     assert torch.equal(result.b.output, model().h[0].attn.proj.bias.expand(1, 4, 8))
+    assert [node.op for node in result.b.ops() if node.op in ("new_tensor", "expand_as", "edited")] == ["edited"]
 
 
 def test_c4_a_call_that_cannot_be_replayed_says_why() -> None:
@@ -163,3 +164,27 @@ def test_c4_a_call_that_cannot_be_replayed_says_why() -> None:
     branching = fxdebug.fx_debug(Branches(), torch.ones(2), values="tensors")
     with pytest.raises(fxdebug.UsageError, match="does not hold"):
         fxdebug.replay(branching, "", {"x": lambda x: -x})
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("softmax", "'softmax' is an operation: name its call, too, as in 'h.0.attn#0/softmax' or '*/softmax'"),
+        ("h.0.attn x", "behind a call stands out, args[0] or kwargs['name'], not 'x'"),
+        ("h.0.atn", "Did you mean 'h.0.attn'"),
+        ("attn", "Did you mean 'h.0.attn' or 'h.1.attn'"),
+    ],
+)
+def test_an_edit_of_what_there_is_not_says_how_it_is_named(name: str, error: str) -> None:
+    with pytest.raises(fxdebug.NotFound) as raised:
+        fxdebug.edit(model(), {name: 0}, X)
+    assert error in str(raised.value)
+
+
+def test_the_model_goes_by_the_id_that_the_console_shows_and_an_argument_by_its_own_name() -> None:
+    changed = fxdebug.edit(model(), {"Tiny#0": lambda logits: logits * 0}, X)
+    assert changed.b.output["logits"].abs().sum() == 0
+    trace = fxdebug.fx_debug(nn.Sequential(nn.ReLU()), X, values="tensors")
+    assert fxdebug.replay(trace, "0", {"input": 0}).b.output.abs().sum() == 0
+    with pytest.raises(fxdebug.NotFound, match=r"has no 'q'\. It has input, relu\."):
+        fxdebug.replay(trace, "0", {"q": 0})

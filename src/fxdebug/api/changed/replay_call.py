@@ -14,7 +14,7 @@ from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.capture.pausing.edits import constant_like
+from fxdebug.capture.pausing.edits import Edits, constant_like
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.capture.rerun.replay_body import Changes, body_of_call, inputs_of_call
 from fxdebug.capture.runs.same_start import state_restored
@@ -60,13 +60,15 @@ def replay(
         except LoadError:
             raise UsageError(f"the inputs of {subject.id} were not kept: run with values='tensors'") from None
 
-    made: Changes = {name: _function(change) for name, change in (changes or {}).items()}
+    edits = Edits(())
+    made: Changes = {name: edits.as_one(_function(change)) for name, change in (changes or {}).items()}
     plain, changed = body_of_call(graph, {}), body_of_call(graph, made)
     with state_restored(plain.body) as restore, torch.set_grad_enabled(graph._source[0].template.context[0]):
         inputs = tuple(inputs_of_call(graphs, subject, tensor))
         a = run_and_store(plain, inputs, None, values="tensors")
         restore()
-        b = run_and_store(changed, tuple(inputs_of_call(graphs, subject, tensor)), None, values="tensors")
+        given = tuple(inputs_of_call(graphs, subject, tensor))
+        b = run_and_store(changed, given, None, values="tensors", stepper=edits)
     notes = [f"replayed: {subject.id}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
     if not _is_as_recorded(trace, subject, a):
         notes.append(

@@ -167,6 +167,19 @@ class Edits:
     def _subject(self, frame: Frame, op: str = "") -> Subject:
         return Subject(f"{frame.site.path}#{frame.number}", frame.site.path, frame.number, op)
 
+    def as_one(self, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a change that a body of ours makes itself: it counts as one edit, whatever it computes."""
+
+        def changed(thing: Any) -> Any:
+            with self._recorder.unwatched():
+                new = change(thing)
+            stack = self._recorder.stack()
+            if new is not thing and stack:
+                self._recorder.note_edit(stack[-1], thing, new)
+            return new
+
+        return changed
+
     def _changed(self, number: int, edit: Edit, subject: Subject, content: Any) -> Any:
         with self._recorder.unwatched():
             new = changed_at(content, edit.keys, lambda thing: edit.change(thing, subject), subject.name)

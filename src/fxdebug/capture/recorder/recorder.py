@@ -154,7 +154,7 @@ class Recorder:
         def stepped(*args: Any, **kwargs: Any) -> Any:
             given_args, given_kwargs = stepper.before_call(frame, args, kwargs)
             if given_args is not args or given_kwargs is not kwargs:
-                self._note_edit(frame, (args, kwargs), (given_args, given_kwargs))
+                self.note_edit(frame, (args, kwargs), (given_args, given_kwargs))
                 frame.inputs = self._inputs(given_args, given_kwargs)
             try:
                 output = run(*given_args, **given_kwargs)
@@ -163,13 +163,14 @@ class Recorder:
                 raise
             returned = stepper.after_call(frame, output)
             if returned is not output:
-                self._note_edit(frame, output, returned)
+                self.note_edit(frame, output, returned)
             return returned
 
         stepped.within = stepped.__wrapped__ = innermost(run)  # type: ignore[attr-defined]
         return stepped
 
-    def _note_edit(self, frame: Frame, given: Any, made: Any) -> None:
+    def note_edit(self, frame: Frame, given: Any, made: Any) -> None:
+        """Note that something was edited in a call, as an operation of its body."""
         if self.tape is not None:
             self.tape.note_edit(self.tape.call_tapes[frame.index], given, made)
 
