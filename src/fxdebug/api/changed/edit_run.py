@@ -186,8 +186,8 @@ def _patched(change: Patch, slot: str, keys: tuple[int | str, ...], out: Any, su
 
 def _require_known(trace: Trace, edits: Sequence[Edit]) -> None:
     """Raise ``NotFound``, with the nearest names, if an edit without wildcards names a module that the run lacks."""
-    known = {name for call in trace.calls for name in (call.path or call.type, call.id, *call.aliases)}
-    known.add(f"{trace.model}#0")
+    names = (name for call in trace.calls for name in (call.path or call.type, call.id, *call.aliases))
+    known = list(dict.fromkeys([*names, f"{trace.model}#0"]))  # in their order: it decides which names are offered
     for edit in edits:
         if edit.call in known or any(sign in edit.call for sign in "*?["):
             continue
