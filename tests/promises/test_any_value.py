@@ -24,6 +24,8 @@ from fxdebug import Trace, fx_debug
 from fxdebug.data.values import Group, Thing, Value
 from support.sweep import sampled, whole
 
+MANY = 200_000 if whole() else 110_000  # more than the 100,000 that are walked
+
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of prototypes we make on purpose
 
 
@@ -484,9 +486,9 @@ THINGS: dict[str, Callable[[], Any]] = {
     "10,000 tuples deep": lambda: deep(lambda inner: (inner,)),
     "10,000 objects deep": lambda: deep(lambda inner: types.SimpleNamespace(inner=inner)),
     "linked list of 10,000": lambda: deep(lambda inner: Node(torch.zeros(1), inner)),
-    "list of 200,000 numbers": lambda: list(range(200_000)),
-    "dict of 200,000 numbers": lambda: dict.fromkeys(range(200_000), 1.5),
-    "set of 200,000 numbers": lambda: set(range(200_000)),
+    f"list of {MANY:,} numbers": lambda: list(range(MANY)),
+    f"dict of {MANY:,} numbers": lambda: dict.fromkeys(range(MANY), 1.5),
+    f"set of {MANY:,} numbers": lambda: set(range(MANY)),
     "thousand lists of a thousand lists": lambda: [[[[]] * 1000] * 1000] * 1000,
     "lists that double": doubling,
     "woven objects": woven_objects,
@@ -526,7 +528,7 @@ ALL = {f"tensor: {name}": make for name, make in TENSORS.items()} | THINGS
 
 
 ENDLESS = ("lists that double", "list without end")
-LONG = [kind for kind in ALL if "200,000" in kind or "thousand lists" in kind or kind in ENDLESS]
+LONG = [kind for kind in ALL if f"{MANY:,}" in kind or "thousand lists" in kind or kind in ENDLESS]
 SHORTENED = () if whole() else LONG
 WITH_FILES = frozenset(sampled([kind for kind in ALL if kind not in SHORTENED], 3))  # as files of tensors, too
 
@@ -590,7 +592,7 @@ def test_a_note_says_where_an_object_could_not_be_shown() -> None:
         "everything raises": "the repr of a Raising raised RuntimeError: repr",
         "raises something unprintable": "the repr of a RaisesBadly raised BadText: (its text cannot be shown",
         "10,000 lists deep": "containers nested deeper than 200 are not followed",
-        "list of 200,000 numbers": "containers of more than 100000 items in all: what comes after",
+        f"list of {MANY:,} numbers": "containers of more than 100000 items in all: what comes after",
         "lists that double": "containers of more than 100000 items in all: what comes after",
         "huge integer in a repr": "the repr of a HugeNumber raised ValueError",
         "list that cannot be walked": "a LyingList was not opened: RuntimeError: ",

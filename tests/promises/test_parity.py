@@ -20,8 +20,8 @@ from support.reference import Written, differences, of_drop_in, of_reference, un
 from support.sweep import sampled, whole
 from zoo import zoo, zoo_sample
 
-# Thousands of calls, half a minute each in the reference: ``make zoo`` has them.
-SLOW = frozenset({"scale/calls-3000", "scale/layers-500", "scale/wide-2000"})
+# Thousands of calls, half a minute each in the reference, and a third compiled model: ``make zoo`` has them.
+SLOW = frozenset({"scale/calls-3000", "scale/layers-500", "scale/wide-2000", "modes/compiled-submodule"})
 # One of each kind of text and of files.
 ARCHITECTURES = ("hf/bert/", "hf/bart/", "hf/clip_text_model/", "hf/whisper/", "hf/mamba/", "hf/convnext/", "hf/xlnet/")
 

@@ -679,9 +679,10 @@ def transformers_entries(list_file=None):
     path = Path(list_file or Path(__file__).with_name("zoo_hf.txt"))
     if not path.exists():
         return
+    offered = frozenset(dir(transformers))  # to ask for a class would import its architecture, and there are hundreds
     for line in path.read_text().splitlines():
         if not line or line.startswith("#"):
             continue
         model_type, class_name, recipe = line.split()
-        if hasattr(transformers, class_name):
+        if class_name in offered:
             yield entry(model_type, class_name, recipe)
