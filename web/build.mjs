@@ -14,8 +14,27 @@ const shipped = [
   { file: "../../../../../tests/exports/picture/invariants.js", entry: "test/zoo.ts", options: { format: "iife", globalName: "invariants" } },
 ];
 
+/**
+ * Names of private members, which are shortened: those that nothing else is called, in particular no data from Python and
+ * nothing of the browser.
+ */
+function privateNames() {
+  const files = readdirSync(join(here, "src"), { recursive: true }).filter((name) => name.endsWith(".ts"));
+  const text = files.map((name) => readFileSync(join(here, "src", name), "utf8")).join("\n");
+  const declaration = /\bprivate (?:readonly |async |get )*(\w+)/g;
+  const names = (source, pattern) => [...source.matchAll(pattern)].map((match) => match[1]);
+  const taken = new Set([
+    ...names(text, /(?<!\bthis)[?!]?\.(\w+)/g), // a member of something else
+    ...names(text.replace(declaration, ""), /(\w+)\??:/g), // a key
+    ...names(text, /["'`](\w+)["'`]/g),
+  ]);
+  return [...new Set(names(text, declaration))].filter((name) => name.length > 2 && !taken.has(name)).sort();
+}
+
+const mangleProps = new RegExp(`^(?:${privateNames().join("|")})$`);
+
 async function bundle({ file, entry, options }) {
-  const result = await esbuild.build({ ...shared, ...options, entryPoints: [entry], minify: true, write: false, outfile: file.split("/").at(-1) });
+  const result = await esbuild.build({ ...shared, ...options, entryPoints: [entry], minify: true, mangleProps, write: false, outfile: file.split("/").at(-1) });
   return result.outputFiles[0].contents;
 }
 

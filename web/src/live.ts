@@ -8,15 +8,16 @@ const EVERY = 2000; // milliseconds
 export function follow(payload: Payload): void {
   const live = payload.data.live;
   if (!live) return;
+  const every = payload.run.data.charts.length ? 5 * EVERY : EVERY; // a training changes at each step
   const ask = async (): Promise<void> => {
-    let next = EVERY;
+    let next = every;
     try {
       const answer = await fetch(live.url, { cache: "no-store", credentials: "same-origin" });
       if (answer.ok && (await answer.text()) !== live.revision) return location.reload();
     } catch {
-      next = 5 * EVERY; // the server has been stopped: the page stays as it is
+      next = 5 * every; // the server has been stopped: the page stays as it is
     }
     setTimeout(ask, next);
   };
-  setTimeout(ask, EVERY);
+  setTimeout(ask, every);
 }

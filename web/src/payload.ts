@@ -155,7 +155,6 @@ export interface ComparisonData {
 
 export interface PageData {
   version: string; title: string; made: string; texts: string[];
-  units: Record<string, [factor: number, unit: string]>; // every unit that may be written after a number
   runs: RunData[]; // one, or a and b
   comparison: ComparisonData | null;
   live: { revision: string; url: string } | null; // where fxdebug serve tells of changes

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.comparison.result import ComparisonData
-from fxdebug.data.measures import UNITS
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison import text as comparison_text
 from fxdebug.exports.html import escape, tree
@@ -72,7 +71,6 @@ def page_data(
         "title": printable(title[:LONGEST_TITLE]),
         "made": runs[-1]["started"],
         "texts": texts.listed,
-        "units": {name: list(unit) for name, unit in UNITS.items()},
         "runs": runs,
         "comparison": comparison,
         "live": None,

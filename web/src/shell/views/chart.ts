@@ -28,13 +28,13 @@ export function chart(page: Page, { title, unit, about, at, lines, marks, isStac
   const x = (position: number): number => LEFT + ((position - first) / (last - first || 1)) * (width - LEFT - RIGHT);
   const cursor = svg("line", { class: "cursor", y1: 8, y2: HEIGHT - BOTTOM, x1: -9, x2: -9 });
   const reading = el("p", { class: "chart-reading", role: "status" });
-  const paths = lines.map((_, k) => svg("path", { class: `curve ${isMany ? "other" : `curve-${k}`}`, d: path(tops[k]!, at, x, scale.y) }));
+  const paths = lines.map((_, k) => svg("path", { class: `curve ${isMany ? "other" : `series-${k}`}`, d: path(tops[k]!, at, x, scale.y) }));
   const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "chart", tabindex: 0, role: "img", "aria-label": `${title}: ${lines.slice(0, COLOURS).map((line) => line.name).join(", ")}` },
     ...scale.ticks(unit).flatMap((number) => [
       svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: scale.y(number), y2: scale.y(number) }),
       svg("text", { x: LEFT - 6, y: scale.y(number) + 4, "text-anchor": "end" }, written(number, unit, 3)),
     ]),
-    ...(isStacked ? tops.map((top, k) => svg("path", { class: `area area-${k % COLOURS}`, d: area(top, tops[k - 1], at, x, scale.y) })) : []),
+    ...(isStacked ? tops.map((top, k) => svg("path", { class: `area series-${k % COLOURS}`, d: area(top, tops[k - 1], at, x, scale.y) })) : []),
     ...(isStacked ? [] : [stepText(first, x(first), "start"), stepText(last, x(last), "end")]),
     ...paths, ...marksOf(marks, x, width), cursor);
 
@@ -75,7 +75,7 @@ export function chart(page: Page, { title, unit, about, at, lines, marks, isStac
     one.classList.toggle("chosen", selected !== null && lines[k]!.call === selected.call);
     if (one.classList.contains("chosen")) cursor.before(one); // above the others
   }));
-  const names = lines.length > 1 && !isMany && el("p", { class: "curve-names" }, ...lines.map((one, k) => el("span", null, el("i", { class: `key key-${k}` }), one.name)));
+  const names = lines.length > 1 && !isMany && el("p", { class: "curve-names" }, ...lines.map((one, k) => el("span", null, el("i", { class: `key series-${k}` }), one.name)));
   return el("figure", { class: "curves" },
     el("figcaption", { class: "chart-head" }, el("span", null, el("b", null, title), " ", el("span", { class: "type" }, about)), reading), picture, names);
 }
