@@ -10,10 +10,17 @@ from fxdebug import fx_debug
 from support.bodies import Body, kinds
 
 
-def test_a_product_that_vanishes_in_float16_is_reported():
+def test_s3_a_product_that_vanishes_in_float16_is_reported():
     trace = fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4, dtype=torch.float16))
     assert kinds(trace) == [("underflow", "warning", "mul")]
     assert kinds(fx_debug(Body(lambda x: x * x), torch.full((4,), 1e-4))) == []
+
+
+def test_s3_an_overflow_of_float16_is_reported_at_its_sum_and_one_of_float32_at_its_exponential():
+    assert kinds(fx_debug(Body(lambda x: x + x), torch.full((4,), 6e4, dtype=torch.float16))) == [
+        ("inf", "error", "add")
+    ]
+    assert kinds(fx_debug(Body(lambda x: (x * 1000).exp()), torch.ones(4))) == [("inf", "error", "exp")]
 
 
 def test_zeros_that_were_there_before_did_not_vanish():
@@ -25,19 +32,19 @@ def test_a_cast_that_loses_everything_is_reported():
     assert kinds(fx_debug(Body(lambda x: x.half() + 1), torch.full((4,), 1e-9))) == [("underflow", "warning", "half")]
 
 
-def test_what_comes_close_to_the_largest_float16_is_reported_where_it_begins():
+def test_s3_what_comes_close_to_the_largest_float16_is_reported_where_it_begins():
     x = torch.full((4,), 100.0, dtype=torch.float16)
     assert kinds(fx_debug(Body(lambda x: (x * 300) + 1), x)) == [("headroom", "warning", "mul")]
     assert kinds(fx_debug(Body(lambda x: x * 100), x)) == []
 
 
-def test_what_would_overflow_in_float16_is_advice_told_once_for_the_run():
+def test_s3_what_would_overflow_in_float16_is_advice_told_once_for_the_run():
     found = fx_debug(Body(lambda x: (x * 1e5 + 1).sqrt() + (x * 1e6).sqrt()), torch.ones(4)).check()
     assert [(f.kind, f.severity, f.op) for f in found] == [("float16", "advice", "mul")] and found.healthy
     assert found[0].value.stats.absmax == 1e6 and len(found[0].others) == 1
 
 
-def test_cancellation_is_flagged_at_the_subtraction():
+def test_s4_cancellation_is_flagged_at_the_subtraction():
     x = torch.linspace(-1, 1, 101)
     assert kinds(fx_debug(Body(lambda x: (x + 1e4) - 1e4), x)) == [("cancellation", "warning", "sub")]
 

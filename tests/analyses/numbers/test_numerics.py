@@ -28,7 +28,7 @@ from zoo import zoo, zoo_sample
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_planted_producer_is_the_one_that_is_named(case):
+def test_s1_a_planted_producer_is_the_one_that_is_named(case):
     assert misses(case, fx_debug(*case.build())) is None
 
 
@@ -37,7 +37,7 @@ def test_there_are_enough_producers_of_different_kinds():
     assert len(tables) + 3 >= 25 and len({op for _, _, op, _, _ in tables}) >= 15
 
 
-def test_a_finding_says_what_happened_with_which_numbers_and_how_far_it_goes():
+def test_s1_a_finding_says_what_happened_with_which_numbers_and_how_far_it_goes():
     trace = fx_debug(*planted("mlp", numerics_cases.log_of_negative)())
     (found,) = trace.check()
     assert (found.kind, found.severity, found.path, found.call, found.op) == (
@@ -101,7 +101,7 @@ def test_a_weight_that_was_not_measured_is_named_as_a_possibility():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=lambda dtype: str(dtype)[6:])
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
-def test_a_mask_is_no_fault(mask, dtype):
+def test_s2_a_mask_is_no_fault(mask, dtype):
     model, inputs = masked_model(mask, dtype)
     assert false_alarms(fx_debug(model, inputs, stop_on_nonfinite=True)) == []
     assert false_alarms(fx_debug(model, inputs, graph=False)) == []
@@ -130,7 +130,7 @@ def test_zoo_models_that_are_not_healthy_are_told_apart():
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_padded_batches_of_transformers_have_no_findings(attention):
+def test_s2_padded_batches_of_transformers_have_no_findings(attention):
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     llama = LlamaConfig(
@@ -281,7 +281,7 @@ OVERFLOWS = {
 
 
 @pytest.mark.parametrize("op", OVERFLOWS)
-def test_an_overflow_beside_a_mask_is_found(op):
+def test_s2_an_overflow_beside_a_mask_is_found(op):
     found = fx_debug(Then(OVERFLOWS[op]), torch.tensor([1.0, 100.0, 2.0, 3.0])).check()
     assert [(finding.kind, finding.op) for finding in found if finding.severity == "error"] == [("inf", op)]
 

@@ -13,7 +13,7 @@ from support.bodies import Body
 from support.numerics_cases import bert, gpt2, mlp
 
 
-def test_the_twin_finds_cancellation_at_the_subtraction():
+def test_s4_the_twin_finds_cancellation_at_the_subtraction():
     shadow = fxdebug.shadow(Body(lambda x: ((x + 1e4) - 1e4) * 2), torch.linspace(-1, 1, 101))
     assert [(f.kind, f.op) for f in shadow.findings] == [("cancellation", "sub")]
     assert shadow.worst.op == "sub" and shadow.worst.inherited < 1e-7 < 1e-5 < shadow.worst.error
@@ -32,7 +32,7 @@ def test_the_twin_finds_a_variance_of_squares_less_the_square_of_the_mean():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=lambda dtype: str(dtype)[6:])
-def test_healthy_models_lose_no_digits(dtype):
+def test_s4_healthy_models_lose_no_digits(dtype):
     for build in (mlp, gpt2, bert):
         model, inputs = build()
         inputs = inputs.to(dtype) if isinstance(inputs, torch.Tensor) else inputs

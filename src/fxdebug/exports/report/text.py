@@ -114,11 +114,24 @@ def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) ->
         else:
             table.add_column(column.heading, no_wrap=True)
     fits = sum(names) + len(names) <= room
-    shares = [max(LEAST, room * size // max(sum(names), 1) - 1) for size in sizes]
-    rooms = [size if number or fits else share for size, number, share in zip(sizes, fixed, shares)]
+    shares = iter(names if fits else _shares(names, room - len(names)))
+    rooms = [size if number else next(shares) for size, number in zip(sizes, fixed)]
     for row in cells:
         table.add_row(*[Text(shortened_to(text, most, "end")) for text, most in zip(row, rooms)])
     return table
+
+
+def _shares(sizes: Sequence[int], room: int) -> list[int]:
+    """Return the room of each of some names: in proportion to its size, at least a few letters, all of it together.
+
+    >>> _shares([45, 11], 25), _shares([20, 20], 25)
+    ([17, 8], [13, 12])
+    """
+    shares = [max(LEAST, room * size // max(sum(sizes), 1)) for size in sizes]
+    largest = max(range(len(sizes)), key=sizes.__getitem__, default=0)
+    if shares:
+        shares[largest] = max(LEAST, shares[largest] + room - sum(shares))
+    return shares
 
 
 def _sizes(
