@@ -350,7 +350,7 @@ def test_a_body_that_fills_a_cache_is_verified_with_the_cache_as_it_was_before()
     assert saw(Caches, outside=lambda model: dict(model.masks))[0] == "verified"
 
 
-def test_a_child_that_fills_a_dataclass_of_its_caller_is_recorded_and_the_caller_is_verified() -> None:
+def test_a_child_that_fills_a_dataclass_of_its_caller_is_verified_and_the_caller_too() -> None:
     @dataclasses.dataclass
     class Notes:
         found: dict[str, torch.Tensor]
@@ -373,8 +373,4 @@ def test_a_child_that_fills_a_dataclass_of_its_caller_is_recorded_and_the_caller
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.fills(x, Notes({})) + self.sets(x, Notes({}))
 
-    seen = watched(lambda: (Parent(), torch.randn(3, 8)), audited=False)  # the judge copies no dataclass
-    assert seen.not_verified() == {
-        "fills#0": "recorded: it changes a dict that it was given",
-        "sets#0": "recorded: it changes a Notes that it was given",
-    }
+    assert watched(lambda: (Parent(), torch.randn(3, 8))).not_verified() == {}

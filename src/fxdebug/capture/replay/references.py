@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -33,7 +34,9 @@ class ArgumentReferences:
         self.arguments = arguments
         self._tensors = [leaf for leaf in internals.tree_leaves(arguments) if issubclass(type(leaf), Tensor)]
         self._before = [references_to(tensor) for tensor in self._tensors]
-        self.inside = _references_in([arguments], set())  # by ``id`` of the tensor, when the run began
+        self.inside: dict[int, int] = {}  # references from the arguments when the run began, by ``id`` of the tensor
+        with contextlib.suppress(Exception):  # a class of the program's may have an unusual ``__dict__``
+            self.inside = _references_in([arguments], set())
         self.added: dict[int, int] = {}
 
     def count_again(self) -> None:
