@@ -346,10 +346,11 @@ class ValueTable:
 
     def refer_by_registration(self, registered: Iterable[tuple[Tensor, nn.Module, str]]) -> None:
         """Replace the weak references to weights, which would hinder ``swap_tensors``, by module and name."""
+        refs = self.refs
         for tensor, owner, name in registered:
-            ref = self.lookup(tensor)
-            if ref is not None:
-                self.refs[id(tensor)] = cast("TensorRef", WeightRef(ref, tensor, owner, name))
+            ref = refs.get(id(tensor))
+            if ref is not None and ref() is tensor:
+                refs[id(tensor)] = cast("TensorRef", WeightRef(ref, tensor, owner, name))
 
     def release_notes(self) -> None:
         """Let go of the recorder that takes notes: the two would refer to each other."""
