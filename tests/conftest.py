@@ -35,6 +35,30 @@ def pytest_configure(config: pytest.Config) -> None:
     sweep.begin(config.getoption("--sweep"))
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests that use ``both_ways`` twice; in a sweep, every test of capture."""
+    in_capture = Path(__file__).parent / "capture" in metafunc.definition.path.parents
+    if in_capture and sweep.whole() and "both_ways" not in metafunc.fixturenames:
+        metafunc.fixturenames.insert(0, "both_ways")
+    if "both_ways" in metafunc.fixturenames:
+        metafunc.parametrize("both_ways", ["python", "native"], indirect=True)
+
+
+@pytest.fixture
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the test in Python, and again in the native core; skip that where there is no build."""
+    from fxdebug.native import ways
+    from fxdebug.native.core import loaded
+
+    core = None
+    if request.param == "native":
+        core = loaded().module
+        if core is None:
+            pytest.skip(f"no native core: {loaded().why}")
+    with ways.using(core):
+        yield
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest):
     """Compare text with ``tests/golden/<name>``; ``--update-golden`` rewrites the file."""

@@ -19,7 +19,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
 from fxdebug.stats.accelerator import DeviceBatch, is_off_cpu
-from fxdebug.stats.measure import Unmeasurable, measure, measure_fast, measure_on_device
+from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device
 
 KnownStats = tuple[Stats | None]
 """The statistics of a weight from before the run; ``(None,)`` if a large model's were not measured then."""
@@ -140,10 +140,6 @@ class StatsTaker:
         return None if known is None or (weights and known[0] is None) else known
 
     def _of_memory(self, tensor: Tensor, layout: TensorLayout, address: int) -> Stats | PendingStats | None:
-        if layout.count and layout.dims is not None and not layout.is_off_cpu:
-            stats = measure_fast(layout.torch_dtype, address, layout.dims)
-            if stats is not None:
-                return stats
         return self.measure(tensor)
 
     def _note_no_data(self, kind: str) -> None:

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "chunks.h"
@@ -17,7 +18,6 @@ namespace {
 constexpr int64_t kQuick = 1 << 16;   // elements, read in some microseconds: while more are read, other threads may run
 constexpr int64_t kFewIntegers = 64;  // up to so many, Python's arithmetic is followed exactly
 constexpr int64_t kExact = int64_t{1} << 53;  // up to here float64 has every integer
-constexpr double kCancelled = 1e-6;           // of the sum of squares: if less is left, std has fewer than eight digits
 constexpr int64_t kMostInAll = int64_t{1} << 40;
 
 // The elements of a tensor as stretches of kMostElements, except the last. Their order is that of memory for dense
@@ -150,55 +150,65 @@ void set_mean_and_std(Numbers& numbers, double mean, double deviation, int64_t c
   numbers.std = many > 1 ? std::sqrt(deviation) / std::sqrt((many - 1) / static_cast<double>(repeats)) : 0.0;
 }
 
-// False for numbers that Python measures: zeros of both signs, float64 with squares out of range or not finite.
+// If less of the sum of squares is left, digits of std are lost: float32 has 24 bits of the 53 that sums have.
+double cancelled(c10::ScalarType dtype) { return dtype == c10::kDouble ? 0.2 : 1e-6; }
+
+// Does float64 hold the squares of numbers of this range? Those of shorter floats it does.
+bool holds_squares(c10::ScalarType dtype, double low, double high) {
+  const double most = std::max(-low, high);
+  return dtype != c10::kDouble || most == 0.0 || (1e-130 < most && most < 1e130);
+}
+
+// The sums of the finite elements, less the shift that they are returned with: the mean where it is much larger than
+// the spread.
+std::pair<FiniteSums, double> centred(const Elements& elements, bool is_finite, double mean) {
+  const auto read = [&](double shift) {
+    return all_of<FiniteSums>(
+        elements, [&](const void* data, int64_t n) { return finite_sums_of(elements.dtype, data, n, shift); });
+  };
+  if (is_finite) return {read(mean), mean};
+  const FiniteSums sums = read(0.0);
+  const int64_t left = elements.count - sums.nan - sums.posinf - sums.neginf;
+  if (!left) return {sums, 0.0};
+  const double shift = sums.drift / static_cast<double>(left);
+  const bool is_cancelled = sums.squares - sums.drift * shift < cancelled(elements.dtype) * sums.squares;
+  return is_cancelled ? std::make_pair(read(shift), shift) : std::make_pair(sums, 0.0);
+}
+
+// False for numbers that Python measures: zeros of both signs, and float64 whose squares no float64 holds.
 bool measure_floats(const Elements& elements, Numbers& numbers) {
   const auto dtype = elements.dtype;
+  const auto count = elements.count, repeats = elements.repeats;
   const Sums sums = all_of<Sums>(elements, [&](const void* data, int64_t n) { return sums_of(dtype, data, n); });
-  const auto count = elements.count;
-  numbers = {count * elements.repeats};
-  if (has_two_zeros(sums.low, sums.high, sums.zeros)) return false;
+  numbers = {count * repeats};
   numbers.low = sums.low;
   numbers.high = sums.high;
-  numbers.zeros = sums.zeros * elements.repeats;
-  const double deviation = sums.squares - sums.total * sums.total / static_cast<double>(count);
+  numbers.zeros = sums.zeros * repeats;
+  const double mean = sums.total / static_cast<double>(count);
+  const double deviation = sums.squares - sums.total * mean;
   const bool is_finite = std::isfinite(sums.low) && std::isfinite(sums.high);
-  if (is_finite && deviation >= kCancelled * sums.squares && (dtype != c10::kDouble || std::isfinite(sums.squares))) {
-    const double most = std::max(-sums.low, sums.high);
-    if (dtype == c10::kDouble && most > 0 && (most < 1e-150 || most > 1e150)) return false;
-    set_mean_and_std(numbers, sums.total / static_cast<double>(count), deviation, count, elements.repeats);
+  if (is_finite && (has_two_zeros(sums.low, sums.high, sums.zeros) || !holds_squares(dtype, sums.low, sums.high))) {
+    return false;
+  }
+  if (is_finite && deviation >= cancelled(dtype) * sums.squares) {
+    set_mean_and_std(numbers, mean, deviation, count, repeats);
     return true;
   }
-  if (dtype == c10::kDouble) return false;
-  const auto read_again = [&](double shift) {
-    return all_of<FiniteSums>(elements,
-                              [&](const void* data, int64_t n) { return finite_sums_of(dtype, data, n, shift); });
-  };
-  double shift = sums.total / static_cast<double>(count);
-  FiniteSums finite = read_again(is_finite ? shift : 0.0);
+  const auto [finite, shift] = centred(elements, is_finite, mean);
   const int64_t left = count - finite.nan - finite.posinf - finite.neginf;
-  if (!is_finite && left) {
-    shift = finite.drift / static_cast<double>(left);
-    const bool is_cancelled = finite.squares - finite.drift * shift < kCancelled * finite.squares;
-    if (is_cancelled) {
-      finite = read_again(shift);
-    } else {
-      shift = 0;
-    }
-  }
-  numbers.nan = finite.nan * elements.repeats;
-  numbers.posinf = finite.posinf * elements.repeats;
-  numbers.neginf = finite.neginf * elements.repeats;
+  numbers.nan = finite.nan * repeats;
+  numbers.posinf = finite.posinf * repeats;
+  numbers.neginf = finite.neginf * repeats;
   numbers.has_any = left > 0;
-  if (!left) {
-    numbers.zeros = 0;
-    return true;
+  if (!left) return true;
+  if (has_two_zeros(finite.low, finite.high, finite.zeros) || !holds_squares(dtype, finite.low, finite.high)) {
+    return false;
   }
-  if (has_two_zeros(finite.low, finite.high, finite.zeros)) return false;
   numbers.low = finite.low;
   numbers.high = finite.high;
   const double drift = finite.drift / static_cast<double>(left);
-  set_mean_and_std(numbers, shift + drift, std::max(finite.squares - finite.drift * drift, 0.0), left,
-                   elements.repeats);
+  const double around = std::max(finite.squares - finite.drift * drift, 0.0);
+  set_mean_and_std(numbers, shift + drift, around, left, repeats);
   return true;
 }
 
