@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -45,17 +46,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run the test in Python, and again in the native core; skip that where there is no build."""
-    from fxdebug.native import ways
+def native_core() -> ModuleType:
+    """The native core; the test is skipped where there is no build."""
     from fxdebug.native.core import loaded
 
-    core = None
-    if request.param == "native":
-        core = loaded().module
-        if core is None:
-            pytest.skip(f"no native core: {loaded().why}")
-    with ways.using(core):
+    found = loaded()
+    assert not found.is_left_aside, found.why
+    if found.module is None:
+        pytest.skip(f"no native core: {found.why}")
+    return found.module
+
+
+@pytest.fixture
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the test in Python, and again in the native core; that is skipped where there is no build."""
+    from fxdebug.native import ways
+
+    with ways.using(request.getfixturevalue("native_core") if request.param == "native" else None):
         yield
 
 

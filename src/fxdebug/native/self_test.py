@@ -29,10 +29,10 @@ def _tensors() -> list[Any]:
     """Return small tensors of the core's kinds: each dtype, dense, strided, repeated, not finite."""
     import torch
 
-    plain = torch.arange(12.0).view(3, 4) - 4
+    plain = torch.arange(12, dtype=torch.float32, device="cpu").view(3, 4) - 4
     kinds = [plain, plain.T, plain[:, 1:3], plain[1:2].expand(5, 4), torch.nn.Parameter(plain.clone())]
     kinds += [plain.to(dtype) for dtype in (torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)]
-    kinds += [plain.abs().to(torch.uint8), plain > 0, plain / 0.0, torch.full((70,), 3.0)]
+    kinds += [plain.abs().to(torch.uint8), plain > 0, plain / 0.0, plain.new_full((70,), 3.0), plain.abs() * 0]
     return kinds
 
 
@@ -59,6 +59,15 @@ def _statistics(core: ModuleType) -> None:
     for tensor in _tensors():
         found = statistics(tensor)
         _require(f"the statistics of {tensor.tolist()}", _rounded(found), _rounded(_expected(tensor)))
+
+
+def _threads(core: ModuleType) -> None:
+    """Ask about a tensor that torch's threads share, if there are several."""
+    import torch
+
+    statistics = core.statistics(lambda *numbers: numbers)
+    ones = torch.ones(1 << 17, dtype=torch.int8, device="cpu")
+    _require("the statistics of many ones", statistics(ones)[:5], (1 << 17, 1.0, 0.0, 1, 1))
 
 
 def _expected(tensor: Any) -> tuple[Any, ...]:
@@ -92,4 +101,4 @@ def _checksums(core: ModuleType) -> None:
         _require(f"the checksum of {size} bytes", checksum(ctypes.addressof(held), size), expected)
 
 
-CHECKS: tuple[Check, ...] = (_facts, _statistics, _checksums)
+CHECKS: tuple[Check, ...] = (_facts, _statistics, _threads, _checksums)

@@ -1,4 +1,5 @@
-// The statistics of one tensor: what fxdebug.stats.measure returns, and by the same rules.
+#include "statistics.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,7 +8,6 @@
 #include <vector>
 
 #include "chunks.h"
-#include "core.h"
 #include "sums.h"
 #include "tensor_facts.h"
 
@@ -139,9 +139,11 @@ struct Numbers {
   int64_t nan = 0, posinf = 0, neginf = 0, zeros = 0;
 };
 
-// May an extreme be 0.0 as well as -0.0? The loops order the two; torch, which Python follows, returns either.
-bool has_two_zeros(double low, double high, int64_t zeros) {
-  return zeros > 1 && ((low == 0.0 && std::signbit(low)) || high == 0.0);
+// Is an extreme a zero that may have either sign, if there are zeros of both? The loops order the two; torch, which
+// Python follows, returns either.
+bool may_have_two_signs(double low, double high, int64_t zeros) {
+  const bool least_is_minus = low == 0.0 && std::signbit(low), most_is_plus = high == 0.0 && !std::signbit(high);
+  return zeros > 1 && ((least_is_minus && (high > 0.0 || most_is_plus)) || (most_is_plus && low < 0.0));
 }
 
 void set_mean_and_std(Numbers& numbers, double mean, double deviation, int64_t count, int64_t repeats) {
@@ -180,17 +182,16 @@ bool measure_floats(const Elements& elements, Numbers& numbers) {
   const auto dtype = elements.dtype;
   const auto count = elements.count, repeats = elements.repeats;
   const Sums sums = all_of<Sums>(elements, [&](const void* data, int64_t n) { return sums_of(dtype, data, n); });
-  numbers = {count * repeats};
-  numbers.low = sums.low;
-  numbers.high = sums.high;
-  numbers.zeros = sums.zeros * repeats;
   const double mean = sums.total / static_cast<double>(count);
   const double deviation = sums.squares - sums.total * mean;
   const bool is_finite = std::isfinite(sums.low) && std::isfinite(sums.high);
-  if (is_finite && (has_two_zeros(sums.low, sums.high, sums.zeros) || !holds_squares(dtype, sums.low, sums.high))) {
-    return false;
-  }
-  if (is_finite && deviation >= cancelled(dtype) * sums.squares) {
+  numbers = {count * repeats};
+  if (is_finite && !holds_squares(dtype, sums.low, sums.high)) return false;
+  if (is_finite && deviation >= cancelled(dtype) * sums.squares &&
+      !may_have_two_signs(sums.low, sums.high, sums.zeros)) {
+    numbers.low = sums.low;
+    numbers.high = sums.high;
+    numbers.zeros = sums.zeros * repeats;
     set_mean_and_std(numbers, mean, deviation, count, repeats);
     return true;
   }
@@ -199,9 +200,11 @@ bool measure_floats(const Elements& elements, Numbers& numbers) {
   numbers.nan = finite.nan * repeats;
   numbers.posinf = finite.posinf * repeats;
   numbers.neginf = finite.neginf * repeats;
+  numbers.zeros = finite.zeros * repeats;
   numbers.has_any = left > 0;
   if (!left) return true;
-  if (has_two_zeros(finite.low, finite.high, finite.zeros) || !holds_squares(dtype, finite.low, finite.high)) {
+  if (!holds_squares(dtype, finite.low, finite.high) ||
+      (finite.minus_zeros && may_have_two_signs(finite.low, finite.high, finite.zeros))) {
     return false;
   }
   numbers.low = finite.low;
@@ -273,36 +276,43 @@ PyObject* stats_of(const Numbers& numbers, PyObject* make) {
   return stats;
 }
 
-// statistics(tensor); needs (constructor of Stats,).
-PyObject* statistics(PyObject* needs, PyObject* object) {
+// False where Python must measure. Other threads of Python run while a large tensor is read.
+bool measure(const Elements& elements, bool is_float, Numbers& numbers) {
+  const auto read = [&] { return is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers); };
+  if (elements.count <= kQuick) return read();
+  PyThreadState* state = PyEval_SaveThread();
+  try {
+    const bool is_measured = read();
+    PyEval_RestoreThread(state);
+    return is_measured;
+  } catch (...) {
+    PyEval_RestoreThread(state);
+    throw;
+  }
+}
+
+}  // namespace
+
+PyObject* statistics_of(const at::Tensor& tensor, PyObject* make) {
   return guarded([&]() -> PyObject* {
-    const at::Tensor* found = plain_tensor(object);
-    if (!found) return not_mine();
-    const at::Tensor& tensor = *found;
     const auto dtype = tensor.scalar_type();
     const bool is_float = is_summed_float(dtype);
     if (!(is_float || is_summed_integer(dtype)) || !tensor.is_cpu() || !is_ordinary(tensor) || tensor.is_neg() ||
         tensor.numel() > kMostInAll) {
       return not_mine();
     }
-    const Elements elements(tensor);
+    const at::Tensor held = tensor;  // another thread may let go of it
     Numbers numbers{};
-    bool is_measured = false;
-    if (elements.count <= kQuick) {
-      is_measured = is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers);
-    } else {
-      const at::Tensor held = tensor;
-      PyThreadState* state = PyEval_SaveThread();
-      try {
-        is_measured = is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers);
-      } catch (...) {
-        PyEval_RestoreThread(state);
-        throw;
-      }
-      PyEval_RestoreThread(state);
-    }
-    return is_measured ? stats_of(numbers, PyTuple_GET_ITEM(needs, 0)) : not_mine();
+    return measure(Elements(held), is_float, numbers) ? stats_of(numbers, make) : not_mine();
   });
+}
+
+namespace {
+
+// statistics(tensor); needs (constructor of Stats,).
+PyObject* statistics(PyObject* needs, PyObject* object) {
+  const at::Tensor* tensor = plain_tensor(object);
+  return tensor ? statistics_of(*tensor, PyTuple_GET_ITEM(needs, 0)) : not_mine();
 }
 
 PyMethodDef statistics_way = {"statistics", statistics, METH_O, "Return the Stats of an ordinary tensor on the CPU."};
