@@ -24,22 +24,19 @@ _COMPILE = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-tr
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")  # the process has loaded them with torch
 
 
-def build(say: Say, *, options: Sequence[str] = (), file: Path | None = None) -> Path:
+def build(say: Say, *, options: Sequence[str] = ()) -> Path:
     """Build the core for this torch and this Python, and return the file of the build.
 
-    ``options`` are further ones for the compiler; ``file`` is where the build goes (default: the user's cache folder).
+    ``options`` are further ones for the compiler. The build goes into the user's cache folder.
     Raises :class:`~fxdebug.errors.NativeError` if that is not possible; the message says why.
     """
-    why = unsupported()
+    why = cannot_build()
     if why is not None:
         raise NativeError(why)
     compiler = compiler_of_this_machine()
-    if compiler is None:
-        raise NativeError(f"no C++ compiler: none of {', '.join(_COMPILERS)} is there, and CXX is not set")
-    headers = Path(sysconfig.get_paths()["include"])
-    if not (headers / "Python.h").exists():
-        raise NativeError(f"Python's headers are not installed: {headers / 'Python.h'} is missing (python3-dev)")
-    file = _place() if file is None else file
+    assert compiler is not None
+    headers = _headers()
+    file = _place()
     say(f"compiler  {_version_of(compiler)}")
     say(f"folder    {file.parent}")
     with tempfile.TemporaryDirectory(prefix="making-", dir=file.parent) as made:
@@ -50,6 +47,21 @@ def build(say: Say, *, options: Sequence[str] = (), file: Path | None = None) ->
         linked.chmod(0o700)
         linked.replace(file)  # at once: another process may be loading the old one
     return file
+
+
+def cannot_build() -> str | None:
+    """Return why no build can be made here: no compiler, no headers, another system; ``None`` where one can."""
+    if unsupported() is not None:
+        return unsupported()
+    if compiler_of_this_machine() is None:
+        return f"no C++ compiler: none of {', '.join(_COMPILERS)} is there, or the one that CXX names"
+    if not (_headers() / "Python.h").exists():
+        return f"Python's headers are not installed: {_headers() / 'Python.h'} is missing (python3-dev)"
+    return None
+
+
+def _headers() -> Path:
+    return Path(sysconfig.get_paths()["include"])
 
 
 def compiler_of_this_machine() -> list[str] | None:

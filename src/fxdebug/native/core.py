@@ -49,10 +49,10 @@ def loaded() -> Loaded:
     return _loaded
 
 
-def note() -> str | None:
-    """Return what a trace notes: that a build is there and was left aside. ``None`` where all is as expected."""
+def notes() -> list[str]:
+    """Return what a trace notes: that a build is there and was left aside."""
     found = loaded()
-    return f"the native core was left aside: {found.why}" if found.is_left_aside else None
+    return [f"the native core was left aside: {found.why} (fxdebug native)"] if found.is_left_aside else []
 
 
 def _load() -> Loaded:

@@ -480,6 +480,7 @@ COMMANDS: tuple[Command, ...] = (
             ),
             argument("--again", action="store_true", help="build also where this build is there already"),
             argument("--strict", action="store_true", help="take the compiler's warnings for errors"),
+            argument("--if-possible", action="store_true", help="without a compiler: say so, and end with status 0"),
         ),
     ),
     Command(plugins, _FORMS),

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 from fxdebug.apps.cli.commands import OK
-from fxdebug.native.build import build, compiler_of_this_machine
+from fxdebug.native.build import build, cannot_build, compiler_of_this_machine
 from fxdebug.native.builds import build_file, make_private
 from fxdebug.native.core import SWITCH, load_build, loaded
 from fxdebug.printable import printable_lines
@@ -19,6 +19,10 @@ STRICT = ("-Werror",)  # a newer compiler may warn of something: that must not k
 def native(options: argparse.Namespace) -> int:
     """Say which build of the native core is in use, or why none is; ``native build`` makes one."""
     if options.action == "build":
+        why = cannot_build() if options.if_possible else None
+        if why is not None:
+            print(f"no native core: {why}")
+            return OK
         _build(again=options.again, strict=options.strict)
         return OK
     found = loaded()

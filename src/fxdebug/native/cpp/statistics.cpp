@@ -161,14 +161,14 @@ bool holds_squares(c10::ScalarType dtype, double low, double high) {
   return dtype != c10::kDouble || most == 0.0 || (1e-130 < most && most < 1e130);
 }
 
-// The sums of the finite elements, less the shift that they are returned with: the mean where it is much larger than
-// the spread.
-std::pair<FiniteSums, double> centred(const Elements& elements, bool is_finite, double mean) {
+// The sums of the finite elements, less the shift that they are returned with: the wanted one if all are finite, else
+// their mean where it is much larger than the spread.
+std::pair<FiniteSums, double> centred(const Elements& elements, bool is_finite, double wanted) {
   const auto read = [&](double shift) {
     return all_of<FiniteSums>(
         elements, [&](const void* data, int64_t n) { return finite_sums_of(elements.dtype, data, n, shift); });
   };
-  if (is_finite) return {read(mean), mean};
+  if (is_finite) return {read(wanted), wanted};
   const FiniteSums sums = read(0.0);
   const int64_t left = elements.count - sums.nan - sums.posinf - sums.neginf;
   if (!left) return {sums, 0.0};
@@ -195,7 +195,8 @@ bool measure_floats(const Elements& elements, Numbers& numbers) {
     set_mean_and_std(numbers, mean, deviation, count, repeats);
     return true;
   }
-  const auto [finite, shift] = centred(elements, is_finite, mean);
+  const bool is_cancelled = deviation < cancelled(dtype) * sums.squares;
+  const auto [finite, shift] = centred(elements, is_finite, is_cancelled ? mean : 0.0);
   const int64_t left = count - finite.nan - finite.posinf - finite.neginf;
   numbers.nan = finite.nan * repeats;
   numbers.posinf = finite.posinf * repeats;
