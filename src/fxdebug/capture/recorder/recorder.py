@@ -45,11 +45,10 @@ from fxdebug.capture.tape.run_taped import references_by_tape, run_taped
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.new_value import StorageNumbers
-from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.uncounted import uncounted
-from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
+from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Inputs, Outputs, fast_constructor
 from fxdebug.errors import first_line
@@ -420,18 +419,20 @@ class Recorder:
             return None
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = True) -> Inputs:
-        item = self.structure.build
-        if not kwargs and PLAIN.issuperset(map(type, args)) and is_unobserved():  # as most calls are
-            return _quick_inputs(tuple([item(tensor, keep=keep) for tensor in args]), {})
+        values = None if kwargs else self.values.values_of(args)
+        if values is not None:
+            return _quick_inputs(values, {})
         with untracked():
+            item = self.structure.build
             items = [item(thing, keep=keep, reopen=False) for thing in (*args, *kwargs.values())]
         if not kwargs:
             return _quick_inputs(tuple(items), {})
         return _quick_inputs(tuple(items[: len(args)]), dict(zip(kwargs, items[len(args) :])))
 
     def _outputs(self, output: Any, keep: bool) -> Outputs:
-        if type(output) in PLAIN and is_unobserved():
-            return _quick_outputs(self.values.value_of(output, keep))
+        values = self.values.values_of((output,))
+        if values is not None:
+            return _quick_outputs(values[0])
         with untracked():
             return _quick_outputs(self.structure.build(output, keep=keep))
 

@@ -114,6 +114,11 @@ def user_line(
     return None
 
 
+def search_parts() -> tuple[Any, ...]:
+    """Return what the native core needs to search for the user's line as :func:`user_line` does."""
+    return _homes, _home, _entry_points, Line, _USERS, _COMMANDS
+
+
 def raised_at(error: BaseException) -> Line | None:
     """Return the user's line that raised: the last one outside torch, fxdebug and Python's own files."""
     line = None

@@ -26,7 +26,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import reasons
-from fxdebug.capture.source.source_line import Line, user_line, with_line
+from fxdebug.capture.source.source_line import Line, search_parts, user_line, with_line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
 from fxdebug.capture.tape.changed_arguments import Place, code_of_changes
@@ -45,7 +45,6 @@ from fxdebug.capture.tape.op_traits import (
 )
 from fxdebug.capture.tape.own_time import OwnTime
 from fxdebug.capture.tape.stepped_ops import OpStepper, edited, put_result
-from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.value_table import ValueTable
@@ -56,13 +55,25 @@ from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
 from fxdebug.data.values import Value
+from fxdebug.native import ways
 from fxdebug.operators.attention import ATTENTIONS
 
 _iterate = Tensor.__iter__
 _new = tuple.__new__
 NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: never written to
 
+_ELSEWHERE = object()  # the native core's answer where an operation is to be run and noted here
+_OWN_WAYS = NORMS | UNTRACKED_WRITES | FORWARD_AD | ATTENTION | SHARE_FOREIGN_MEMORY
+
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
+
+
+def _is_unusual(function: Any) -> bool | None:
+    """Does noting an operation take more than its arguments and results? ``None`` where running it does, too."""
+    if function is _iterate:
+        return None
+    name = getattr(function, "__name__", "")
+    return name in _OWN_WAYS or shares_memory(function, name)
 
 
 class OpenTapes(list[CallTape]):
@@ -95,6 +106,21 @@ class Tape(TorchFunctionMode):
         self.lines = lines
         self._writes = InPlaceWrites(values, lines)
         self._met_opaque = False  # was an opaque object coded since this was last set to False?
+        self._run_op = self._in_core()
+
+    def _in_core(self) -> Callable[..., Any] | None:
+        """Return the function of the native core that runs and notes one operation; ``None`` where it is not in use."""
+        core = ways.core()
+        if core is None or self.values.native is None:
+            return None
+        homes, home_of, entry_points, *line = search_parts()
+        search = self.lines, homes, home_of, entry_points, *line
+        classes = TensorRefs, TapeEntry
+        run_op: Callable[..., Any] = core.run_op(
+            self._stacks, METADATA, self.values.native, {}, _is_unusual, *classes, *search, ATOMS, context_now,
+            NO_KWARGS, _ELSEWHERE,
+        )  # fmt: skip
+        return run_op
 
     # Operations ----------------------------------------------------------------------------------
 
@@ -102,6 +128,10 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self._run_op is not None and self.stepper is None:
+            result = self._run_op(self, func, args, kwargs)
+            if result is not _ELSEWHERE:
+                return result
         tapes = None if func in METADATA else self._stacks.get(get_ident())
         if not tapes:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -134,7 +164,7 @@ class Tape(TorchFunctionMode):
             try:
                 self._note(tape, func, codes, refs, result, sys._getframe(1))
             except Exception as error:
-                tape.untraceable = tape.untraceable or debugger_failure(reasons.OPERATION_UNNOTED, error)
+                self.note_failed(tape, error)
             else:
                 if self.stepper is not None:
                     result = self._stepped(tape, self.stepper, refs, result)
@@ -186,6 +216,10 @@ class Tape(TorchFunctionMode):
         tape.entries.append(_new(TapeEntry, (func, *codes, out, context, line, changed, writes, values, None, kernels)))
         if self.values.keeps_attention and name in ATTENTIONS:
             self._keep_data((*refs, *self.values.refs_of(result)))
+
+    def note_failed(self, tape: CallTape, error: Exception) -> None:
+        """Note that an operation ran and could not be noted."""
+        tape.untraceable = tape.untraceable or debugger_failure(reasons.OPERATION_UNNOTED, error)
 
     def _stepped(self, tape: CallTape, stepper: OpStepper, refs: TensorRefs, result: Any) -> Any:
         """Show an operation that was noted to the stepper, and return the result that goes on."""
@@ -324,16 +358,9 @@ class Tape(TorchFunctionMode):
             tape.untraceable = refs.untraceable
         if parent is not None and tape.context[0]:
             self._writes.check_gradients(parent, refs)
-        with untracked():
-            for ref in refs:
-                tensor = ref()
-                if tensor is None:
-                    continue
-                ref.requires_grad = tensor.requires_grad
-                if not tensor.is_nested:
-                    tape.input_layouts[ref.tensor_id] = shape_of(tensor), tensor.dtype, ref.requires_grad
-                    tape.input_values[ref.tensor_id] = self.values.value_of(tensor, keep=False, weights=False)
-            if tape.has_opaque_args:
+        self.values.note_inputs(refs, tape.input_layouts, tape.input_values)
+        if tape.has_opaque_args:
+            with untracked():
                 objects = [*opaque_objects_in(tape.args), *opaque_objects_in(tape.kwargs)]
                 tape.argument_copies = ArgumentCopies(objects)
 

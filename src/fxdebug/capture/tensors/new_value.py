@@ -13,7 +13,7 @@ from fxdebug.capture.tensors.tensor_ref import StorageRef
 from fxdebug.capture.tensors.tensor_state import TensorState
 from fxdebug.data.values import Stats, Value, fast_constructor
 
-_quick_value = fast_constructor(Value)
+quick_value = fast_constructor(Value)
 
 
 class StorageNumbers:
@@ -25,14 +25,14 @@ class StorageNumbers:
 
     def __init__(self) -> None:
         self.unversioned: set[int] = set()
-        self._refs: dict[int, StorageRef] = {}  # by the address of torch's object, which may be reused
-        self._count = 0
+        self.refs: dict[int, StorageRef] = {}  # by the address of torch's object, which may be reused
+        self.count = 0
         self._lock = threading.Lock()
 
     def copy(self) -> StorageNumbers:
         """Return these numbers for another run, which goes on numbering where they end."""
         numbers = StorageNumbers()
-        numbers._refs, numbers._count = self._refs.copy(), self._count
+        numbers.refs, numbers.count = self.refs.copy(), self.count
         return numbers
 
     def number_of(self, tensor: Tensor) -> int | None:
@@ -48,7 +48,7 @@ class StorageNumbers:
 
     def known(self, address: int) -> int | None:
         """Return the number of the storage whose torch object is at an address, if it was numbered before."""
-        ref = self._refs.get(address)
+        ref = self.refs.get(address)
         return None if ref is None or ref() is None else ref.number
 
     def add(self, storage: Any) -> int:
@@ -56,9 +56,9 @@ class StorageNumbers:
         with self._lock:
             number = self.known(storage._cdata)
             if number is None:
-                ref = self._refs[storage._cdata] = StorageRef(storage)
-                number = ref.number = self._count
-                self._count += 1
+                ref = self.refs[storage._cdata] = StorageRef(storage)
+                number = ref.number = self.count
+                self.count += 1
             return number
 
 
@@ -94,7 +94,7 @@ class ValueMaker:
                 stats = self._stats.measure(tensor)
             else:
                 stats = self._stats.plain_stats(tensor, state, owner, storage, name is not None, weights)
-        value = _quick_value(
+        value = quick_value(
             number,
             layout.shape,
             layout.dtype,

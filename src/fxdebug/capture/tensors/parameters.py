@@ -20,20 +20,23 @@ from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import KnownStats
-from fxdebug.capture.tensors.tensor_state import TensorState, state_of, version_of
+from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.internals import WeakTensor
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Parameter, ParameterKind
 from fxdebug.data.values import Stats
 from fxdebug.data.weight_sums import packed, summed_dimensions
+from fxdebug.native.ways import natively
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import Unmeasurable, measure
 
 AFFORDABLE = 4_000_000  # elements that are measured unasked: they take a millisecond or two
+_PLACE = 4  # facts of a weight's state that say where it is, and in which layout
 
 WeightState = tuple[Any, ...]
-"""(address, shape, strides, dtype, (version, gradient flag)) of a weight; (None, (version, False)) without a shape."""
+"""(address, shape, strides, dtype, storage, (version, gradient flag)) of a weight; all but the last are ``None`` for a
+weight without a shape."""
 
 
 class _WeightTable:
@@ -66,10 +69,9 @@ class _WeightTable:
 
     def update(self, tensors: list[Tensor], states: list[WeightState]) -> None:
         """Store where the weights are now; drop their statistics unless all are the same, in the same places."""
-        alive = [reference is None or reference() is not None for reference in self._references]
         same = states == self._states or [state[:-1] for state in states] == [state[:-1] for state in self._states]
         self._states = states
-        if same and all(alive):
+        if same and self.are_alive():
             return
         self._references = [_reference_to(tensor) for tensor in tensors]
         self.storages = StorageNumbers()  # weights come first: their numbers, and so their records, hold for all runs
@@ -82,6 +84,10 @@ class _WeightTable:
         self.affords_all, self.affords_buffers = sum(sizes) <= AFFORDABLE, sum(buffers) <= AFFORDABLE
         unknown: list[None] = [None] * len(tensors)
         self.remember([*unknown], [*unknown], [*unknown])
+
+    def are_alive(self) -> bool:
+        """Are all storages still there that the weights had when they were numbered?"""
+        return all(reference is None or reference() is not None for reference in self._references)
 
     def remember(self, checksums: list[Checksum | None], stats: list[Stats | None], sums: list[str | None]) -> None:
         """Store the statistics and the sums over slices of data with these checksums."""
@@ -107,17 +113,24 @@ def _table_of(layout: Layout, registered: list[RegisteredTensor]) -> tuple[_Weig
     return table, list({id(tensor): tensor for _, _, _, tensor, _ in registered}.values())
 
 
+@natively("weight_states", TensorLayout)
+def _weight_states(tensors: list[Tensor]) -> list[WeightState]:
+    """Return where each weight is, its layout, its version and its gradient flag."""
+    return [_weight_state(tensor) for tensor in tensors]
+
+
 def _weight_state(tensor: Tensor) -> WeightState:
-    """Return where a weight is, its layout, its version and its gradient flag."""
     is_plain = type(tensor) in PLAIN
     if (not is_plain and is_uninitialised(tensor)) or tensor.is_nested:
-        return (None, (version_of(tensor), False))  # it has no shape
-    try:
-        address = tensor.data_ptr() if is_plain and tensor.layout is torch.strided else -1
-    except RuntimeError:  # a class without memory of its own
-        address = -1
-    stride = tensor.stride() if address >= 0 else None
-    return address, tensor.shape, stride, tensor.dtype, (version_of(tensor), tensor.requires_grad)
+        return None, None, None, None, None, (version_of(tensor), False)  # it has no shape
+    address, stride, storage = -1, None, None
+    if is_plain and tensor.layout is torch.strided:
+        try:
+            address, storage = tensor.data_ptr(), tensor.untyped_storage()._cdata
+            stride = tensor.stride()
+        except RuntimeError:  # a class without memory of its own
+            address = -1
+    return address, tensor.shape, stride, tensor.dtype, storage, (version_of(tensor), tensor.requires_grad)
 
 
 def _version_in(state: WeightState) -> int | None:
@@ -128,11 +141,11 @@ def _version_in(state: WeightState) -> int | None:
 def _is_unmoved(tensor: Tensor, state: TensorState | None, before: WeightState) -> bool:
     """Is a weight where it was, with the same shape, strides and dtype?"""
     if state is None:
-        address, *arranged = _weight_state(tensor)[:-1]
+        address, *arranged = _weight_state(tensor)[:_PLACE]
         is_there = address == before[0] or is_freed(tensor)  # memory that was freed: nothing was written
-        return is_there and arranged == list(before[1:-1])
+        return is_there and arranged == list(before[1:_PLACE])
     layout = state.layout
-    return before[:-1] == (state.address, layout.shape, layout.stride, layout.torch_dtype)
+    return before[:_PLACE] == (state.address, layout.shape, layout.stride, layout.torch_dtype)
 
 
 class Parameters:
@@ -147,7 +160,7 @@ class Parameters:
         self._measuring = measuring
         with untracked(), np.errstate(all="ignore"):  # weights may be infinite
             self._table, self._tensors = table, tensors = _table_of(layout, tensors_of(modules))
-            self._states = [_weight_state(tensor) for tensor in tensors]
+            self._states = _weight_states(tensors)
             table.update(tensors, self._states)
             self._readers = table.readers
             of_buffers = table.affords_buffers
@@ -161,7 +174,10 @@ class Parameters:
 
     def _read_checksums(self) -> list[Checksum | None]:
         weights = zip(self._tensors, self._readers, self._is_checked)
-        return [checksum_of(tensor, reader) if is_checked else None for tensor, reader, is_checked in weights]
+        return [
+            (checksum_of(tensor, None) if reader is None else reader()) if is_checked else None
+            for tensor, reader, is_checked in weights
+        ]
 
     def names(self) -> dict[int, str]:
         """Return the first name of each weight by its ``id``; this object keeps the weights alive."""
@@ -195,7 +211,7 @@ class Parameters:
             table, tensors = _table_of(layout, tensors_of(modules))
             if table is not self._table:
                 return self._records_of_new_table(table, tensors, values)
-            states = [_weight_state(tensor) for tensor in tensors]
+            states = _weight_states(tensors)
             if states == self._states:
                 checksums = self._read_checksums()
                 if self._checksums == checksums:
@@ -214,9 +230,10 @@ class Parameters:
 
     def _unchanged_records(self, values: ValueTable) -> tuple[Parameter, ...]:
         """Return the records of a run that changed no weight: the last run's records, if they still hold."""
-        depends_on = self._states, self._before, [values.storage_number(tensor) for tensor in self._tensors]
+        others = [tensor for tensor in self._tensors if type(tensor) not in PLAIN]  # the table has no numbers of theirs
+        depends_on = self._states, self._before, [values.storage_number(tensor) for tensor in others]
         known = self._table.records
-        if known is None or known[0] != depends_on:
+        if known is None or known[0] != depends_on or not self._table.are_alive():
             known = self._table.records = depends_on, self._records(self._checksums, values)
         return known[1]
 

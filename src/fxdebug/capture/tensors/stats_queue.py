@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.capture.tensors.special_tensors import PLAIN, local_part
-from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState
+from fxdebug.capture.tensors.tensor_state import TensorState
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Stats, Value
@@ -63,7 +63,7 @@ class StatsTaker:
         self.note = note
         self._before_run = before_run
         self._batches: dict[Any, DeviceBatch] = {}  # by device
-        self._taken: dict[tuple[Any, ...], Stats | PendingStats | None] = {}  # by owner, storage, address, …, version
+        self.taken: dict[tuple[Any, ...], Stats | PendingStats | None] = {}  # by owner, storage, address, …, version
         self._noted: set[str] = set()
 
     def plain_stats(
@@ -83,9 +83,9 @@ class StatsTaker:
         if layout.dims is None or version is None:
             return self.measure(tensor)
         key = owner, storage, address, layout.dims, layout.torch_dtype, version
-        stats: Any = self._taken.get(key, _MISSING)
+        stats: Any = self.taken.get(key, _MISSING)
         if stats is _MISSING:
-            stats = self._taken[key] = self._of_memory(tensor, layout, address)
+            stats = self.taken[key] = self.measure(tensor)
         result: Stats | PendingStats | None = stats
         return result
 
@@ -138,9 +138,6 @@ class StatsTaker:
     def _known(self, tensor: Tensor, state: TensorState | None, weights: bool) -> KnownStats | None:
         known = None if self._before_run is None else self._before_run(tensor, state)
         return None if known is None or (weights and known[0] is None) else known
-
-    def _of_memory(self, tensor: Tensor, layout: TensorLayout, address: int) -> Stats | PendingStats | None:
-        return self.measure(tensor)
 
     def _note_no_data(self, kind: str) -> None:
         """Note that a kind of tensor has no data, once per run: there may be many such tensors."""

@@ -15,18 +15,20 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
+import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
-from fxdebug.capture.tensors.describe import description_of
-from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
+from fxdebug.capture.tensors.describe import description_of, shape_of
+from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker, quick_value
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
-from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, WeightRef
-from fxdebug.capture.tensors.tensor_state import TensorState, is_unmoved, state_of, version_of
+from fxdebug.capture.tensors.tensor_ref import StorageRef, TensorId, TensorRef, WeightRef
+from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
 from fxdebug.data.values import Value
 from fxdebug.errors import first_line
+from fxdebug.native import ways
 from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import measure
@@ -80,6 +82,14 @@ class ValueTable:
         self._checksums: dict[int, Checksum | None] = {}  # by number, of kept values that may change without a version
         self._rewritten: set[int] = set()  # ids of tensors: statistics from before the run are out of date
         self._lock = threading.RLock()  # values are numbered in any thread
+        self.native = None if keeper is not None else self._in_core()
+
+    def _in_core(self) -> Any:
+        """Return the look-ups of plain tensors in the native core, where that is in use; else ``None``."""
+        core = ways.core()
+        parts = self.refs, self.all, self.first_values, self._names, self._rewritten, self._storages, self._stats
+        kinds = TensorRef, TensorId, StorageRef, TensorLayout, TensorState, quick_value
+        return None if core is None else core.Values(*parts, self._lock, *kinds)
 
     # Four look-ups -------------------------------------------------------------------------------
 
@@ -89,6 +99,10 @@ class ValueTable:
         Without ``weights``, the weights of a large model stay unmeasured: its operations read all of them, while calls
         are given only few. Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`.
         """
+        if self.native is not None:
+            value: Value = self.native.value_of(tensor, weights)
+            if value is not NotImplemented:
+                return value
         ref = self.refs.get(id(tensor))
         if (
             ref is not None
@@ -104,6 +118,18 @@ class ValueTable:
         with self._lock:
             return self._value_of(tensor, keep, weights)
 
+    def values_of(self, tensors: tuple[Any, ...]) -> tuple[Value, ...] | None:
+        """Return the present values of plain tensors; ``None`` where that takes an ``untracked`` block, or other items.
+
+        The arguments of most calls are plain tensors alone, and nothing has to be kept of them.
+        """
+        if self.native is not None:
+            values: tuple[Value, ...] = self.native.values_of(tensors, True)
+            return None if values is NotImplemented else values
+        if self._keeper is not None or not PLAIN.issuperset(map(type, tensors)) or not is_unobserved():
+            return None
+        return tuple([self.value_of(tensor) for tensor in tensors])
+
     def lookup(self, tensor: Tensor) -> TensorRef | None:
         """Return the entry of a tensor object; ``None`` if the table has none."""
         ref = self.refs.get(id(tensor))
@@ -116,6 +142,10 @@ class ValueTable:
 
     def ref_of(self, tensor: Tensor) -> TensorRef:
         """Return the entry of a tensor object; add one, with its value, if the table has none."""
+        if self.native is not None:
+            found: TensorRef = self.native.ref_of(tensor)
+            if found is not NotImplemented:
+                return found
         ref = self.refs.get(id(tensor))
         if ref is not None and ref() is tensor:
             return ref
@@ -133,6 +163,25 @@ class ValueTable:
                 return ref
             version = version_of(tensor) if state is None else state.version
             return self._add(tensor, state, version, self._new(tensor, state, self._keep_all, False), False)
+
+    def note_inputs(
+        self,
+        refs: list[TensorRef],
+        layouts: dict[TensorId, tuple[tuple[int, ...], torch.dtype, bool]],
+        values: dict[TensorId, Value],
+    ) -> None:
+        """Note the tensors of these entries as they are now: shape, dtype and gradient flag, and the value, by id."""
+        if self.native is not None and self.native.note_inputs(refs, layouts, values) is None:
+            return
+        with untracked():
+            for ref in refs:
+                tensor = ref()
+                if tensor is None:
+                    continue
+                ref.requires_grad = tensor.requires_grad
+                if not tensor.is_nested:
+                    layouts[ref.tensor_id] = shape_of(tensor), tensor.dtype, ref.requires_grad
+                    values[ref.tensor_id] = self.value_of(tensor, keep=False, weights=False)
 
     # Behind the look-ups -------------------------------------------------------------------------
 

@@ -12,6 +12,10 @@ namespace fxdebug {
 // The object keeps it alive.
 const at::Tensor* plain_tensor(PyObject* object);
 
+// The Python objects of a tensor and of its storage: new references.
+PyObject* tensor_object(const at::Tensor& tensor);
+PyObject* storage_object(const at::Tensor& tensor);
+
 // The case is not the core's: Python handles it.
 inline PyObject* not_mine() {
   Py_INCREF(Py_NotImplemented);
@@ -37,5 +41,8 @@ bool add_way(PyObject* module, PyMethodDef* function);
 bool add_tensor_facts(PyObject* module);
 bool add_statistics(PyObject* module);
 bool add_checksums(PyObject* module);
+bool add_value_table(PyObject* module);
+bool add_tape_entry(PyObject* module);
+bool add_weight_states(PyObject* module);
 
 }  // namespace fxdebug

@@ -1,4 +1,5 @@
 // The module that Python imports. It is the only file that includes torch's Python bindings, which are slow to compile.
+#include <torch/csrc/Storage.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "core.h"
@@ -8,6 +9,10 @@ namespace fxdebug {
 const at::Tensor* plain_tensor(PyObject* object) {
   return THPVariable_CheckExact(object) ? &THPVariable_Unpack(object) : nullptr;
 }
+
+PyObject* tensor_object(const at::Tensor& tensor) { return THPVariable_Wrap(tensor); }
+
+PyObject* storage_object(const at::Tensor& tensor) { return THPStorage_Wrap(tensor.storage()); }
 
 namespace {
 
@@ -44,7 +49,8 @@ bool add_way(PyObject* module, PyMethodDef* function) {
 PyMODINIT_FUNC PyInit_fxdebug_core() {
   PyObject* module = PyModule_Create(&fxdebug::definition);
   if (module && fxdebug::add_tensor_facts(module) && fxdebug::add_statistics(module) &&
-      fxdebug::add_checksums(module)) {
+      fxdebug::add_checksums(module) && fxdebug::add_value_table(module) && fxdebug::add_tape_entry(module) &&
+      fxdebug::add_weight_states(module)) {
     return module;
   }
   Py_XDECREF(module);

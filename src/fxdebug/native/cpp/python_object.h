@@ -1,0 +1,65 @@
+// Python objects in C++: references that are let go of at the end of their scope, and attributes by name.
+#pragma once
+
+#include <Python.h>
+
+#include <utility>
+
+namespace fxdebug {
+
+// A counted reference, or none.
+class Object {
+ public:
+  Object() = default;
+  explicit Object(PyObject* owned) : object_(owned) {}
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  Object(Object&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Object& operator=(Object&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Object() { Py_XDECREF(object_); }
+
+  static Object borrowed(PyObject* object) {
+    Py_XINCREF(object);
+    return Object(object);
+  }
+
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// What a weak reference refers to; nullptr once that is gone, or for any other object.
+inline Object referent(PyObject* ref) {
+  if (!PyWeakref_Check(ref)) return {};
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* found = nullptr;
+  PyWeakref_GetRef(ref, &found);
+  return Object(found);
+#else
+  PyObject* found = PyWeakref_GET_OBJECT(ref);
+  return found == Py_None ? Object() : Object::borrowed(found);
+#endif
+}
+
+// The name of an attribute. Make one where it is used, as a static variable: Python runs by then.
+class Name {
+ public:
+  explicit Name(const char* text) : text_(PyUnicode_InternFromString(text)) {}
+
+  Object of(PyObject* object) const { return Object(PyObject_GetAttr(object, text_)); }
+  // As object.__setattr__ does, so that a frozen dataclass can be filled.
+  bool set(PyObject* object, PyObject* content) const { return PyObject_GenericSetAttr(object, text_, content) == 0; }
+  Object call(PyObject* object) const { return Object(PyObject_CallMethodNoArgs(object, text_)); }
+  PyObject* text() const { return text_; }
+
+ private:
+  PyObject* text_;
+};
+
+}  // namespace fxdebug

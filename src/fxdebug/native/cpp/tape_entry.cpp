@@ -1,0 +1,360 @@
+// One operation of a tape: its arguments as codes, the call, its result, and the entry that is made of them.
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/core/GradMode.h>
+
+#include <chrono>
+
+#include "tensor_facts.h"
+#include "value_table.h"
+
+namespace fxdebug {
+
+namespace {
+
+constexpr int kDeepest = 4;        // containers in containers; Python walks what nests deeper
+constexpr Py_ssize_t kMost = 100;  // items of a container; Python counts those of large ones
+constexpr int kFrames = 64;        // that are searched for the user's line
+
+// What an operation needs of its run, in the order in which Python passes it (capture/tape/tape_mode.py).
+struct Needs {
+  PyObject *stacks, *metadata, *values, *kinds, *is_unusual, *refs, *entry, *lines, *homes, *home_of, *entry_points,
+      *line, *users, *commands, *atoms, *context_now, *no_kwargs, *elsewhere;
+
+  static const Needs& in(PyObject* tuple) {
+    return *reinterpret_cast<const Needs*>(&PyTuple_GET_ITEM(tuple, 0));  // the items of a tuple lie in a row
+  }
+};
+constexpr Py_ssize_t kNeeds = sizeof(Needs) / sizeof(PyObject*);
+
+// An operation while it runs.
+struct Operation {
+  const Needs& needs;
+  Values* values;
+  PyObject *tape, *call_tape;  // the run's, and that of the innermost open call
+  Object refs;                 // the entries of its tensors
+  bool is_plain = true;        // did Python code none of its arguments?
+};
+
+// Codes -----------------------------------------------------------------------------------------------------------
+
+Object code_of(Operation& operation, PyObject* argument, int depth);
+
+Object coded_by_python(Operation& operation, PyObject* argument) {
+  static const Name name("_code");
+  operation.is_plain = false;
+  return Object(PyObject_CallMethodObjArgs(operation.tape, name.text(), argument, operation.refs.get(), nullptr));
+}
+
+// The code of a list or a tuple: one of the same kind, or the tuple itself if nothing in it has another code.
+Object code_of_sequence(Operation& operation, PyObject* sequence, bool is_tuple, int depth) {
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+  Object made(is_tuple ? PyTuple_New(count) : PyList_New(count));
+  if (!made) return made;
+  bool is_same = is_tuple;
+  for (Py_ssize_t index = 0; index < count; ++index) {
+    if (index >= PySequence_Fast_GET_SIZE(sequence)) return {};
+    PyObject* item = PySequence_Fast_GET_ITEM(sequence, index);
+    Object code = code_of(operation, item, depth + 1);
+    if (!code) return code;
+    is_same = is_same && code.get() == item;
+    if (is_tuple) {
+      PyTuple_SET_ITEM(made.get(), index, code.release());
+    } else {
+      PyList_SET_ITEM(made.get(), index, code.release());
+    }
+  }
+  return is_same ? Object::borrowed(sequence) : std::move(made);
+}
+
+Object code_of(Operation& operation, PyObject* argument, int depth) {
+  static const Name start("start"), stop("stop"), step("step"), tensor_id("tensor_id");
+  if (plain_tensor(argument)) {
+    const Object ref = ref_of(operation.values, argument);
+    if (!ref) return PyErr_Occurred() ? Object() : coded_by_python(operation, argument);
+    if (PyList_Append(operation.refs.get(), ref.get()) < 0) return {};
+    return tensor_id.of(ref.get());
+  }
+  auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(argument));
+  const int is_atom = PySet_Contains(operation.needs.atoms, kind);
+  if (is_atom) return is_atom < 0 ? Object() : Object::borrowed(argument);
+  const bool is_tuple = PyTuple_CheckExact(argument);
+  if ((is_tuple || PyList_CheckExact(argument)) && depth < kDeepest && PySequence_Fast_GET_SIZE(argument) <= kMost) {
+    return code_of_sequence(operation, argument, is_tuple, depth);
+  }
+  if (PySlice_Check(argument) && depth < kDeepest) {
+    Object bounds[] = {start.of(argument), stop.of(argument), step.of(argument)};
+    for (Object& bound : bounds) {
+      if (bound) bound = code_of(operation, bound.get(), depth + 1);
+      if (!bound) return {};
+    }
+    return Object(PySlice_New(bounds[0].get(), bounds[1].get(), bounds[2].get()));
+  }
+  return coded_by_python(operation, argument);
+}
+
+Object codes_of(Operation& operation, PyObject* args) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(args);
+  Object codes(PyTuple_New(count));
+  for (Py_ssize_t index = 0; codes && index < count; ++index) {
+    Object code = code_of(operation, PyTuple_GET_ITEM(args, index), 0);
+    if (!code) return code;
+    PyTuple_SET_ITEM(codes.get(), index, code.release());
+  }
+  return codes;
+}
+
+Object codes_of_named(Operation& operation, PyObject* kwargs) {
+  if (!kwargs || !PyDict_GET_SIZE(kwargs)) return Object::borrowed(operation.needs.no_kwargs);
+  Object codes(PyDict_New());
+  PyObject *name, *argument;
+  for (Py_ssize_t at = 0; codes && PyDict_Next(kwargs, &at, &name, &argument);) {
+    const Object kept = Object::borrowed(argument), kept_name = Object::borrowed(name);
+    const Object code = code_of(operation, argument, 0);
+    if (!code || PyDict_SetItem(codes.get(), name, code.get()) < 0) return {};
+  }
+  return codes;
+}
+
+// Is every tensor among the arguments as it was when an operation last saw it?
+bool are_as_noted(const Operation& operation) {
+  static const Name requires_grad("requires_grad");
+  const bool with_gradients = c10::GradMode::is_enabled();
+  for (Py_ssize_t index = 0; index < PyList_GET_SIZE(operation.refs.get()); ++index) {
+    PyObject* ref = PyList_GET_ITEM(operation.refs.get(), index);
+    const Object object = referent(ref);
+    const at::Tensor* tensor = object ? plain_tensor(object.get()) : nullptr;
+    if (!tensor || !has_version(ref, *tensor)) return false;
+    if (with_gradients && requires_grad.of(ref).get() != (tensor->requires_grad() ? Py_True : Py_False)) return false;
+  }
+  return true;
+}
+
+// Notes the gradient flags of the arguments after the operation. False if it wrote to one of them, or on an error.
+bool note_unwritten(const Operation& operation) {
+  static const Name requires_grad("requires_grad");
+  for (Py_ssize_t index = 0; index < PyList_GET_SIZE(operation.refs.get()); ++index) {
+    PyObject* ref = PyList_GET_ITEM(operation.refs.get(), index);
+    const Object object = referent(ref);
+    if (!object) continue;  // an iterator gave it, and it is gone
+    const at::Tensor* tensor = plain_tensor(object.get());
+    if (!tensor || !has_version(ref, *tensor)) return false;
+    if (!requires_grad.set(ref, tensor->requires_grad() ? Py_True : Py_False)) return false;
+  }
+  return true;
+}
+
+// The user's line -------------------------------------------------------------------------------------------------
+
+Object line_at(const Needs& needs, PyFrameObject* frame, PyObject* code) {
+  const int instruction = PyFrame_GetLasti(frame);
+  const Object key(Py_BuildValue("(Ni)", PyLong_FromVoidPtr(code), instruction));
+  if (!key) return {};
+  PyObject* known = PyDict_GetItemWithError(needs.lines, key.get());
+  if (known || PyErr_Occurred()) return Object::borrowed(known);
+  Object line(PyObject_CallFunction(needs.line, "Oi", code, instruction));
+  if (!line || PyDict_SetItem(needs.lines, key.get(), line.get()) < 0) return {};
+  return line;
+}
+
+// As user_line does in Python (capture/source/source_line.py). No reference: an error.
+Object user_line(const Needs& needs, PyFrameObject* innermost, PyObject* inside, PyObject* called) {
+  static const Name file_name("co_filename");
+  Object frame = Object::borrowed(reinterpret_cast<PyObject*>(innermost));
+  for (int count = 0; frame && count < kFrames; ++count) {
+    auto* here = reinterpret_cast<PyFrameObject*>(frame.get());
+    const Object code(reinterpret_cast<PyObject*>(PyFrame_GetCode(here)));
+    const Object file = file_name.of(code.get());
+    PyObject* known = file ? PyDict_GetItemWithError(needs.homes, file.get()) : nullptr;
+    if (PyErr_Occurred()) return {};
+    const Object home = known ? Object::borrowed(known) : Object(PyObject_CallOneArg(needs.home_of, file.get()));
+    if (!home) return {};
+    if (PyObject_RichCompareBool(home.get(), needs.users, Py_EQ) == 1) return line_at(needs, here, code.get());
+    if (code.get() == inside && called != Py_None) return Object::borrowed(called);
+    const Object key(PyLong_FromVoidPtr(code.get()));
+    const int is_entry = key ? PyDict_Contains(needs.entry_points, key.get()) : -1;
+    if (is_entry < 0) return {};
+    if (is_entry || PyObject_RichCompareBool(home.get(), needs.commands, Py_EQ) == 1) break;
+    frame = Object(reinterpret_cast<PyObject*>(PyFrame_GetBack(here)));
+  }
+  return Object::borrowed(Py_None);
+}
+
+// Is it a line of Python's import system? Then the operation belongs to a library, not to the body.
+bool is_of_import(PyObject* line) {
+  static const Name code_name("code"), file_name("co_filename");
+  static PyObject* const beginning = PyUnicode_InternFromString("<frozen importlib");
+  if (line == Py_None) return false;
+  const Object code = code_name.of(line), file = code ? file_name.of(code.get()) : Object();
+  return file && PyUnicode_Check(file.get()) && PyUnicode_Tailmatch(file.get(), beginning, 0, PY_SSIZE_T_MAX, -1) == 1;
+}
+
+// The entry -------------------------------------------------------------------------------------------------------
+
+// The entry of a result that the table has, if its layout and its gradient flag are those of its first value.
+bool is_as_at_first(Values* values, PyObject* ref, PyObject* id, PyObject* object, const at::Tensor& tensor) {
+  static const Name state_name("state"), value_name("value"), requires_grad("requires_grad");
+  const Object state = state_name.of(ref), value = value_name.of(ref);
+  if (!state || !value || !PyTuple_Check(state.get())) return false;
+  const Py_ssize_t number = PyLong_AsSsize_t(id);
+  if (number < 0 || number >= PyList_GET_SIZE(values->first_values)) return false;
+  return PyList_GET_ITEM(values->first_values, number) == value.get() && is_ordinary(tensor) &&
+         PyTuple_GET_ITEM(state.get(), 0) == layout_of(tensor, object, values->layout) &&
+         requires_grad.of(value.get()).get() == (tensor.requires_grad() ? Py_True : Py_False);
+}
+
+// Notes an operation that ran, in the usual case. 0: not the usual case; -1: an error.
+int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs, PyObject* result,
+         PyFrameObject* frame) {
+  static const Name code_name("code"), line_name("line"), entries_name("entries"), value_name("value"),
+      tensor_id("tensor_id");
+  const Needs& needs = operation.needs;
+  const at::Tensor* tensor = plain_tensor(result);
+  if (!tensor || !operation.is_plain || !note_unwritten(operation)) return PyErr_Occurred() ? -1 : 0;
+  const Object inside = code_name.of(operation.call_tape), called = line_name.of(operation.call_tape);
+  const Object line = inside && called ? user_line(needs, frame, inside.get(), called.get()) : Object();
+  if (!line) return -1;
+  if (is_of_import(line.get())) return 0;
+  PyObject* known = known_ref(operation.values, result);
+  const Object ref = known ? Object::borrowed(known) : ref_of(operation.values, result);
+  const Object out = ref ? tensor_id.of(ref.get()) : Object();
+  if (!out) return PyErr_Occurred() ? -1 : 0;
+  if (known && !is_as_at_first(operation.values, known, out.get(), result, *tensor)) return PyErr_Occurred() ? -1 : 0;
+  const Object context(PyObject_CallNoArgs(needs.context_now));
+  const Object value = context ? value_name.of(ref.get()) : Object();
+  const Object values(value ? PyTuple_Pack(1, value.get()) : nullptr);
+  const Object none_written(PyTuple_New(0));
+  const Object entries = values ? entries_name.of(operation.call_tape) : Object();
+  if (!entries || !none_written) return -1;
+  PyObject* facts[] = {func,         args,    kwargs, out.get(), context.get(), line.get(), Py_None, none_written.get(),
+                       values.get(), Py_None, Py_None};
+  constexpr Py_ssize_t count = sizeof(facts) / sizeof(PyObject*);
+  auto* kind = reinterpret_cast<PyTypeObject*>(needs.entry);  // a named tuple: its items are those of a tuple
+  const Object entry(kind->tp_alloc(kind, count));
+  if (!entry) return -1;
+  for (Py_ssize_t index = 0; index < count; ++index) {
+    Py_INCREF(facts[index]);
+    PyTuple_SET_ITEM(entry.get(), index, facts[index]);
+  }
+  return PyList_Append(entries.get(), entry.get()) < 0 ? -1 : 1;
+}
+
+enum class Kind { kUsual, kNotedByPython, kRunByPython };
+
+// How the tape treats a function; Python is asked once for each function of a run.
+Kind kind_of(const Needs& needs, PyObject* func) {
+  PyObject* known = PyDict_GetItemWithError(needs.kinds, func);
+  const Object kind =
+      known || PyErr_Occurred() ? Object::borrowed(known) : Object(PyObject_CallOneArg(needs.is_unusual, func));
+  if (!kind || (!known && PyDict_SetItem(needs.kinds, func, kind.get()) < 0)) return Kind::kRunByPython;
+  return kind.get() == Py_False ? Kind::kUsual : kind.get() == Py_True ? Kind::kNotedByPython : Kind::kRunByPython;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+bool add_time(PyObject* own_time, double seconds) {
+  static const Name name("seconds");
+  const Object before = name.of(own_time);
+  const Object sum(before ? PyFloat_FromDouble(PyFloat_AsDouble(before.get()) + seconds) : nullptr);
+  return sum && name.set(own_time, sum.get());
+}
+
+PyObject* run(PyObject* func, PyObject* args, PyObject* kwargs) { return PyObject_Call(func, args, kwargs); }
+
+// run_op(tape, func, args, kwargs): runs an operation and notes it; `elsewhere`, before it has run, for a case that is
+// not the usual one. (NotImplemented may be the operation's own result.)
+PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
+  static const Name own_time_name("own_time"), note_name("_note"), failed_name("note_failed"), plain_name("plain"),
+      items_left("items_left");
+  const Needs& needs = Needs::in(self);
+  const auto elsewhere = [&needs] {
+    PyErr_Clear();
+    return Object::borrowed(needs.elsewhere).release();
+  };
+  if (given != 4 || PyTuple_GET_SIZE(self) != kNeeds) {
+    PyErr_SetString(PyExc_TypeError, "run_op takes a tape, a function, args and kwargs");
+    return nullptr;
+  }
+  PyObject *tape = arguments[0], *func = arguments[1], *args = arguments[2];
+  PyObject* kwargs = arguments[3] == Py_None ? nullptr : arguments[3];
+  const int is_query = PySet_Contains(needs.metadata, func);
+  if (is_query > 0) return run(func, args, kwargs);
+  if (is_query < 0) PyErr_Clear();
+  Values* values = values_in(needs.values);
+  const bool is_ready = values && PyTuple_CheckExact(args) && is_unobserved() &&
+                        !at::impl::PythonTorchFunctionTLS::stack_len();  // inside ours, ours is not on it
+  const Kind kind_of_func = is_ready ? kind_of(needs, func) : Kind::kRunByPython;
+  if (kind_of_func == Kind::kRunByPython) return elsewhere();
+  const double began = now();
+  const Object thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
+  PyObject* open = thread ? PyDict_GetItemWithError(needs.stacks, thread.get()) : nullptr;
+  if (!open || !PyList_Check(open) || !PyList_GET_SIZE(open)) {
+    return elsewhere();
+  }
+  const Object calls = Object::borrowed(open);
+  const Object call_tape = Object::borrowed(PyList_GET_ITEM(open, PyList_GET_SIZE(open) - 1));
+  const Object own_time = own_time_name.of(open);
+  Operation operation{needs, values, tape, call_tape.get(), Object(PyObject_CallNoArgs(needs.refs))};
+  if (!own_time || !operation.refs) {
+    return elsewhere();
+  }
+  Object codes, named;
+  bool is_usual = false;
+  try {
+    codes = codes_of(operation, args);
+    if (codes) named = codes_of_named(operation, kwargs);
+    is_usual = named && are_as_noted(operation);
+  } catch (const std::exception&) {
+    return elsewhere();
+  }
+  if (is_usual && !operation.is_plain) {
+    const Object plain = plain_name.of(operation.refs.get()), left = items_left.of(operation.refs.get());
+    is_usual = plain && left && PyLong_AsLong(left.get()) >= 0;
+    operation.is_plain = is_usual && plain.get() == Py_True;
+  }
+  if (!is_usual || PyErr_Occurred() || !add_time(own_time.get(), now() - began)) {
+    return elsewhere();
+  }
+
+  Object result(run(func, args, kwargs));
+  if (!result) return nullptr;
+  const double returned = now();
+  const Object here = Object::borrowed(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  const Object frame(here ? reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(here.get())))
+                          : nullptr);
+  int noted = 0;
+  if (frame && kind_of_func == Kind::kUsual) {
+    try {
+      noted =
+          note(operation, func, codes.get(), named.get(), result.get(), reinterpret_cast<PyFrameObject*>(frame.get()));
+    } catch (const std::exception&) {
+      noted = 0;
+    }
+  }
+  if (noted == 0) {
+    const Object both(PyTuple_Pack(2, codes.get(), named.get()));
+    const Object done(both ? PyObject_CallMethodObjArgs(tape, note_name.text(), call_tape.get(), func, both.get(),
+                                                        operation.refs.get(), result.get(),
+                                                        frame ? frame.get() : Py_None, nullptr)
+                           : nullptr);
+    if (!done) noted = -1;
+  }
+  if (noted < 0) {
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    const Object kept_kind(kind), kept_error(error), kept_trace(trace);
+    const Object done(PyObject_CallMethodObjArgs(tape, failed_name.text(), call_tape.get(), error, nullptr));
+    if (!done) return nullptr;
+  }
+  if (!add_time(own_time.get(), now() - returned)) PyErr_Clear();
+  return result.release();
+}
+
+PyMethodDef run_op_way = {"run_op", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run_op)), METH_FASTCALL,
+                          "Run an operation and note it on the tape."};
+
+}  // namespace
+
+bool add_tape_entry(PyObject* module) { return add_way(module, &run_op_way); }
+
+}  // namespace fxdebug

@@ -1,0 +1,417 @@
+#include "value_table.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include "tensor_facts.h"
+
+namespace fxdebug {
+
+namespace {
+
+const Name& name_version() {
+  static const Name name("version");
+  return name;
+}
+const Name& name_value() {
+  static const Name name("value");
+  return name;
+}
+const Name& name_storage() {
+  static const Name name("storage");
+  return name;
+}
+const Name& name_tensor_id() {
+  static const Name name("tensor_id");
+  return name;
+}
+const Name& name_is_unmeasured() {
+  static const Name name("is_unmeasured");
+  return name;
+}
+const Name& name_requires_grad() {
+  static const Name name("requires_grad");
+  return name;
+}
+const Name& name_number() {
+  static const Name name("number");
+  return name;
+}
+
+constexpr PyObject* Values::* kParts[] = {
+    &Values::refs,        &Values::all,    &Values::first_values, &Values::names,      &Values::rewritten,
+    &Values::storages,    &Values::stats,  &Values::lock,         &Values::tensor_ref, &Values::tensor_id,
+    &Values::storage_ref, &Values::layout, &Values::state,        &Values::value,      &Values::storage_refs,
+    &Values::unversioned, &Values::taken,
+};
+constexpr Py_ssize_t kGiven = 14;  // of these parts are arguments of the constructor
+
+// Switches torch function modes and gradients off: what is asked of a tensor here is no part of the program.
+class Untracked {
+ public:
+  Untracked() { TLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED); }
+  ~Untracked() { TLS::set_disabled_state(before_); }
+  Untracked(const Untracked&) = delete;
+  Untracked& operator=(const Untracked&) = delete;
+
+ private:
+  using TLS = at::impl::PythonTorchFunctionTLS;
+  const at::impl::TorchFunctionDisabledState before_ = TLS::get_disabled_state();
+  const c10::AutoGradMode no_gradients_{false};
+};
+
+// Holds the lock of the table; look_up may run other threads.
+class Locked {
+ public:
+  explicit Locked(PyObject* lock) : lock_(lock) {
+    static const Name acquire("acquire");
+    is_held_ = static_cast<bool>(acquire.call(lock_));
+  }
+  ~Locked() {
+    static const Name release("release");
+    if (!is_held_) return;
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    if (!release.call(lock_)) PyErr_Clear();
+    PyErr_Restore(kind, error, trace);
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  bool is_held() const { return is_held_; }
+
+ private:
+  PyObject* lock_;
+  bool is_held_;
+};
+
+Object key_of(PyObject* object) { return Object(PyLong_FromVoidPtr(object)); }
+
+// Is the tensor where its entry saw it, in the same layout? An assignment to `.data` moves it and no version.
+bool is_unmoved(Values* values, PyObject* ref, PyObject* object, const at::Tensor& tensor) {
+  static const Name name("state");
+  const Object state = name.of(ref);
+  if (!state || !PyTuple_Check(state.get()) || PyTuple_GET_SIZE(state.get()) != 4) return false;
+  return PyLong_AsVoidPtr(PyTuple_GET_ITEM(state.get(), 2)) == tensor.const_data_ptr() &&
+         PyTuple_GET_ITEM(state.get(), 0) == layout_of(tensor, object, values->layout);
+}
+
+// The number of a storage, given now if it has none. No reference and no error: not the core's case.
+Object storage_number(Values* values, const at::Tensor& tensor, bool is_named) {
+  static const Name count_name("count");
+  const Object address(PyLong_FromVoidPtr(tensor.storage().unsafeGetStorageImpl()));
+  if (!address) return {};
+  PyObject* ref = PyDict_GetItemWithError(values->storage_refs, address.get());
+  if (ref && referent(ref)) return name_number().of(ref);
+  if (PyErr_Occurred()) return {};
+  const Object storage(storage_object(tensor));
+  if (!storage) return {};
+  const Object made(PyObject_CallOneArg(values->storage_ref, storage.get()));
+  const Object number = made ? count_name.of(values->storages) : Object();
+  if (!number || !name_number().set(made.get(), number.get())) return {};
+  const Object next(PyLong_FromSsize_t(PyLong_AsSsize_t(number.get()) + 1));
+  if (!next || !count_name.set(values->storages, next.get()) ||
+      PyDict_SetItem(values->storage_refs, address.get(), made.get()) < 0) {
+    return {};
+  }
+  if (!is_named && !tensor.storage().resizable() && PySet_Add(values->unversioned, number.get()) < 0) return {};
+  return Object::borrowed(number.get());
+}
+
+// The entry of the tensor that counts the versions of this one; nullptr if the table has none.
+PyObject* counting_ref(Values* values, const at::Tensor& tensor, PyObject* own) {
+  if (!tensor.is_view()) return own;
+  const Object base(tensor_object(at::Tensor(tensor._base())));
+  return base ? known_ref(values, base.get()) : nullptr;
+}
+
+// The statistics of a tensor in the CPU's memory, taken now if they are not known. No reference: an error.
+Object stats_of(Values* values, PyObject* object, PyObject* state, PyObject* layout, PyObject* owner, PyObject* storage,
+                bool is_named, bool weights) {
+  static const Name dims_name("dims"), dtype_name("torch_dtype"), plain_stats("plain_stats"), measure("measure");
+  if (values->stats == Py_None) return Object::borrowed(Py_None);
+  const Object dims = dims_name.of(layout), dtype = dtype_name.of(layout);
+  if (!dims || !dtype) return {};
+  if (is_named || dims.get() == Py_None) {
+    return Object(PyObject_CallMethodObjArgs(values->stats, plain_stats.text(), object, state, owner, storage,
+                                             is_named ? Py_True : Py_False, weights ? Py_True : Py_False, nullptr));
+  }
+  PyObject *address = PyTuple_GET_ITEM(state, 2), *version = PyTuple_GET_ITEM(state, 3);
+  const Object key(PyTuple_Pack(6, owner, storage, address, dims.get(), dtype.get(), version));
+  if (!key) return {};
+  PyObject* known = PyDict_GetItemWithError(values->taken, key.get());
+  if (known || PyErr_Occurred()) return Object::borrowed(known);
+  Object stats(PyObject_CallMethodObjArgs(values->stats, measure.text(), object, nullptr));
+  if (!stats || PyDict_SetItem(values->taken, key.get(), stats.get()) < 0) return {};
+  return stats;
+}
+
+Object state_of(Values* values, const at::Tensor& tensor, PyObject* layout, int64_t version) {
+  auto* kind = reinterpret_cast<PyTypeObject*>(values->state);  // a named tuple: its items are those of a tuple
+  Object state(kind->tp_alloc(kind, 4));
+  if (!state) return state;
+  Py_INCREF(layout);
+  PyTuple_SET_ITEM(state.get(), 0, layout);
+  PyTuple_SET_ITEM(state.get(), 1, PyLong_FromVoidPtr(tensor.storage().unsafeGetStorageImpl()));
+  PyTuple_SET_ITEM(state.get(), 2, PyLong_FromVoidPtr(const_cast<void*>(tensor.const_data_ptr())));
+  PyTuple_SET_ITEM(state.get(), 3, PyLong_FromLongLong(version));
+  return PyErr_Occurred() ? Object() : std::move(state);
+}
+
+// Adds a tensor object, and its value, to the table. No reference and no error: not the core's case.
+Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weights) {
+  static const Name shape("shape"), dtype("dtype"), device("device"), stride("stride"), offset("offset");
+  static const Name stats_name("stats"), state_name("state"), type_name("__name__");
+  static PyObject* const strided = PyUnicode_InternFromString("strided");
+  if (!tensor.is_cpu() || !is_ordinary(tensor) || !is_unobserved()) return {};
+  const int64_t version = version_of(tensor);
+  if (version < 0) return {};
+  const Object key = key_of(object);
+  const int is_rewritten = key ? PySet_Contains(values->rewritten, key.get()) : -1;
+  if (is_rewritten) return {};
+  const Untracked untracked;
+  const Locked locked(values->lock);
+  if (!locked.is_held()) return {};
+  if (PyObject* added = known_ref(values, object)) return Object::borrowed(added);  // by another thread, meanwhile
+
+  PyObject* layout = layout_of(tensor, object, values->layout);
+  if (!layout) return {};
+  const Object kept = Object::borrowed(layout);
+  const Object state = state_of(values, tensor, layout, version);
+  PyObject* name = PyDict_GetItemWithError(values->names, key.get());
+  if (!state || (!name && PyErr_Occurred())) return {};
+  const Object storage = storage_number(values, tensor, name != nullptr);
+  if (!storage) return {};
+  const int is_unversioned = PySet_Contains(values->unversioned, storage.get());
+  if (is_unversioned) return {};
+  const Object next_id(PyLong_FromSsize_t(PyList_GET_SIZE(values->first_values)));
+  const Object id(next_id ? PyObject_CallOneArg(values->tensor_id, next_id.get()) : nullptr);
+  if (!id) return {};
+  PyObject* counting = counting_ref(values, tensor, nullptr);
+  if (PyErr_Occurred()) return {};
+  const Object owner = counting ? name_tensor_id().of(counting) : Object::borrowed(id.get());
+  if (!owner) return {};
+  const Object stats =
+      stats_of(values, object, state.get(), layout, owner.get(), storage.get(), name != nullptr, weights);
+  if (!stats) return {};
+
+  const Object number(PyLong_FromSsize_t(PyList_GET_SIZE(values->all)));
+  const Object facts[] = {shape.of(layout),  dtype.of(layout),
+                          device.of(layout), stride.of(layout),
+                          offset.of(layout), type_name.of(reinterpret_cast<PyObject*>(Py_TYPE(object)))};
+  for (const Object& fact : facts) {
+    if (!fact) return {};
+  }
+  PyObject* requires_grad = tensor.requires_grad() ? Py_True : Py_False;
+  PyObject* arguments[] = {number.get(),  facts[0].get(), facts[1].get(),        facts[2].get(),
+                           strided,       facts[3].get(), facts[4].get(),        facts[5].get(),
+                           requires_grad, storage.get(),  name ? name : Py_None, stats.get()};
+  const Object value(number ? PyObject_Vectorcall(values->value, arguments, 12, nullptr) : nullptr);
+  Object ref(value ? PyObject_CallOneArg(values->tensor_ref, object) : nullptr);
+  if (!ref) return {};
+  const bool is_unmeasured = name && !weights && stats.get() == Py_None && values->stats != Py_None;
+  PyObject* made = ref.get();
+  const bool is_filled = state_name.set(made, state.get()) &&
+                         name_version().set(made, PyTuple_GET_ITEM(state.get(), 3)) &&
+                         name_value().set(made, value.get()) && name_tensor_id().set(made, id.get()) &&
+                         name_requires_grad().set(made, requires_grad) &&
+                         name_is_unmeasured().set(made, is_unmeasured ? Py_True : Py_False);
+  if (!is_filled || PyList_Append(values->all, value.get()) < 0 ||
+      PyList_Append(values->first_values, value.get()) < 0 || PyDict_SetItem(values->refs, key.get(), made) < 0) {
+    return {};
+  }
+  return ref;
+}
+
+// value_of(tensor, weights): the present value of a tensor that is as it was, or of one that the table does not have.
+PyObject* value_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    auto* values = reinterpret_cast<Values*>(self);
+    PyObject* object = count == 2 ? arguments[0] : nullptr;
+    const at::Tensor* tensor = object ? plain_tensor(object) : nullptr;
+    if (!tensor) return not_mine();
+    const bool weights = arguments[1] == Py_True;
+    PyObject* ref = known_ref(values, object);
+    Object added;
+    if (!ref) {
+      if (PyErr_Occurred()) return nullptr;
+      added = add(values, object, *tensor, weights);
+      if (!added) return PyErr_Occurred() ? nullptr : not_mine();
+      return name_value().of(added.get()).release();
+    }
+    if (!has_version(ref, *tensor) || !is_ordinary(*tensor) || !is_unmoved(values, ref, object, *tensor)) {
+      return PyErr_Occurred() ? nullptr : not_mine();
+    }
+    if (weights && name_is_unmeasured().of(ref).get() == Py_True) return not_mine();
+    Object value = name_value().of(ref);
+    if (!value) return nullptr;
+    if (PySet_GET_SIZE(values->unversioned)) {
+      const Object storage = name_storage().of(value.get());
+      if (!storage || PySet_Contains(values->unversioned, storage.get())) {
+        return PyErr_Occurred() ? nullptr : not_mine();
+      }
+    }
+    return value.release();
+  });
+}
+
+// values_of(tensors, weights): the values of a tuple of plain tensors.
+PyObject* values_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 2 || !PyTuple_CheckExact(arguments[0])) return not_mine();
+  Object values(PyTuple_New(PyTuple_GET_SIZE(arguments[0])));
+  for (Py_ssize_t index = 0; values && index < PyTuple_GET_SIZE(arguments[0]); ++index) {
+    PyObject* const given[] = {PyTuple_GET_ITEM(arguments[0], index), arguments[1]};
+    PyObject* value = value_of(self, given, 2);
+    if (!value || value == Py_NotImplemented) return value;
+    PyTuple_SET_ITEM(values.get(), index, value);
+  }
+  return values.release();
+}
+
+// note_inputs(refs, layouts, values): adds the present layout and value of each entry's tensor to two dicts, by its id.
+PyObject* note_inputs(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  static const Name state_name("state"), shape_name("shape"), dtype_name("torch_dtype");
+  return guarded([&]() -> PyObject* {
+    if (count != 3 || !PyList_Check(arguments[0])) return not_mine();
+    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(arguments[0]); ++index) {
+      const Object ref = Object::borrowed(PyList_GET_ITEM(arguments[0], index));
+      const Object object = referent(ref.get());
+      const at::Tensor* tensor = object ? plain_tensor(object.get()) : nullptr;
+      if (!tensor) return not_mine();
+      PyObject* const given[] = {object.get(), Py_False};
+      const Object value(value_of(self, given, 2));
+      if (!value || value.get() == Py_NotImplemented) return value ? not_mine() : nullptr;
+      const Object id = name_tensor_id().of(ref.get()), state = state_name.of(ref.get());
+      if (!id || !state || !PyTuple_Check(state.get())) return PyErr_Occurred() ? nullptr : not_mine();
+      PyObject *layout = PyTuple_GET_ITEM(state.get(), 0),
+               *requires_grad = tensor->requires_grad() ? Py_True : Py_False;
+      const Object shape = shape_name.of(layout), dtype = dtype_name.of(layout);
+      const Object facts(shape && dtype ? PyTuple_Pack(3, shape.get(), dtype.get(), requires_grad) : nullptr);
+      if (!facts || !name_requires_grad().set(ref.get(), requires_grad) ||
+          PyDict_SetItem(arguments[1], id.get(), facts.get()) < 0 ||
+          PyDict_SetItem(arguments[2], id.get(), value.get()) < 0) {
+        return nullptr;
+      }
+    }
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* ref_of_method(PyObject* self, PyObject* object) {
+  return guarded([&]() -> PyObject* {
+    Object ref = ref_of(reinterpret_cast<Values*>(self), object);
+    if (!ref) return PyErr_Occurred() ? nullptr : not_mine();
+    return ref.release();
+  });
+}
+
+PyObject* new_values(PyTypeObject* kind, PyObject* arguments, PyObject*) {
+  static const Name refs("refs"), unversioned("unversioned"), taken("taken");
+  if (PyTuple_GET_SIZE(arguments) != kGiven) {
+    PyErr_SetString(PyExc_TypeError, "Values takes the parts of a ValueTable");
+    return nullptr;
+  }
+  Object made(kind->tp_alloc(kind, 0));
+  if (!made) return nullptr;
+  auto* values = reinterpret_cast<Values*>(made.get());
+  for (Py_ssize_t part = 0; part < kGiven; ++part) {
+    PyObject* given = PyTuple_GET_ITEM(arguments, part);
+    Py_INCREF(given);
+    values->*kParts[part] = given;
+  }
+  values->storage_refs = refs.of(values->storages).release();
+  values->unversioned = unversioned.of(values->storages).release();
+  values->taken = (values->stats == Py_None ? Object(PyDict_New()) : taken.of(values->stats)).release();
+  const bool is_right = values->storage_refs && values->unversioned && values->taken && PyDict_Check(values->refs) &&
+                        PyList_Check(values->all) && PyList_Check(values->first_values) &&
+                        PyDict_Check(values->names) && PySet_Check(values->rewritten) &&
+                        PyDict_Check(values->storage_refs) && PySet_Check(values->unversioned) &&
+                        PyDict_Check(values->taken);
+  if (!is_right) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a part of a ValueTable is of another kind");
+    return nullptr;
+  }
+  return made.release();
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  auto* values = reinterpret_cast<Values*>(self);
+  for (const auto part : kParts) Py_VISIT(values->*part);
+  Py_VISIT(Py_TYPE(self));
+  return 0;
+}
+
+int clear(PyObject* self) {
+  auto* values = reinterpret_cast<Values*>(self);
+  for (const auto part : kParts) Py_CLEAR(values->*part);
+  return 0;
+}
+
+void destroy(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"value_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(value_of)), METH_FASTCALL,
+     "Return the present value of a tensor."},
+    {"values_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(values_of)), METH_FASTCALL,
+     "Return the present values of a tuple of tensors."},
+    {"note_inputs", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(note_inputs)), METH_FASTCALL,
+     "Add the layouts and values of the tensors of a call's arguments to two dicts."},
+    {"ref_of", ref_of_method, METH_O, "Return the entry of a tensor; add one if there is none."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("The look-ups of one run's value table.")},
+                       {Py_tp_new, reinterpret_cast<void*>(new_values)},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {Py_tp_methods, methods},
+                       {0, nullptr}};
+PyType_Spec spec = {"fxdebug_core.Values", sizeof(Values), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+PyTypeObject* values_type = nullptr;  // of the one module in the process
+
+}  // namespace
+
+Values* values_in(PyObject* object) {
+  return Py_TYPE(object) == values_type ? reinterpret_cast<Values*>(object) : nullptr;
+}
+
+PyObject* known_ref(Values* values, PyObject* object) {
+  const Object key = key_of(object);
+  PyObject* ref = key ? PyDict_GetItemWithError(values->refs, key.get()) : nullptr;
+  return ref && referent(ref).get() == object ? ref : nullptr;
+}
+
+Object ref_of(Values* values, PyObject* object) {
+  if (PyObject* known = known_ref(values, object)) return Object::borrowed(known);
+  const at::Tensor* tensor = PyErr_Occurred() ? nullptr : plain_tensor(object);
+  return tensor ? add(values, object, *tensor, false) : Object();
+}
+
+bool is_unobserved() {
+  using c10::DispatchKey;
+  return !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
+         !c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerFrontMode) &&
+         !c10::impl::tls_is_dispatch_key_included(DispatchKey::PreDispatch) &&
+         !c10::impl::tls_is_dispatch_key_included(DispatchKey::Tracer);
+}
+
+bool has_version(PyObject* ref, const at::Tensor& tensor) {
+  if (tensor.is_inference()) return false;
+  const Object version = name_version().of(ref);
+  return version && PyLong_Check(version.get()) && PyLong_AsLongLong(version.get()) == version_of(tensor);
+}
+
+bool add_value_table(PyObject* module) {
+  PyObject* type = PyType_FromSpec(&spec);
+  values_type = reinterpret_cast<PyTypeObject*>(type);
+  return type && PyModule_AddObjectRef(module, "Values", type) == 0;
+}
+
+}  // namespace fxdebug

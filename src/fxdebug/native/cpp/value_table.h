@@ -1,0 +1,35 @@
+// The look-ups of a run's value table: is a tensor as it was, which entry has it, and what is the value of a new one.
+#pragma once
+
+#include "core.h"
+#include "python_object.h"
+
+namespace fxdebug {
+
+// Python's ValueTable keeps the values; this holds the parts of it that look-ups need.
+struct Values {
+  PyObject_HEAD PyObject *refs, *all, *first_values, *names, *rewritten;  // of the ValueTable
+  PyObject *storages, *storage_refs, *unversioned;                        // StorageNumbers, and two of its parts
+  PyObject *stats, *taken;                         // StatsTaker or None, and the statistics that it has taken
+  PyObject* lock;                                  // of the ValueTable: values are numbered in any thread
+  PyObject *tensor_ref, *tensor_id, *storage_ref;  // classes
+  PyObject *layout, *state, *value;                // classes, and the constructor of a Value
+};
+
+// The Values of a Python object; nullptr for any other object.
+Values* values_in(PyObject* object);
+
+// The entry of a tensor object, borrowed; nullptr if the table has none.
+PyObject* known_ref(Values* values, PyObject* object);
+
+// The entry of a tensor object; one is added if the table has none. No reference and no error: not the core's case.
+Object ref_of(Values* values, PyObject* object);
+
+// May a tensor be measured right here? Not where the program's dispatch modes or transforms, or torch's tracers, would
+// see that.
+bool is_unobserved();
+
+// Has nothing been written to a tensor since its entry was made? Not so for a tensor that does not count writes.
+bool has_version(PyObject* ref, const at::Tensor& tensor);
+
+}  // namespace fxdebug
