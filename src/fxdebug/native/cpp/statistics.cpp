@@ -205,7 +205,7 @@ bool measure_floats(const Elements& elements, Numbers& numbers) {
   numbers.has_any = left > 0;
   if (!left) return true;
   if (!holds_squares(dtype, finite.low, finite.high) ||
-      (finite.minus_zeros && may_have_two_signs(finite.low, finite.high, finite.zeros))) {
+      (0 < finite.minus_zeros && finite.minus_zeros < finite.zeros && (finite.low == 0.0 || finite.high == 0.0))) {
     return false;
   }
   numbers.low = finite.low;
