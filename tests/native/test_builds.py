@@ -67,19 +67,19 @@ def test_a_build_that_does_not_load_is_left_aside_with_one_note(own_cache: Path,
     file = put()
     trace = fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
     (note,) = trace.notes
-    assert note.startswith("the native core was left aside: ImportError: ") and file.name in note
+    assert note.text.startswith("the native core was left aside: ImportError: ") and file.name in note.text
     assert trace.outputs.item.stats is not None
     assert main(["native"]) == 0 and "in use      no, a build was left aside" in capsys.readouterr().out
 
 
-def test_a_build_whose_answers_are_not_pythons_is_left_aside(own_cache: Path, monkeypatch, native_core) -> None:
+def test_a_build_whose_answers_are_not_pythons_is_left_aside(native_core, own_cache: Path, monkeypatch) -> None:
     shutil.copy(native_core.__file__, put())
     monkeypatch.setattr("fxdebug.native.self_test._expected", lambda tensor: (1, 2))
     assert "its self-test fails: the statistics of" in core.loaded().why
     assert core.loaded().is_left_aside and ways.core() is None
 
 
-def test_modes_of_the_program_do_not_disturb_the_self_test(own_cache: Path, native_core) -> None:
+def test_modes_of_the_program_do_not_disturb_the_self_test(native_core, own_cache: Path) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     shutil.copy(native_core.__file__, put())
