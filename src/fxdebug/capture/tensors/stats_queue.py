@@ -61,7 +61,7 @@ class StatsTaker:
 
     def __init__(self, note: Callable[[str], None], before_run: StatsBeforeRun | None) -> None:
         self.note = note
-        self._before_run = before_run
+        self.before_run = before_run
         self._batches: dict[Any, DeviceBatch] = {}  # by device
         self.taken: dict[tuple[Any, ...], Stats | PendingStats | None] = {}  # by owner, storage, address, …, version
         self._noted: set[str] = set()
@@ -136,7 +136,7 @@ class StatsTaker:
                     self.note(f"no statistics of what is on {device}: {type(error).__name__}: {first_line(error)}")
 
     def _known(self, tensor: Tensor, state: TensorState | None, weights: bool) -> KnownStats | None:
-        known = None if self._before_run is None else self._before_run(tensor, state)
+        known = None if self.before_run is None else self.before_run(tensor, state)
         return None if known is None or (weights and known[0] is None) else known
 
     def _note_no_data(self, kind: str) -> None:
