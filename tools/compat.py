@@ -91,7 +91,6 @@ def _install(setup: Setup, venv: Path) -> None:
     subprocess.run([_interpreter(setup.python), "-m", "venv", str(venv)], check=True)
     _pip(venv, "--no-deps", f"torch=={setup.torch}")
     bounds = [bound for bound in PROJECT["dependencies"] if not bound.startswith("torch")]
-    bounds += PROJECT["optional-dependencies"]["fast"]
     if setup.lowest:
         bounds = [bound.replace(">=", "==") for bound in bounds]
     _pip(venv, *TORCH_NEEDS, *bounds, *TEST_NEEDS)

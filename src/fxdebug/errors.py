@@ -7,6 +7,7 @@
     ├── LoadError       a file is not a run we can read (also a ValueError)
     │   └── RankNeeded  a folder holds the runs of several ranks: one must be named
     ├── NonFinite       a run with stop_on_nonfinite=True met a NaN or infinity (also an ArithmeticError)
+    ├── NativeError     the native core cannot be built, or cannot be used though it must (also a RuntimeError)
     └── MissingExtra    an optional library is not installed (also an ImportError)
 
 An exception of the *model* is never wrapped in one of these: the object that the model raised passes through
@@ -64,6 +65,10 @@ class NonFinite(FxDebugError, ArithmeticError):
     call: str = ""
     op: str = ""
     source: str | None = None
+
+
+class NativeError(FxDebugError, RuntimeError):
+    """The native core cannot be built, or ``FXDEBUG_NATIVE=1`` asks for one that cannot be used; it says why."""
 
 
 class MissingExtra(FxDebugError, ImportError):

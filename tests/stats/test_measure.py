@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from fractions import Fraction
@@ -17,7 +16,7 @@ from fxdebug import fx_debug
 from fxdebug.data.values import Stats, pooled
 from fxdebug.stats import cpu_sums
 from fxdebug.stats.cpu_sums import BLOCK
-from fxdebug.stats.measure import Unmeasurable, measure, measure_fast
+from fxdebug.stats.measure import Unmeasurable, measure
 from support.measured import (
     COMPLEX,
     FLOATS,
@@ -38,14 +37,12 @@ from support.sweep import examples, whole
 FLOAT4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
 
 
-@pytest.fixture(autouse=True, params=["by numpy", "in one pass"])
-def as_the_recorder_does(request, monkeypatch):
-    """Without the code that the extra ``fast`` makes, and with it."""
-    if request.param == "by numpy":
-        for module in (cpu_sums, importlib.import_module("fxdebug.stats.measure")):
-            monkeypatch.setattr(module, "compiled_sums_of", lambda dtype: None)
-    else:
-        assert cpu_sums.compiled_sums_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
+pytestmark = pytest.mark.usefixtures("both_ways")
+
+
+@pytest.fixture(autouse=True)
+def as_the_recorder_does():
+    """Measure without gradients."""
     with torch.no_grad():
         yield
 
@@ -115,10 +112,6 @@ def test_the_imaginary_part_of_a_conjugate_is_measured_with_its_sign() -> None:
 SIZES = [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7]
 
 
-def fast(tensor: torch.Tensor) -> Stats | None:
-    return measure_fast(tensor.dtype, tensor.data_ptr(), ((1, tensor.numel()),))
-
-
 @pytest.mark.parametrize("kind", SHAPES_OF_DATA)
 def test_many_elements_are_measured_as_float64_numpy_measures_them(kind) -> None:
     rng = np.random.default_rng(0)
@@ -135,34 +128,16 @@ def test_many_elements_are_measured_as_float64_numpy_measures_them(kind) -> None
             std = math.sqrt(math.fsum((array - mean) ** 2) / (size - 1))
             true = Stats(size, mean, std, low, high, max(-low, high), zeros=zeros)
             assert_close(measure(tensor), true, precision(dtype))
-            quick = fast(tensor)
-            if quick is not None:
-                assert_close(quick, true, 2.0**-32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_in_one_pass_tensors_of_any_length_are_measured_to_the_last_element(dtype, request) -> None:
+def test_tensors_of_any_length_are_measured_to_the_last_element(dtype) -> None:
     r = torch.Generator().manual_seed(4)
     for size in (1, 2, 3, 31, 32, 33, 63, 64, 65, 100, 1000):
         for numbers in (torch.randn(size, generator=r), torch.rand(size, generator=r), -torch.rand(size, generator=r)):
             tensor = numbers.to(dtype)
             tensor[-1] = 0.0 if size % 2 else -3.0
-            found = fast(tensor)
-            if "by numpy" in request.node.name or size == 1:  # one element has no spread: the sums alone do not say so
-                assert found is None or found == measure(tensor)
-            else:
-                assert found is not None
-                assert_close(found, exact(tensor.tolist()), 2.0**-32)
-
-
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_special_numbers_are_left_to_the_slower_way(number) -> None:
-    tensor = torch.randn(100, generator=torch.Generator().manual_seed(5))
-    tensor[50] = number
-    assert fast(tensor) is None
-    assert fast(torch.full((100,), 0.1)) is None  # nothing is left of the squares but rounding
-    assert fast(torch.ones(100, dtype=torch.int32)) is None
-    assert fast(torch.ones(100, dtype=torch.float64)) is None  # whose squares no float holds
+            assert_close(measure(tensor), exact(tensor.tolist()), precision(dtype))
 
 
 def test_the_spread_around_a_large_mean_keeps_three_digits_and_more() -> None:
@@ -363,9 +338,7 @@ def test_zeros_of_both_signs_in_several_rows_have_the_extremes_that_torch_gives(
         whole = torch.full((2, 3), 9.0, dtype=dtype)
         whole[:, 1:] = torch.tensor(numbers).view(2, 2)
         rows = whole[:, 1:]
-        found = measure_fast(dtype, rows.data_ptr(), ((1, 2), (3, 2)))
-        expected = measure(rows.clone())
-        assert found is None or repr(found) == repr(expected), numbers
+        assert repr(measure(rows)) == repr(measure(rows.clone())), numbers
 
 
 def test_rows_are_measured_like_their_elements_one_after_the_other():
@@ -373,14 +346,7 @@ def test_rows_are_measured_like_their_elements_one_after_the_other():
     for rows, count in ((2, 384), (16, 5), (3, 1000)):
         whole = torch.randn(rows, count + 7) * 3 + 1
         part = whole[:, 2 : count + 2]
-        found, expected = (
-            measure_fast(part.dtype, part.data_ptr(), ((1, count), (count + 7, rows))), measure(part.clone())
-        )  # fmt: skip
-        if found is not None:  # None without the extra
-            assert found.count == expected.count and found.zeros == expected.zeros
-            assert (found.min, found.max, found.absmax) == (expected.min, expected.max, expected.absmax)
-            assert found.mean == pytest.approx(expected.mean, rel=1e-9)
-            assert found.std == pytest.approx(expected.std, rel=1e-6)
+        assert measure(part) == measure(part.clone())
 
 
 class Shows(torch.nn.Module):

@@ -27,8 +27,10 @@ def test_bench_cost_measures_the_bars_of_the_models_that_are_asked_for(
 
 
 def test_bench_cost_saves_and_loads_a_run_of_many_calls(tool: ModuleType) -> None:
-    saved, loaded = tool.many_calls(8)
-    assert (saved.what, saved.limit) == ("graph, saved of 8 calls: microseconds for each", 250)
-    assert (loaded.what, loaded.limit) == ("load of 8 calls: seconds", 4)
-    assert saved.measured > 0
-    assert loaded.measured > 0
+    found = tool.many_calls(8)
+    assert [(bar.what, bar.limit) for bar in found] == [
+        ("tree of 8 calls: microseconds for each", 60),
+        ("graph, saved of 8 calls: microseconds for each", 150),
+        ("load of 8 calls: seconds", 3),
+    ]
+    assert all(bar.measured > 0 for bar in found)

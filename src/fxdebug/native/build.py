@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fxdebug.native.builds import MODULE, LeftAside, build_file, make_private, source_files, unsupported
+from fxdebug.errors import NativeError
+from fxdebug.native.builds import build_file, make_private, source_files, unsupported
 
 Say = Callable[[str], None]
 """Tell a person about a step."""
@@ -23,32 +24,44 @@ _COMPILE = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-tr
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")  # the process has loaded them with torch
 
 
-def build(say: Say, *, options: Sequence[str] = (), file: Path | None = None) -> Path:
+def build(say: Say, *, options: Sequence[str] = ()) -> Path:
     """Build the core for this torch and this Python, and return the file of the build.
 
-    ``options`` are further ones for the compiler; ``file`` is where the build goes (default: the user's cache folder).
-    Raises :class:`~fxdebug.native.builds.LeftAside` if that is not possible; the message says why.
+    ``options`` are further ones for the compiler. The build goes into the user's cache folder.
+    Raises :class:`~fxdebug.errors.NativeError` if that is not possible; the message says why.
     """
-    why = unsupported()
+    why = cannot_build()
     if why is not None:
-        raise LeftAside(why)
+        raise NativeError(why)
     compiler = compiler_of_this_machine()
-    if compiler is None:
-        raise LeftAside(f"no C++ compiler: none of {', '.join(_COMPILERS)} is there, and CXX is not set")
-    headers = Path(sysconfig.get_paths()["include"])
-    if not (headers / "Python.h").exists():
-        raise LeftAside(f"Python's headers are not installed: {headers / 'Python.h'} is missing (python3-dev)")
-    file = _place() if file is None else file
-    say(f"compiler  {shlex.join(compiler)}")
+    assert compiler is not None
+    headers = _headers()
+    file = _place()
+    say(f"compiler  {_version_of(compiler)}")
     say(f"folder    {file.parent}")
     with tempfile.TemporaryDirectory(prefix="making-", dir=file.parent) as made:
         objects = _compiled(compiler, [*_COMPILE, *options, *_includes(headers)], Path(made), say)
-        say(f"link      {file.name}")
         linked = Path(made) / file.name
+        say(f"link      {file.name}")
         _run([*compiler, *_shared(), *options, *map(str, objects), *_libraries(), "-o", str(linked)])
         linked.chmod(0o700)
         linked.replace(file)  # at once: another process may be loading the old one
     return file
+
+
+def cannot_build() -> str | None:
+    """Return why no build can be made here: no compiler, no headers, another system; ``None`` where one can."""
+    if unsupported() is not None:
+        return unsupported()
+    if compiler_of_this_machine() is None:
+        return f"no C++ compiler: none of {', '.join(_COMPILERS)} is there, or the one that CXX names"
+    if not (_headers() / "Python.h").exists():
+        return f"Python's headers are not installed: {_headers() / 'Python.h'} is missing (python3-dev)"
+    return None
+
+
+def _headers() -> Path:
+    return Path(sysconfig.get_paths()["include"])
 
 
 def compiler_of_this_machine() -> list[str] | None:
@@ -59,20 +72,24 @@ def compiler_of_this_machine() -> list[str] | None:
     return next(([name] for name in _COMPILERS if shutil.which(name)), None)
 
 
+def _version_of(compiler: list[str]) -> str:
+    said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, errors="replace").stdout
+    return f"{shlex.join(compiler)}: {said.partition(chr(10))[0]}" if said else shlex.join(compiler)
+
+
 def _place() -> Path:
     file = build_file()
     try:
         make_private(file.parent)
     except OSError as error:
-        raise LeftAside(f"{file.parent} cannot be made: {error}") from None
+        raise NativeError(f"{file.parent} cannot be made: {error}") from None
     return file
 
 
 def _includes(headers: Path) -> list[str]:
     """Return the options for the headers of others, in which nothing is warned of."""
-    from torch.utils.cpp_extension import include_paths
-
     import torch
+    from torch.utils.cpp_extension import include_paths
 
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     return [abi, *[option for folder in (*include_paths(), str(headers)) for option in ("-isystem", folder)]]
@@ -106,7 +123,6 @@ def _compiled(compiler: list[str], options: list[str], folder: Path, say: Say) -
 def _run(command: list[str]) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if ran.returncode:
-        raise LeftAside(f"{shlex.join(command)}\nends with status {ran.returncode}:\n{ran.stdout}{ran.stderr}".rstrip())
-
-
-__all__ = ["MODULE", "build", "compiler_of_this_machine"]
+        raise NativeError(
+            f"{shlex.join(command)}\nends with status {ran.returncode}:\n{ran.stdout}{ran.stderr}".rstrip()
+        )

@@ -1,4 +1,4 @@
-"""Where builds of the core lie, which one is for this torch and Python, and whether it may be loaded."""
+"""The folder of builds, the file of the build for this torch and Python, and the conditions for loading it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from fxdebug.errors import NativeError
+
 SOURCES = Path(__file__).parent / "cpp"
 MODULE = "fxdebug_core"  # of the C function PyInit_fxdebug_core
-
-
-class LeftAside(Exception):
-    """The core is not used; the message says why."""
 
 
 def source_files() -> list[Path]:
@@ -56,20 +54,20 @@ def unsupported() -> str | None:
 
 
 def require_private(file: Path) -> None:
-    """Raise :class:`LeftAside` unless only this user can have written a build: it is code that will run."""
+    """Raise :class:`~fxdebug.errors.NativeError` unless only this user can have written a build: its code will run."""
     if not stat.S_ISREG(file.lstat().st_mode):
-        raise LeftAside(f"{file} is not a file")
+        raise NativeError(f"{file} is not a file")
     _require_own(file)
     for folder in _own_folders(file.parent):
         if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise LeftAside(f"{folder} is not a folder")
+            raise NativeError(f"{folder} is not a folder")
         _require_own(folder)
 
 
 def make_private(folder: Path) -> None:
     """Make the folder of a build, and those of ours above it, so that only this user can write to them.
 
-    Raises :class:`LeftAside` if one is there that others can write to.
+    Raises :class:`~fxdebug.errors.NativeError` if one is there that others can write to.
     """
     folder.parent.parent.parent.mkdir(parents=True, exist_ok=True)
     for each in reversed(_own_folders(folder)):
@@ -85,6 +83,6 @@ def _own_folders(folder: Path) -> list[Path]:
 def _require_own(path: Path) -> None:
     found = path.lstat()
     if found.st_uid != os.getuid():
-        raise LeftAside(f"{path} belongs to another user (number {found.st_uid})")
+        raise NativeError(f"{path} belongs to another user (number {found.st_uid})")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise LeftAside(f"others may write to {path} (chmod go-w)")
+        raise NativeError(f"others may write to {path} (chmod go-w)")

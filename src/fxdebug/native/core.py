@@ -6,14 +6,17 @@ import importlib.machinery
 import importlib.util
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from fxdebug.native.builds import MODULE, LeftAside, build_file, require_private, unsupported
+from fxdebug.errors import NativeError, first_line
+from fxdebug.native.builds import MODULE, build_file, require_private, unsupported
 from fxdebug.native.self_test import require_right_answers
 
 SWITCH = "FXDEBUG_NATIVE"  # 0: Python alone; 1: an error where the core cannot be used
+_NONE = "there is no build for this torch and this Python"
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,10 @@ _loaded: Loaded | None = None
 
 
 def loaded() -> Loaded:
-    """Return the core of this process; look for its build at the first call."""
+    """Return the core of this process; look for its build at the first call.
+
+    Raises :class:`~fxdebug.errors.NativeError` if ``FXDEBUG_NATIVE=1`` asks for a core that cannot be used.
+    """
     global _loaded
     if _loaded is None:
         with _lock:
@@ -43,35 +49,44 @@ def loaded() -> Loaded:
     return _loaded
 
 
-def note() -> str | None:
-    """Return what a trace notes: that a build is there and was left aside. ``None`` where all is as expected."""
+def notes() -> list[str]:
+    """Return what a trace notes: that a build is there and was left aside."""
     found = loaded()
-    return f"the native core was left aside: {found.why}" if found.is_left_aside else None
+    return [f"the native core was left aside: {found.why} (fxdebug native)"] if found.is_left_aside else []
 
 
 def _load() -> Loaded:
     switch = os.environ.get(SWITCH, "")
+    if switch not in ("", "0", "1"):
+        raise NativeError(f"{SWITCH} is {switch!r}: give 0 for Python alone, or 1 for the native core and no other way")
     if switch == "0":
         return Loaded(None, None, f"{SWITCH}=0")
+    found = _find()
+    if switch == "1" and found.module is None:
+        raise NativeError(f"{SWITCH}=1, but the native core cannot be used: {found.why} (fxdebug native build)")
+    return found
+
+
+def _find() -> Loaded:
     why = unsupported()
     if why is not None:
         return Loaded(None, None, why)
     file = build_file()
     if not file.exists():
-        return Loaded(None, file, "there is no build for this torch and this Python: fxdebug native build makes one")
+        return Loaded(None, file, _NONE)
     try:
         require_private(file)
-        return Loaded(load_build(file), file, f"built for torch {_torch_version()}")
+        return Loaded(load_build(file), file, "")
     except Exception as error:
-        why = str(error) if isinstance(error, LeftAside) else f"{type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, NativeError) else f"{type(error).__name__}: {first_line(error)}"
         return Loaded(None, file, why, is_left_aside=True)
 
 
 def load_build(file: Path) -> ModuleType:
-    """Load a build and test it; whoever calls this trusts the file.
+    """Load a build and test it; the caller knows that the file may be trusted.
 
-    Raises :class:`~fxdebug.native.builds.LeftAside` if it gives other answers than Python, ``ImportError`` if it does
-    not load.
+    Raises :class:`~fxdebug.errors.NativeError` if it gives other answers than Python, ``ImportError`` if it does not
+    load.
     """
     import torch  # noqa: F401 - the build needs torch's libraries in the process
 
@@ -80,11 +95,6 @@ def load_build(file: Path) -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    require_right_answers(module)
+    with ThreadPoolExecutor(1) as thread:  # the modes of the program (fake tensors, a default device) are in its own
+        thread.submit(require_right_answers, module).result()
     return module
-
-
-def _torch_version() -> str:
-    import torch
-
-    return str(torch.__version__)

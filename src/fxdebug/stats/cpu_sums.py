@@ -1,4 +1,4 @@
-"""Sums and extremes of a tensor in the CPU's memory, by a compiled loop or in blocks by numpy and torch.
+"""Sums and extremes of a tensor in the CPU's memory, in blocks by numpy and torch.
 
 Each number has its fastest function: numpy's dot product and extremes, torch's sum. A block stays in the cache while
 they read it one after the other, so only the first of them waits for memory.
@@ -11,8 +11,8 @@ import functools
 import math
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ _FINE_DOT = 8192  # the same where five digits must be right: 128 elements in ea
 _WIDE_DOT = 8192  # the same in float64: for more elements numpy's BLAS starts threads, and waits for them
 _FEW = 8192  # up to this many elements numpy's sum is faster than torch's; above, torch's takes a third of the time
 
-Code = TypeVar("Code")
 Sums = tuple[float, float, float, float, int]
 """Sum of the elements, sum of their squares, least, greatest, number of zeros."""
 _Memory = ctypes.c_char * (1 << 62)  # one type for all sizes: ctypes never frees a type
@@ -34,42 +33,8 @@ _least, _greatest, _added = np.minimum.reduce, np.maximum.reduce, np.add.reduce
 
 def sums_of(flat: Tensor) -> Sums:
     """Return the sums of flat elements of any real float dtype; if an element is not finite, an extreme is not."""
-    loop = compiled_sums_of(flat.dtype)
-    if loop is not None and type(flat) is Tensor and flat.is_contiguous():
-        sums = loop(flat.data_ptr(), flat.numel())
-        if not has_two_zeros(sums):
-            return sums
     parts = _sums(flat)
     return parts[0] if len(parts) == 1 else merged(parts)
-
-
-def has_two_zeros(sums: Sums) -> bool:
-    """May an extreme be 0.0 as well as -0.0? Compiled loops order the two; torch, which we follow, returns either."""
-    _, _, low, high, zeros = sums
-    return zeros > 1 and ((low == 0.0 and math.copysign(1.0, low) < 0.0) or high == 0.0)
-
-
-@functools.cache
-def compiled_sums_of(dtype: torch.dtype) -> Callable[[int, int], Sums] | None:
-    """Return a function (address, count) → sums in one pass; ``None`` without llvmlite, or for another dtype."""
-    from fxdebug.stats import llvm_sums
-
-    return _if_possible(llvm_sums.compile_sums, dtype)
-
-
-@functools.cache
-def compiled_checksum_of(dtype: torch.dtype) -> Callable[[int, int], bytes] | None:
-    """Return a function (address, count) → checksum; ``None`` without llvmlite, or for another dtype."""
-    from fxdebug.stats import llvm_checksum
-
-    return _if_possible(llvm_checksum.compile_checksum, dtype)
-
-
-def _if_possible(make: Callable[[torch.dtype], Code | None], dtype: torch.dtype) -> Code | None:
-    try:
-        return make(dtype)
-    except Exception:  # no extra ``fast``, a system that forbids new machine code, a processor unknown to llvmlite
-        return None
 
 
 def array_of(flat: Tensor) -> np.ndarray:
@@ -115,7 +80,12 @@ def is_freed(tensor: Tensor) -> bool:
 
 def memory_of(tensor: Tensor) -> Any:
     """Return a buffer for ``numpy.frombuffer`` that begins at a CPU tensor and has no end; keep the tensor alive."""
-    return _Memory.from_address(tensor.data_ptr())
+    return memory_at(tensor.data_ptr())
+
+
+def memory_at(address: int) -> Any:
+    """Return a buffer for ``numpy.frombuffer`` that begins at an address and has no end."""
+    return _Memory.from_address(address)
 
 
 @functools.cache

@@ -7,17 +7,16 @@ they are taken relative to a shift: a sum of squares alone would give std 0 for 
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fxdebug.data.values import Stats, fast_constructor
+from fxdebug.native.ways import core, natively
 from fxdebug.stats import accelerator
 from fxdebug.stats.cpu_sums import (
     BLOCK,
@@ -26,39 +25,40 @@ from fxdebug.stats.cpu_sums import (
     array_of,
     blocks,
     centred,
-    compiled_sums_of,
     fine_squares,
-    has_two_zeros,
     is_freed,
-    merged,
     sums_of,
 )
 
-_CODES = {
-    torch.bool: "?", torch.uint8: "B", torch.int8: "b", torch.int16: "h", torch.int32: "i", torch.int64: "q",
-    torch.uint16: "H", torch.uint32: "I", torch.uint64: "Q",
-}  # fmt: skip
-_INTEGER = frozenset(_CODES)
+_INTEGER = frozenset(
+    (
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.uint16, torch.uint32, torch.uint64,
+    )
+)  # fmt: skip
 
 
 # The sixteen values of a 4-bit float (1 sign, 2 exponent, 1 mantissa bit), OCP Microscaling Formats 1.0, table 5.
 _FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
-_SHORT = (torch.float32, torch.bfloat16, torch.float16)  # the square of any such number fits into float64
-_FEW_ROWS = 16
-_CANCELLED = 1e-6  # of the sum of squares, in float64: if less is left, std has fewer than eight digits
+_quick_stats = fast_constructor(Stats)
 
 
 class Unmeasurable(Exception):
     """No statistics can be taken of this tensor; the message says why."""
 
 
+@natively("statistics", _quick_stats)
 def measure(tensor: Tensor) -> Stats:
     """Count, mean, std, min, max, absmax and the numbers of NaN, ±Inf and zeros of any tensor.
 
     Dtypes: every real, integer, boolean and complex one, 8- and 4-bit floats, quantised. Layouts:
     strided, sparse (implicit zeros count as zeros) and nested (over the elements there are).
     Raises :class:`Unmeasurable` for tensors without data (meta, fake, freed) or of an unknown kind.
+
+    The native core (where it is in use) measures plain dense tensors on the CPU in one pass, with sums in float64.
+    Counts and extremes are equal both ways; means differ by at most 16 units in the last place of float32 of the mean
+    magnitude, and standard deviations by a relative 5e-5, both from the sums that Python takes in float32.
 
     >>> measure(torch.tensor([1.0, 2.0, float("nan"), 0.0]))
     Stats(count=4, mean=1.0, std=1.0, min=0.0, max=2.0, absmax=2.0, nan=1, posinf=0, neginf=0, zeros=1)
@@ -116,39 +116,6 @@ def _dense(tensor: Tensor) -> Stats:
     if accelerator.is_off_cpu(flat):
         return accelerator.measure_now(flat, repeats)
     return stats_of_sums(flat, repeats, sums_of(flat))
-
-
-def measure_fast(dtype: torch.dtype, address: int, dims: Sequence[tuple[int, int]]) -> Stats | None:
-    """Return the statistics of a plain tensor, read without calling torch; ``None`` where :func:`measure` must do it.
-
-    It returns ``None`` for a dtype without compiled code, for many rows, and for special numbers: not finite, zeros
-    of both signs, a mean much larger than the spread. The tensor must have at least one element; its elements begin
-    at ``address`` in the CPU's memory. ``dims`` has the (stride, size) of its dimensions, innermost first, merged where
-    memory allows.
-    """
-    step, count = dims[0] if dims else (1, 1)
-    if step != 1 or len(dims) > 2:
-        return None
-    between, rows = dims[1] if len(dims) > 1 else (0, 1)
-    code = _CODES.get(dtype)
-    if code is not None and count <= _FEW and rows == 1:
-        memory: Any = memoryview(ctypes.string_at(address, count * dtype.itemsize))
-        return _few_integers(list(map(int, memory.cast(code))), 1)
-    loop = compiled_sums_of(dtype) if dtype in _SHORT and rows <= _FEW_ROWS else None
-    if loop is None:
-        return None
-    sums = loop(address, count)
-    if rows > 1:
-        apart = between * dtype.itemsize
-        sums = merged([sums, *[loop(address + row * apart, count) for row in range(1, rows)]])
-        if sums[4] > 1 and 0.0 in sums[2:4]:
-            return None  # with zeros of both signs in several rows, the sign of a zero extreme is not known
-    total, squares, low, high, zeros = sums
-    many = count * rows
-    deviation = squares - total * total / many
-    if not (-math.inf < low and high < math.inf and deviation >= _CANCELLED * squares) or has_two_zeros(sums):
-        return None
-    return _stats(many, 1, total / many, math.sqrt(deviation), 1.0, low, high, zeros)
 
 
 def stats_of_sums(flat: Tensor, repeats: int, sums: Sums) -> Stats:
@@ -258,7 +225,9 @@ def _stats(
     return _quick_stats(many, mean, std, low, high, absmax, 0, 0, 0, zeros * repeats)
 
 
-_quick_stats = fast_constructor(Stats)
+def sums_are_wide() -> bool:
+    """Are the sums of a plain dense tensor of floats taken in float64, by the native core?"""
+    return core() is not None
 
 
 def fine_std(tensor: Tensor, known: Stats) -> float | None:

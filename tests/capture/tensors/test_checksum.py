@@ -6,16 +6,8 @@ import pytest
 import torch
 
 from fxdebug.capture.tensors import checksum
-from fxdebug.stats.cpu_sums import compiled_checksum_of
 
-
-@pytest.fixture(autouse=True, params=["by numpy", "in one pass"])
-def checksums_by(request, monkeypatch):
-    """Without the code that the extra ``fast`` makes, and with it."""
-    if request.param == "by numpy":
-        monkeypatch.setattr(checksum, "compiled_checksum_of", lambda dtype: None)
-    else:
-        assert compiled_checksum_of(torch.float32) is not None, "llvmlite is a part of the extra dev"
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from fxdebug.apps.cli.debug_command import debug
 from fxdebug.apps.cli.export_commands import export, open
 from fxdebug.apps.cli.health_commands import gradients, watch, weights
 from fxdebug.apps.cli.measure_commands import measures
+from fxdebug.apps.cli.native_command import native
 from fxdebug.apps.cli.page_commands import page, serve
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
 from fxdebug.errors import FxDebugError, nearest
@@ -487,6 +488,17 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(mcp, (argument("folder", metavar="DIR", help="the folder that has the runs, at any depth"),)),
+    Command(
+        native,
+        (
+            argument(
+                "action", nargs="?", choices=("build",), help="build: make a build for the torch that is installed"
+            ),
+            argument("--again", action="store_true", help="build also where this build is there already"),
+            argument("--strict", action="store_true", help="take the compiler's warnings for errors"),
+            argument("--if-possible", action="store_true", help="without a compiler: say so, and end with status 0"),
+        ),
+    ),
     Command(plugins, _FORMS),
     Command(
         analyse,

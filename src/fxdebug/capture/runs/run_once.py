@@ -29,6 +29,7 @@ from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import closes_untracked
 from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line
+from fxdebug.native import core as native_core
 
 
 class Ran(NamedTuple):
@@ -198,7 +199,7 @@ def run_once(
     run = SingleRun(model, options)
     try:
         with run:
-            for text in run.notes_on_compiling():
+            for text in (*run.notes_on_compiling(), *native_core.notes()):
                 run.note(text)
             if is_traced_by_torch():
                 run.note("torch itself traces this run: its calls are not recorded")

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.stats.cpu_sums import array_of, compiled_checksum_of, is_freed, memory_of
+from fxdebug.native.ways import natively
+from fxdebug.stats.cpu_sums import array_of, is_freed, memory_at
 
-Checksum = tuple[Any, ...]
+Checksum = bytes | tuple[Any, ...]
 Reader = Callable[[], Checksum]
 """Compute the checksum of one tensor's memory, from the address where it was when the reader was made."""
 
-_sum = np.add.reduce
+_COLUMNS = 61  # a prime: rows of any usual length that change places change the columns
 
 
 def is_uninitialised(tensor: Tensor) -> bool:
@@ -30,9 +31,8 @@ def is_uninitialised(tensor: Tensor) -> bool:
 def reader_of(tensor: Tensor) -> Reader | None:
     """Return the reader of a dense CPU tensor, bound to its present address; ``None`` for all other tensors.
 
-    The checksum is the sum of the elements and the sum of their bits. A write to one element always changes the second
-    sum. A change that leaves both sums alone (elements that swap places) leaves the statistics alone, too. A reader
-    does not keep the memory alive.
+    A write to one element always changes the checksum; elements that swap places do so unless their distance is a
+    multiple of 488 bytes. A reader does not keep the memory alive.
     """
     if type(tensor) not in PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
         return None
@@ -40,23 +40,20 @@ def reader_of(tensor: Tensor) -> Reader | None:
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
     if not count or not dense or tensor.is_neg() or tensor.is_conj() or is_freed(tensor):
         return None
-    compiled = compiled_checksum_of(tensor.dtype)
-    if compiled is not None:
-        return functools.partial(_compiled_checksum, compiled, tensor.data_ptr(), count)
-    size = count * tensor.element_size()
-    memory = np.frombuffer(memory_of(tensor), np.uint8, size)
-    arrays: list[np.ndarray] = [memory.view(np.uint64) if size % 8 == 0 and tensor.data_ptr() % 8 == 0 else memory]
-    if tensor.dtype in (torch.float32, torch.float64) and tensor.data_ptr() % 8 == 0:
-        arrays.append(memory.view(np.float32 if tensor.dtype is torch.float32 else np.float64))
-    return functools.partial(_numpy_checksum, arrays)
+    return functools.partial(checksum_of_memory, tensor.data_ptr(), count * tensor.element_size())
 
 
-def _compiled_checksum(compiled: Callable[[int, int], bytes], address: int, count: int) -> Checksum:
-    return (compiled(address, count),)
+@natively("checksum")
+def checksum_of_memory(address: int, size: int) -> bytes:
+    """Return the checksum of ``size`` bytes, which the caller knows to be there.
 
-
-def _numpy_checksum(arrays: list[np.ndarray]) -> Checksum:
-    return tuple([_sum(array).tobytes() for array in arrays])  # as bytes, so that NaN equals NaN
+    Memory is read as rows of 61 words of 64 bits. The checksum has the sums of the columns modulo 2**64, and then the
+    bytes that fill no row.
+    """
+    memory = np.frombuffer(memory_at(address), np.uint8, size)
+    whole = size - size % (8 * _COLUMNS)
+    rows = memory[:whole].view(np.uint64).reshape(-1, _COLUMNS)
+    return np.add.reduce(rows, axis=0).tobytes() + memory[whole:].tobytes()
 
 
 def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:

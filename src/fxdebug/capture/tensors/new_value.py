@@ -13,7 +13,7 @@ from fxdebug.capture.tensors.tensor_ref import StorageRef
 from fxdebug.capture.tensors.tensor_state import TensorState
 from fxdebug.data.values import Stats, Value, fast_constructor
 
-quick_value = fast_constructor(Value)
+quick_value, quick_stats = fast_constructor(Value), fast_constructor(Stats)
 
 
 class StorageNumbers:

@@ -196,7 +196,7 @@ class Parameters:
         if position is None or self._tensors[position] is not tensor:
             return None
         before, version = self._states[position], version_of(tensor) if state is None else state.version
-        same = version == _version_in(before) and _is_unmoved(tensor, state, before)
+        same = version == before[-1][0] and _is_unmoved(tensor, state, before)
         return (self._before[position],) if same else None
 
     def registered(self, modules: list[nn.Module]) -> Iterator[tuple[Tensor, nn.Module, str]]:

@@ -13,13 +13,13 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.capture.tensors.special_tensors import PLAIN, local_part
-from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState
+from fxdebug.capture.tensors.tensor_state import TensorState
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
 from fxdebug.stats.accelerator import DeviceBatch, is_off_cpu
-from fxdebug.stats.measure import Unmeasurable, measure, measure_fast, measure_on_device
+from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device
 
 KnownStats = tuple[Stats | None]
 """The statistics of a weight from before the run; ``(None,)`` if a large model's were not measured then."""
@@ -61,7 +61,7 @@ class StatsTaker:
 
     def __init__(self, note: Callable[[str], None], before_run: StatsBeforeRun | None) -> None:
         self.note = note
-        self._before_run = before_run
+        self.before_run = before_run
         self._batches: dict[Any, DeviceBatch] = {}  # by device
         self.taken: dict[tuple[Any, ...], Stats | PendingStats | None] = {}  # by owner, storage, address, …, version
         self._noted: set[str] = set()
@@ -85,7 +85,7 @@ class StatsTaker:
         key = owner, storage, address, layout.dims, layout.torch_dtype, version
         stats: Any = self.taken.get(key, _MISSING)
         if stats is _MISSING:
-            stats = self.taken[key] = self.of_memory(tensor, layout, address)
+            stats = self.taken[key] = self.measure(tensor)
         result: Stats | PendingStats | None = stats
         return result
 
@@ -136,16 +136,8 @@ class StatsTaker:
                     self.note(f"no statistics of what is on {device}: {type(error).__name__}: {first_line(error)}")
 
     def _known(self, tensor: Tensor, state: TensorState | None, weights: bool) -> KnownStats | None:
-        known = None if self._before_run is None else self._before_run(tensor, state)
+        known = None if self.before_run is None else self.before_run(tensor, state)
         return None if known is None or (weights and known[0] is None) else known
-
-    def of_memory(self, tensor: Tensor, layout: TensorLayout, address: int) -> Stats | PendingStats | None:
-        """Measure a plain tensor of this layout that begins at an address."""
-        if layout.count and layout.dims is not None and not layout.is_off_cpu:
-            stats = measure_fast(layout.torch_dtype, address, layout.dims)
-            if stats is not None:
-                return stats
-        return self.measure(tensor)
 
     def _note_no_data(self, kind: str) -> None:
         """Note that a kind of tensor has no data, once per run: there may be many such tensors."""

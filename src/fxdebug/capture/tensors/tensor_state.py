@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fxdebug.capture.tensors.describe import is_ordinary, name_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.native.ways import natively
 from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
 
@@ -80,6 +81,7 @@ def version_of(tensor: Tensor) -> int | None:
         return None
 
 
+@natively("state_of", TensorLayout, TensorState)
 def state_of(tensor: Tensor) -> TensorState | None:
     """Return the state of a plain dense tensor, as nearly all are; ``None`` for any other.
 

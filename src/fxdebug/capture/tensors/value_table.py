@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
 from fxdebug.capture.tensors.describe import description_of, shape_of
-from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker, quick_value
+from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker, quick_stats, quick_value
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
 from fxdebug.capture.tensors.tensor_ref import StorageRef, TensorId, TensorRef, WeightRef
@@ -89,7 +89,7 @@ class ValueTable:
         core = ways.core()
         parts = self.refs, self.all, self.first_values, self._names, self._rewritten, self._storages, self._stats
         kinds = TensorRef, TensorId, StorageRef, TensorLayout, TensorState, quick_value
-        return None if core is None else core.Values(*parts, self._lock, *kinds)
+        return None if core is None else core.Values(*parts, self._lock, *kinds, core.statistics(quick_stats))
 
     # Four look-ups -------------------------------------------------------------------------------
 
@@ -346,10 +346,11 @@ class ValueTable:
 
     def refer_by_registration(self, registered: Iterable[tuple[Tensor, nn.Module, str]]) -> None:
         """Replace the weak references to weights, which would hinder ``swap_tensors``, by module and name."""
+        refs = self.refs
         for tensor, owner, name in registered:
-            ref = self.lookup(tensor)
-            if ref is not None:
-                self.refs[id(tensor)] = cast("TensorRef", WeightRef(ref, tensor, owner, name))
+            ref = refs.get(id(tensor))
+            if ref is not None and ref() is tensor:
+                refs[id(tensor)] = cast("TensorRef", WeightRef(ref, tensor, owner, name))
 
     def release_notes(self) -> None:
         """Let go of the recorder that takes notes: the two would refer to each other."""

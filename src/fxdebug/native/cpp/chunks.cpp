@@ -4,7 +4,6 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <numeric>
 #include <vector>
@@ -20,10 +19,8 @@ void in_threads(int64_t count, const std::function<void(int64_t)>& work) {
   }
   std::vector<int64_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
-  const auto all = c10::DispatchKeySet(c10::DispatchKeySet::FULL);
-  c10::impl::ExcludeDispatchKeyGuard no_modes(all - c10::DispatchKeySet(c10::BackendComponent::CPUBit));
-  const at::Tensor listed = at::from_blob(numbers.data(), {count}, at::TensorOptions().dtype(at::kLong));
-  auto iterator = at::TensorIteratorConfig().add_output(listed).build();
+  at::Tensor listed = at::from_blob(numbers.data(), {count}, at::TensorOptions().dtype(at::kLong));
+  auto iterator = at::TensorIterator::nullary_op(listed);
   const auto take = [&](char** data, const int64_t* strides, int64_t size, int64_t rows) {
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t i = 0; i < size; ++i) {

@@ -1,12 +1,13 @@
-// The statistics of one tensor: what fxdebug.stats.measure returns, and by the same rules.
+#include "statistics.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "chunks.h"
-#include "core.h"
 #include "sums.h"
 #include "tensor_facts.h"
 
@@ -17,7 +18,6 @@ namespace {
 constexpr int64_t kQuick = 1 << 16;   // elements, read in some microseconds: while more are read, other threads may run
 constexpr int64_t kFewIntegers = 64;  // up to so many, Python's arithmetic is followed exactly
 constexpr int64_t kExact = int64_t{1} << 53;  // up to here float64 has every integer
-constexpr double kCancelled = 1e-6;           // of the sum of squares: if less is left, std has fewer than eight digits
 constexpr int64_t kMostInAll = int64_t{1} << 40;
 
 // The elements of a tensor as stretches of kMostElements, except the last. Their order is that of memory for dense
@@ -139,9 +139,11 @@ struct Numbers {
   int64_t nan = 0, posinf = 0, neginf = 0, zeros = 0;
 };
 
-// May an extreme be 0.0 as well as -0.0? The loops order the two; torch, which Python follows, returns either.
-bool has_two_zeros(double low, double high, int64_t zeros) {
-  return zeros > 1 && ((low == 0.0 && std::signbit(low)) || high == 0.0);
+// Is an extreme a zero that may have either sign, if there are zeros of both? The loops order the two; torch, which
+// Python follows, returns either.
+bool may_have_two_signs(double low, double high, int64_t zeros) {
+  const bool least_is_minus = low == 0.0 && std::signbit(low), most_is_plus = high == 0.0 && !std::signbit(high);
+  return zeros > 1 && ((least_is_minus && (high > 0.0 || most_is_plus)) || (most_is_plus && low < 0.0));
 }
 
 void set_mean_and_std(Numbers& numbers, double mean, double deviation, int64_t count, int64_t repeats) {
@@ -150,55 +152,67 @@ void set_mean_and_std(Numbers& numbers, double mean, double deviation, int64_t c
   numbers.std = many > 1 ? std::sqrt(deviation) / std::sqrt((many - 1) / static_cast<double>(repeats)) : 0.0;
 }
 
-// False for numbers that Python measures: zeros of both signs, float64 with squares out of range or not finite.
+// If less of the sum of squares is left, digits of std are lost: float32 has 24 bits of the 53 that sums have.
+double cancelled(c10::ScalarType dtype) { return dtype == c10::kDouble ? 0.2 : 1e-6; }
+
+// Does float64 hold the squares of numbers of this range? Those of shorter floats it does.
+bool holds_squares(c10::ScalarType dtype, double low, double high) {
+  const double most = std::max(-low, high);
+  return dtype != c10::kDouble || most == 0.0 || (1e-130 < most && most < 1e130);
+}
+
+// The sums of the finite elements, less the shift that they are returned with: the wanted one if all are finite, else
+// their mean where it is much larger than the spread.
+std::pair<FiniteSums, double> centred(const Elements& elements, bool is_finite, double wanted) {
+  const auto read = [&](double shift) {
+    return all_of<FiniteSums>(
+        elements, [&](const void* data, int64_t n) { return finite_sums_of(elements.dtype, data, n, shift); });
+  };
+  if (is_finite) return {read(wanted), wanted};
+  const FiniteSums sums = read(0.0);
+  const int64_t left = elements.count - sums.nan - sums.posinf - sums.neginf;
+  if (!left) return {sums, 0.0};
+  const double shift = sums.drift / static_cast<double>(left);
+  const bool is_cancelled = sums.squares - sums.drift * shift < cancelled(elements.dtype) * sums.squares;
+  return is_cancelled ? std::make_pair(read(shift), shift) : std::make_pair(sums, 0.0);
+}
+
+// False for numbers that Python measures: zeros of both signs, and float64 whose squares no float64 holds.
 bool measure_floats(const Elements& elements, Numbers& numbers) {
   const auto dtype = elements.dtype;
+  const auto count = elements.count, repeats = elements.repeats;
   const Sums sums = all_of<Sums>(elements, [&](const void* data, int64_t n) { return sums_of(dtype, data, n); });
-  const auto count = elements.count;
-  numbers = {count * elements.repeats};
-  if (has_two_zeros(sums.low, sums.high, sums.zeros)) return false;
-  numbers.low = sums.low;
-  numbers.high = sums.high;
-  numbers.zeros = sums.zeros * elements.repeats;
-  const double deviation = sums.squares - sums.total * sums.total / static_cast<double>(count);
+  const double mean = sums.total / static_cast<double>(count);
+  const double deviation = sums.squares - sums.total * mean;
   const bool is_finite = std::isfinite(sums.low) && std::isfinite(sums.high);
-  if (is_finite && deviation >= kCancelled * sums.squares && (dtype != c10::kDouble || std::isfinite(sums.squares))) {
-    const double most = std::max(-sums.low, sums.high);
-    if (dtype == c10::kDouble && most > 0 && (most < 1e-150 || most > 1e150)) return false;
-    set_mean_and_std(numbers, sums.total / static_cast<double>(count), deviation, count, elements.repeats);
+  numbers = {count * repeats};
+  if (is_finite && !holds_squares(dtype, sums.low, sums.high)) return false;
+  if (is_finite && deviation >= cancelled(dtype) * sums.squares &&
+      !may_have_two_signs(sums.low, sums.high, sums.zeros)) {
+    numbers.low = sums.low;
+    numbers.high = sums.high;
+    numbers.zeros = sums.zeros * repeats;
+    set_mean_and_std(numbers, mean, deviation, count, repeats);
     return true;
   }
-  if (dtype == c10::kDouble) return false;
-  const auto read_again = [&](double shift) {
-    return all_of<FiniteSums>(elements,
-                              [&](const void* data, int64_t n) { return finite_sums_of(dtype, data, n, shift); });
-  };
-  double shift = sums.total / static_cast<double>(count);
-  FiniteSums finite = read_again(is_finite ? shift : 0.0);
+  const bool is_cancelled = deviation < cancelled(dtype) * sums.squares;
+  const auto [finite, shift] = centred(elements, is_finite, is_cancelled ? mean : 0.0);
   const int64_t left = count - finite.nan - finite.posinf - finite.neginf;
-  if (!is_finite && left) {
-    shift = finite.drift / static_cast<double>(left);
-    const bool is_cancelled = finite.squares - finite.drift * shift < kCancelled * finite.squares;
-    if (is_cancelled) {
-      finite = read_again(shift);
-    } else {
-      shift = 0;
-    }
-  }
-  numbers.nan = finite.nan * elements.repeats;
-  numbers.posinf = finite.posinf * elements.repeats;
-  numbers.neginf = finite.neginf * elements.repeats;
+  numbers.nan = finite.nan * repeats;
+  numbers.posinf = finite.posinf * repeats;
+  numbers.neginf = finite.neginf * repeats;
+  numbers.zeros = finite.zeros * repeats;
   numbers.has_any = left > 0;
-  if (!left) {
-    numbers.zeros = 0;
-    return true;
+  if (!left) return true;
+  if (!holds_squares(dtype, finite.low, finite.high) ||
+      (0 < finite.minus_zeros && finite.minus_zeros < finite.zeros && (finite.low == 0.0 || finite.high == 0.0))) {
+    return false;
   }
-  if (has_two_zeros(finite.low, finite.high, finite.zeros)) return false;
   numbers.low = finite.low;
   numbers.high = finite.high;
   const double drift = finite.drift / static_cast<double>(left);
-  set_mean_and_std(numbers, shift + drift, std::max(finite.squares - finite.drift * drift, 0.0), left,
-                   elements.repeats);
+  const double around = std::max(finite.squares - finite.drift * drift, 0.0);
+  set_mean_and_std(numbers, shift + drift, around, left, repeats);
   return true;
 }
 
@@ -263,36 +277,43 @@ PyObject* stats_of(const Numbers& numbers, PyObject* make) {
   return stats;
 }
 
-// statistics(tensor); needs (constructor of Stats,).
-PyObject* statistics(PyObject* needs, PyObject* object) {
+// False where Python must measure. Other threads of Python run while a large tensor is read.
+bool measure(const Elements& elements, bool is_float, Numbers& numbers) {
+  const auto read = [&] { return is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers); };
+  if (elements.count <= kQuick) return read();
+  PyThreadState* state = PyEval_SaveThread();
+  try {
+    const bool is_measured = read();
+    PyEval_RestoreThread(state);
+    return is_measured;
+  } catch (...) {
+    PyEval_RestoreThread(state);
+    throw;
+  }
+}
+
+}  // namespace
+
+PyObject* statistics_of(const at::Tensor& tensor, PyObject* make) {
   return guarded([&]() -> PyObject* {
-    const at::Tensor* found = plain_tensor(object);
-    if (!found) return not_mine();
-    const at::Tensor& tensor = *found;
     const auto dtype = tensor.scalar_type();
     const bool is_float = is_summed_float(dtype);
     if (!(is_float || is_summed_integer(dtype)) || !tensor.is_cpu() || !is_ordinary(tensor) || tensor.is_neg() ||
         tensor.numel() > kMostInAll) {
       return not_mine();
     }
-    const Elements elements(tensor);
+    const at::Tensor held = tensor;  // another thread may let go of it
     Numbers numbers{};
-    bool is_measured = false;
-    if (elements.count <= kQuick) {
-      is_measured = is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers);
-    } else {
-      const at::Tensor held = tensor;
-      PyThreadState* state = PyEval_SaveThread();
-      try {
-        is_measured = is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers);
-      } catch (...) {
-        PyEval_RestoreThread(state);
-        throw;
-      }
-      PyEval_RestoreThread(state);
-    }
-    return is_measured ? stats_of(numbers, PyTuple_GET_ITEM(needs, 0)) : not_mine();
+    return measure(Elements(held), is_float, numbers) ? stats_of(numbers, make) : not_mine();
   });
+}
+
+namespace {
+
+// statistics(tensor); needs (constructor of Stats,).
+PyObject* statistics(PyObject* needs, PyObject* object) {
+  const at::Tensor* tensor = plain_tensor(object);
+  return tensor ? statistics_of(*tensor, PyTuple_GET_ITEM(needs, 0)) : not_mine();
 }
 
 PyMethodDef statistics_way = {"statistics", statistics, METH_O, "Return the Stats of an ordinary tensor on the CPU."};

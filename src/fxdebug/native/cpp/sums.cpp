@@ -98,7 +98,8 @@ FXDEBUG_INLINE FiniteSums finite_sums_in(const void* data, int64_t count, double
   using Code = typename Kind::Stored;
   const auto* codes = static_cast<const Code*>(data);
   double drift[kLanes] = {}, squares[kLanes] = {};
-  Code low[kLanes], high[kLanes], zeros[kLanes] = {}, nan[kLanes] = {}, posinf[kLanes] = {}, neginf[kLanes] = {};
+  Code low[kLanes], high[kLanes], zeros[kLanes] = {}, minus_zeros[kLanes] = {};
+  Code nan[kLanes] = {}, posinf[kLanes] = {}, neginf[kLanes] = {};
   std::fill(low, low + kLanes, std::numeric_limits<Code>::max());
   std::fill(high, high + kLanes, std::numeric_limits<Code>::min());
   const auto take = [&](int lane, int64_t place) __attribute__((always_inline)) {
@@ -112,6 +113,7 @@ FXDEBUG_INLINE FiniteSums finite_sums_in(const void* data, int64_t count, double
     low[lane] = is_finite && key < low[lane] ? key : low[lane];
     high[lane] = is_finite && key > high[lane] ? key : high[lane];
     zeros[lane] = static_cast<Code>(zeros[lane] + (size == 0));
+    minus_zeros[lane] = static_cast<Code>(minus_zeros[lane] + (code == std::numeric_limits<Code>::min()));
     nan[lane] = static_cast<Code>(nan[lane] + (size > Kind::kInfinity));
     posinf[lane] = static_cast<Code>(posinf[lane] + (code == Kind::kInfinity));
     neginf[lane] = static_cast<Code>(neginf[lane] + (size == Kind::kInfinity && code < 0));
@@ -126,6 +128,7 @@ FXDEBUG_INLINE FiniteSums finite_sums_in(const void* data, int64_t count, double
     sums.drift += drift[lane];
     sums.squares += squares[lane];
     sums.zeros += zeros[lane];
+    sums.minus_zeros += minus_zeros[lane];
     sums.nan += nan[lane];
     sums.posinf += posinf[lane];
     sums.neginf += neginf[lane];
@@ -309,6 +312,7 @@ void add(FiniteSums& sums, const FiniteSums& more) {
   if (is_less(more.low, sums.low)) sums.low = more.low;
   if (is_less(sums.high, more.high)) sums.high = more.high;
   sums.zeros += more.zeros;
+  sums.minus_zeros += more.minus_zeros;
   sums.nan += more.nan;
   sums.posinf += more.posinf;
   sums.neginf += more.neginf;

@@ -18,7 +18,7 @@ struct Sums {
 struct FiniteSums {
   double drift = 0, squares = 0;  // of the distances from the shift
   double low = 0, high = 0;       // of the elements; low > high if none is finite
-  int64_t zeros = 0, nan = 0, posinf = 0, neginf = 0;
+  int64_t zeros = 0, minus_zeros = 0, nan = 0, posinf = 0, neginf = 0;
 };
 
 // Of booleans and integers up to 64 bits.

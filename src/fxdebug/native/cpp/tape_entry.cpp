@@ -249,6 +249,9 @@ Kind kind_of(const Needs& needs, PyObject* func) {
   return kind.get() == Py_False ? Kind::kUsual : kind.get() == Py_True ? Kind::kNotedByPython : Kind::kRunByPython;
 }
 
+// Has the program raised what is no failure of ours, such as an interrupt (Ctrl-C)? That passes on.
+bool is_interrupted() { return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception); }
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 bool add_time(PyObject* own_time, double seconds) {
@@ -266,7 +269,8 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   static const Name own_time_name("own_time"), note_name("_note"), failed_name("note_failed"), plain_name("plain"),
       items_left("items_left");
   const Needs& needs = Needs::in(self);
-  const auto elsewhere = [&needs] {
+  const auto elsewhere = [&needs]() -> PyObject* {
+    if (is_interrupted()) return nullptr;
     PyErr_Clear();
     return Object::borrowed(needs.elsewhere).release();
   };
@@ -338,6 +342,7 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
                            : nullptr);
     if (!done) noted = -1;
   }
+  if (is_interrupted()) return nullptr;
   if (noted < 0) {
     PyObject *kind, *error, *trace;
     PyErr_Fetch(&kind, &error, &trace);

@@ -61,6 +61,7 @@ uint64_t hash_of(const at::Tensor& tensor) {
 struct Layouts {
   std::unordered_map<uint64_t, std::vector<std::pair<Form, PyObject*>>> by_hash;
   size_t count = 0;
+  PyObject* kind = nullptr;  // the class of all of them
 
   void clear() {
     auto old = std::move(by_hash);
@@ -92,6 +93,11 @@ bool is_ordinary(const at::Tensor& tensor) {
 int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? -1 : tensor._version(); }
 
 PyObject* layout_of(const at::Tensor& tensor, PyObject* object, PyObject* kind) {
+  if (layouts().kind != kind) {
+    layouts().clear();
+    Py_INCREF(kind);
+    layouts().kind = kind;
+  }
   const uint64_t hash = hash_of(tensor);
   for (const auto& [form, layout] : layouts().by_hash[hash]) {
     if (form.is_of(tensor)) return layout;

@@ -41,12 +41,12 @@ const Name& name_number() {
 }
 
 constexpr PyObject* Values::* kParts[] = {
-    &Values::refs,        &Values::all,    &Values::first_values, &Values::names,      &Values::rewritten,
-    &Values::storages,    &Values::stats,  &Values::lock,         &Values::tensor_ref, &Values::tensor_id,
-    &Values::storage_ref, &Values::layout, &Values::state,        &Values::value,      &Values::storage_refs,
-    &Values::unversioned, &Values::taken,
+    &Values::refs,         &Values::all,         &Values::first_values, &Values::names,      &Values::rewritten,
+    &Values::storages,     &Values::stats,       &Values::lock,         &Values::tensor_ref, &Values::tensor_id,
+    &Values::storage_ref,  &Values::layout,      &Values::state,        &Values::value,      &Values::statistics,
+    &Values::storage_refs, &Values::unversioned, &Values::taken,
 };
-constexpr Py_ssize_t kGiven = 14;  // of these parts are arguments of the constructor
+constexpr Py_ssize_t kGiven = 15;  // of these parts are arguments of the constructor
 
 // Switches torch function modes and gradients off: what is asked of a tensor here is no part of the program.
 class Untracked {
@@ -126,23 +126,44 @@ PyObject* counting_ref(Values* values, const at::Tensor& tensor, PyObject* own) 
   return base ? known_ref(values, base.get()) : nullptr;
 }
 
-// The statistics of a tensor in the CPU's memory, taken now if they are not known. No reference: an error.
+// A weight's statistics from before the run; none and no error if it has changed since, or is to be measured now.
+Object stats_before_run(Values* values, PyObject* object, PyObject* state, bool weights) {
+  static const Name before_run("before_run");
+  const Object look_up = before_run.of(values->stats);
+  if (!look_up || look_up.get() == Py_None) return {};
+  const Object known(PyObject_CallFunctionObjArgs(look_up.get(), object, state, nullptr));
+  if (!known || !PyTuple_Check(known.get()) || PyTuple_GET_SIZE(known.get()) != 1) return {};
+  PyObject* stats = PyTuple_GET_ITEM(known.get(), 0);
+  return weights && stats == Py_None ? Object() : Object::borrowed(stats);
+}
+
+// Measures a tensor: here, or in Python where the core leaves it to that. No reference: an error.
+Object measured(Values* values, PyObject* object) {
+  static const Name measure("measure");
+  Object stats(PyObject_CallOneArg(values->statistics, object));
+  if (stats.get() != Py_NotImplemented) return stats;
+  return Object(PyObject_CallMethodOneArg(values->stats, measure.text(), object));
+}
+
+// The statistics of a tensor in the CPU's memory, taken now if they are not known, as StatsTaker.plain_stats in Python
+// (capture/tensors/stats_queue.py). No reference: an error.
 Object stats_of(Values* values, PyObject* object, PyObject* state, PyObject* layout, PyObject* owner, PyObject* storage,
                 bool is_named, bool weights) {
-  static const Name dims_name("dims"), dtype_name("torch_dtype"), plain_stats("plain_stats"), of_memory("of_memory");
+  static const Name dims_name("dims"), dtype_name("torch_dtype");
   if (values->stats == Py_None) return Object::borrowed(Py_None);
+  if (is_named) {
+    Object known = stats_before_run(values, object, state, weights);
+    if (known || PyErr_Occurred()) return known;
+  }
   const Object dims = dims_name.of(layout), dtype = dtype_name.of(layout);
   if (!dims || !dtype) return {};
-  if (is_named || dims.get() == Py_None) {
-    return Object(PyObject_CallMethodObjArgs(values->stats, plain_stats.text(), object, state, owner, storage,
-                                             is_named ? Py_True : Py_False, weights ? Py_True : Py_False, nullptr));
-  }
+  if (dims.get() == Py_None) return measured(values, object);
   PyObject *address = PyTuple_GET_ITEM(state, 2), *version = PyTuple_GET_ITEM(state, 3);
   const Object key(PyTuple_Pack(6, owner, storage, address, dims.get(), dtype.get(), version));
   if (!key) return {};
   PyObject* known = PyDict_GetItemWithError(values->taken, key.get());
   if (known || PyErr_Occurred()) return Object::borrowed(known);
-  Object stats(PyObject_CallMethodObjArgs(values->stats, of_memory.text(), object, layout, address, nullptr));
+  Object stats = measured(values, object);
   if (!stats || PyDict_SetItem(values->taken, key.get(), stats.get()) < 0) return {};
   return stats;
 }

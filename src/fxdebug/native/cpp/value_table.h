@@ -14,6 +14,7 @@ struct Values {
   PyObject* lock;                                  // of the ValueTable: values are numbered in any thread
   PyObject *tensor_ref, *tensor_id, *storage_ref;  // classes
   PyObject *layout, *state, *value;                // classes, and the constructor of a Value
+  PyObject* statistics;                            // the core's own way to measure a tensor
 };
 
 // The Values of a Python object; nullptr for any other object.

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.values import Stats
-from fxdebug.stats.cpu_sums import compiled_sums_of
-from fxdebug.stats.measure import fine_std
+from fxdebug.stats.measure import fine_std, sums_are_wide
 from fxdebug.store.transformers.print_options import current_options, thread_print_options
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -234,7 +233,7 @@ def _has_exact_std(stats: Stats) -> bool:
     std, mean = stats.std or 0.0, stats.mean
     if not (isinstance(mean, float) and abs(mean) < std and 1e-15 < std < 1e15 and stats.min and stats.max):
         return False
-    return compiled_sums_of(torch.float32) is not None
+    return sums_are_wide()
 
 
 def _special_text(number: float) -> str:
