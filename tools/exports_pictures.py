@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import fxdebug  # noqa: E402
-from fxdebug.data.trace import replaced  # noqa: E402
 from support.browser import choose, drill, opened, served  # noqa: E402
 from support.exported_models import built  # noqa: E402
 from support.programs import (  # noqa: E402
@@ -89,21 +88,16 @@ def projector(folder: Path) -> None:
 
 
 def perfetto(folder: Path) -> None:
-    """Two ranks as processes, with their operations."""
-    first = timed_run(folder)
-    ranks = [replaced(first, settings={**first.settings, "rank": rank}) for rank in (0, 1)]
-    path = ranks[0].export(folder / "run.pftrace", ranks=ranks[1:])
-    with chromium(1400, 620) as page, opened_by_perfetto(page, path):
-        for rank in (0, 1):
-            page.get_by_text(f"GPT2LMHeadModel, rank {rank}", exact=False).first.click()
-        page.evaluate("() => window.waitForPerfettoIdle(500)")
+    """Calls and operations in time."""
+    path = timed_run(folder).export(folder / "run.pftrace")
+    with chromium(1400, 460) as page, opened_by_perfetto(page, path):
         page.screenshot(path=DOCS / "perfetto.png")
 
 
 def mlflow(folder: Path) -> None:
     """The metrics of a run."""
     path = timed_run(folder).export(folder / "mlflow.db", to="mlflow", measures="flops")
-    with mlflow_server(path) as address, chromium(1400, 900) as page:
+    with mlflow_server(path) as address, chromium(1400, 1300) as page:
         page.goto(f"{address}/#/experiments/1/runs")
         page.get_by_text("GPT2LMHeadModel", exact=True).first.click()
         page.get_by_text("Metrics", exact=False).first.wait_for()

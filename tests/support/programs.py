@@ -83,7 +83,8 @@ def _served(arguments: Sequence[str]) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait()
 
 
@@ -107,15 +108,16 @@ def _started(command: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        quiet = subprocess.DEVNULL
-        server = subprocess.Popen([*command, "--port", str(port)], stdout=quiet, stderr=quiet, start_new_session=True)
+        quiet, arguments = subprocess.DEVNULL, [*command, "--port", str(port)]
+        server = subprocess.Popen(arguments, stdout=quiet, stderr=quiet, start_new_session=True)
         for _ in range(PATIENCE // 200):
             if server.poll() is not None:
                 break
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return server, port
             time.sleep(0.2)
-        os.killpg(server.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
         server.wait()
     raise TimeoutError(f"{command[0]} does not listen")
 

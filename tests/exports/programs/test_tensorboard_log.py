@@ -179,7 +179,7 @@ def test_an_embedding_has_a_point_and_a_label_for_each_token(tmp_path):
     log(kept, tmp_path, embedding="transformer.wte", labels=[f"word {i}\t" for i in range(12)])
     log(kept, tmp_path, embedding="transformer.wte", labels=[f"word {i}\t" for i in range(12)])
     config = (tmp_path / "tb" / "projector_config.pbtxt").read_text()
-    assert config.count("embeddings {") == 1
+    assert config.count("embeddings {") == 1 and 'tensor_name: "transformer.wte"' in config
     points = (tmp_path / "tb" / re.search(r'tensor_path: "(.*)"', config)[1]).read_text().splitlines()
     labels = (tmp_path / "tb" / re.search(r'metadata_path: "(.*)"', config)[1]).read_text().splitlines()
     assert labels[1] == "word 1\\t" and len(labels) == len(points) == 12

@@ -33,11 +33,20 @@ def write_embedding(trace: TraceData, folder: Path, place: str, labels: Sequence
     own = "embedding-" + "".join(c if c.isalnum() or c in "-_." else "_" for c in node.id)[:100]
     write_text(folder / f"{own}.tsv", "".join("\t".join(map(repr, row)) + "\n" for row in rows))
     write_text(folder / f"{own}-labels.tsv", "".join(f"{name}\n" for name in names))
-    quoted = printable(node.id).replace("\\", "\\\\").replace('"', '\\"')
+    shown = _in_address(node.id.removesuffix("#0"))
     entry = (
-        f'embeddings {{\n  tensor_name: "{quoted}"\n  tensor_path: "{own}.tsv"\n'
+        f'embeddings {{\n  tensor_name: "{shown}"\n  tensor_path: "{own}.tsv"\n'
         f'  metadata_path: "{own}-labels.tsv"\n}}\n'
     )
     config = folder / "projector_config.pbtxt"
     known = config.read_text(encoding="utf-8") if config.exists() else ""
     return write_text(config, known if entry in known else known + entry)
+
+
+def _in_address(name: str) -> str:
+    """Return a name without the letters that end it: the page puts it into an address as it is.
+
+    >>> _in_address("h.0#1/add"), _in_address('a?b&"c')
+    ('h.0:1/add', 'a_b__c')
+    """
+    return "".join(c if c.isalnum() or c in "-_.:/()" else "_" for c in name.replace("#", ":"))
