@@ -68,7 +68,7 @@ def test_a_build_that_does_not_load_is_left_aside_with_one_note(own_cache: Path,
     trace = fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
     (note,) = trace.notes
     assert note.what.startswith("the native core was left aside: ImportError: ") and file.name in note.what
-    assert trace.outputs.item.stats is not None
+    assert trace.calls[0].outputs.item.stats is not None
     assert main(["native"]) == 0 and "in use      no, a build was left aside" in capsys.readouterr().out
 
 

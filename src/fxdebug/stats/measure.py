@@ -27,6 +27,7 @@ from fxdebug.stats.cpu_sums import (
     centred,
     fine_squares,
     is_freed,
+    squares_of,
     sums_of,
 )
 
@@ -271,7 +272,7 @@ def _integers(tensor: Tensor) -> Stats:
     mean = (base * count + total) / count
     distances = array.astype(np.float64)
     distances -= total / count
-    deviation = float(distances.dot(distances))
+    deviation = squares_of(distances)
     many = count * repeats
     std = math.sqrt(deviation * repeats / (many - 1)) if many > 1 else 0.0
     return Stats(many, mean, std, low, high, max(-low, high, 0), 0, 0, 0, zeros * repeats)

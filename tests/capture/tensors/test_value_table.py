@@ -19,6 +19,8 @@ from fxdebug.data.calls import Call
 from fxdebug.data.values import Stats
 from fxdebug.stats.measure import measure
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 class Exchanging(nn.Module):
     """Shows an activation, a weight, a buffer and a plain attribute before and after something was done to them."""
