@@ -162,9 +162,8 @@ class Tape(TorchFunctionMode):
             else:
                 result = func(*args, **kwargs) if kwargs else func(*args)
         except Exception as error:
-            with contextlib.suppress(Exception):
-                if codes is not None:
-                    tape.raised = (*tape.raised, raised_by_operation(tape, func, codes, context_now(), error))
+            if codes is not None:
+                self.note_raised(tape, func, codes, error)
             raise
         began = perf_counter()
         if codes is not None:
@@ -177,6 +176,11 @@ class Tape(TorchFunctionMode):
                     result = self._stepped(tape, self.stepper, refs, result)
         own_time.seconds += perf_counter() - began
         return iter(result) if func is _iterate and type(result) is tuple else result
+
+    def note_raised(self, tape: CallTape, func: Any, codes: tuple[Any, Any], error: Exception) -> None:
+        """Note an operation that raised; the native core does so, too."""
+        with contextlib.suppress(Exception):
+            tape.raised = (*tape.raised, raised_by_operation(tape, func, codes, context_now(), error))
 
     def _note(
         self, tape: CallTape, func: Any, codes: tuple[Any, Any], refs: TensorRefs, result: Any, frame: FrameType | None

@@ -261,6 +261,20 @@ bool add_time(PyObject* own_time, double seconds) {
   return sum && name.set(own_time, sum.get());
 }
 
+// Notes an operation that raised, for a body that catches the exception, and leaves the exception set.
+void note_raised(const Operation& operation, PyObject* func, const Object& codes, const Object& named) {
+  static const Name name("note_raised");
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return;
+  PyObject *kind, *error, *trace;
+  PyErr_Fetch(&kind, &error, &trace);
+  PyErr_NormalizeException(&kind, &error, &trace);
+  const Object both(PyTuple_Pack(2, codes.get(), named.get()));
+  const Object done(both ? PyObject_CallMethodObjArgs(operation.tape, name.text(), operation.call_tape, func,
+                                                      both.get(), error, nullptr)
+                         : nullptr);
+  PyErr_Restore(kind, error, trace);  // in the place of what our own call may have raised
+}
+
 PyObject* run(PyObject* func, PyObject* args, PyObject* kwargs) { return PyObject_Call(func, args, kwargs); }
 
 // run_op(tape, func, args, kwargs): runs an operation and notes it; `elsewhere`, before it has run, for a case that is
@@ -320,7 +334,10 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   }
 
   Object result(run(func, args, kwargs));
-  if (!result) return nullptr;
+  if (!result) {
+    note_raised(operation, func, codes, named);
+    return nullptr;
+  }
   const double returned = now();
   const Object here = Object::borrowed(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   const Object frame(here ? reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(here.get())))
