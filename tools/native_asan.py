@@ -26,16 +26,16 @@ def main() -> int:
     if compiler is None or cannot_build() is not None:
         print(f"nothing to test: {cannot_build()}")
         return 0
-    asked = subprocess.run([*compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
-    library = Path(asked.stdout.strip())
-    if not library.is_absolute():
-        print(f"nothing to test: {compiler[0]} has no AddressSanitizer ({library})")
+    # with that of C++, whose exceptions the sanitizer looks for before torch brings them
+    libraries = [_file_of(compiler, name) for name in ("libasan.so", "libstdc++.so")]
+    if not all(library.is_absolute() for library in libraries):
+        print(f"nothing to test: {compiler[0]} has no AddressSanitizer ({libraries[0]})")
         return 0
     with tempfile.TemporaryDirectory(prefix="fxdebug-asan-") as cache:
         environment = os.environ | {
             "XDG_CACHE_HOME": cache,
-            "LD_PRELOAD": str(library.resolve()),
-            "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0:abort_on_error=0",
+            "LD_PRELOAD": " ".join(str(library.resolve()) for library in libraries),
+            "ASAN_OPTIONS": f"detect_leaks=0:verify_asan_link_order=0:log_path={cache}/report",
             "FXDEBUG_NATIVE": "1",
         }
         os.environ["XDG_CACHE_HOME"] = cache
@@ -45,7 +45,16 @@ def main() -> int:
             print(error)
             return 1
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--timeout", "600", *TESTS, *sys.argv[1:]]
-        return subprocess.run(command, env=environment, cwd=ROOT).returncode
+        status = subprocess.run(command, env=environment, cwd=ROOT).returncode
+        for report in sorted(Path(cache).glob("report.*")):  # pytest holds back what a process writes before it ends
+            print(report.read_text(encoding="utf-8", errors="replace"))
+        return status
+
+
+def _file_of(compiler: list[str], library: str) -> Path:
+    """Return the path of a library of the compiler; only its name if the compiler has none."""
+    asked = subprocess.run([*compiler, f"-print-file-name={library}"], capture_output=True, text=True, check=True)
+    return Path(asked.stdout.strip())
 
 
 if __name__ == "__main__":
