@@ -36,7 +36,9 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIME = re.compile(r"\b\d+(\.\d+)? (ms|s)\b|\bulp [\d.e+]+")  # the last bits are the processor's
 _PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)]+\.(?:png|svg))\)")
-PROGRAMS = ("tensorboard.png", "netron.png", "model-explorer.png", "speedscope.png")  # pages of other programs
+PROGRAMS = tuple(  # pages of other programs
+    f"{name}.png" for name in "tensorboard projector netron model-explorer perfetto speedscope mlflow mermaid".split()
+)
 MADE_ELSEWHERE = (  # by examples/demo.py, tools/page_screenshots.py and the tools for pictures of other programs
     "docs/minilm.png", "minilm.png", "docs/page.png", "page.png", "page-dark.png", "page-diff.png", *PROGRAMS,
 )  # fmt: skip
