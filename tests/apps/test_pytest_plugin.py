@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ import torch
 import fxdebug
 from fxdebug.apps.cli import main
 from fxdebug.apps.pytest_plugin import _console, file_name
+from fxdebug.native import ways
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(fxdebug.__file__).parents[1]
@@ -62,14 +64,16 @@ def everything_is_loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
-def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A folder with a model and a test of it."""
+def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Pytester]:
+    """A folder with a model and a test of it. Python takes the statistics in all processes: they have another home."""
+    monkeypatch.setenv("FXDEBUG_NATIVE", "0")
     monkeypatch.setenv("PYTHONPATH", f"{SOURCE}:{pytester.path}")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a model that changes twice a second is read anew
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     pytester.syspathinsert()
     pytester.makepyfile(model=MODEL, test_model=TEST)
-    return pytester
+    with ways.using(None):
+        yield pytester
 
 
 OTHERS = ("hypothesispytest", "anyio", "timeout", "cacheprovider")  # not ours, and slow to start

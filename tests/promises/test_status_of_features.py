@@ -359,17 +359,15 @@ def test_an_argument_that_is_written_to() -> None:
     assert told(see(Writes).root) == ("verified", "", "")
 
 
-@pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.transpose_(0, 1)])
-def test_an_in_place_change_of_shape_is_recorded(change: Callable[[torch.Tensor], Any]) -> None:
+@pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.detach().resize_(2, 12)])
+def test_an_in_place_change_of_shape_is_part_of_the_graph(change: Callable[[torch.Tensor], Any]) -> None:
     class Changes(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.l(x)
             change(y)
             return y + 1
 
-    status, words, _ = told(see(Changes).root)
-    assert status == "recorded"
-    assert "changes the shape or dtype of a tensor in place" in words
+    assert told(see(Changes).root) == ("verified", "", "")
 
 
 ESCAPES: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -380,7 +378,7 @@ ESCAPES: dict[str, Callable[[torch.Tensor], Any]] = {
     "data = …": lambda y: setattr(y, "data", torch.ones(3, 8)),
     "apply_()": lambda y: y.apply_(lambda v: v * 2),
     "__array__()": lambda y: __import__("numpy").asarray(y).__imul__(2),
-    "resize_()": lambda y: y.resize_(2, 12),
+    "set_()": lambda y: y.set_(torch.ones(3, 8)),
     "__deepcopy__()": lambda y: __import__("copy").deepcopy(y),
 }
 
@@ -396,20 +394,6 @@ def test_an_escape_of_memory_is_recorded(name: str) -> None:
     status, words, line = told(see(Escapes).root)
     assert (status, words) == ("recorded", f"a tensor can be changed unseen through {name}")
     assert f'"{name}"' in line
-
-
-def test_memory_that_is_replaced_unseen_is_noticed_when_the_body_runs_again() -> None:
-    class Sets(Layer):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.l(x).detach()
-            y.set_(torch.ones(3, 8))
-            return y + 1
-
-    assert told(see(Sets).root) == (
-        "recorded",
-        "aten.set_.source_Tensor was called past torch's Python functions, as C or scripted code does",
-        "y.set_(torch.ones(3, 8))",
-    )
 
 
 def test_writing_through_data_is_part_of_the_graph() -> None:

@@ -291,7 +291,7 @@ def test_the_forms_hold_what_the_trace_holds(run, capsys):
 @pytest.mark.parametrize("name", [entry.function.__name__ for entry in main.COMMANDS])
 def test_an_unknown_option_shows_the_usage_of_its_command(name, capsys):
     with pytest.raises(SystemExit) as ended:
-        main.main([name, *(["a", "b"] if name == "compare" else ["a"]), "--depht", "3"])
+        main.main([name, *{"compare": ["a", "b"], "native": ["build"]}.get(name, ["a"]), "--depht", "3"])
     err = capsys.readouterr().err
     assert ended.value.code == 2
     assert err.startswith(f"usage: fxdebug {name} [-h]") and "--depht" in err.partition("unrecognized arguments: ")[2]
@@ -582,13 +582,13 @@ def test_run_without_transformers_names_the_extra(tmp_path, capsys, monkeypatch)
 
 
 def test_every_command_that_prints_data_prints_it_as_json_and_csv():
-    """The others write files, start programs, or talk to somebody."""
+    """The others write files, start or build programs, or talk to somebody."""
     forms = {
         command.function.__name__: {flag for argument in command.arguments for flag in argument.flags}
         for command in main.COMMANDS
     }
     without = {name for name, flags in forms.items() if not {"--json", "--csv"} <= flags}
-    assert without == {"debug", "export", "mcp", "open", "page", "serve"}
+    assert without == {"debug", "export", "mcp", "native", "open", "page", "serve"}
 
 
 def test_compare_prints_json_with_its_schema_and_csv(tmp_path, capsys):

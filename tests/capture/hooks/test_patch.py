@@ -483,6 +483,7 @@ JUSTIFIED = {
     "capture/replay/pause_gc_and_threads.py": "switches the collector for a Setting",
     "capture/hooks/collect_less_often.py": "sets the collector's thresholds for a Setting",
     "capture/tape/compiled_regions.py": "is a Patch: it enters itself among Python's finders",
+    "capture/tape/changed_arguments.py": "gives the arguments of a call of a graph what the body leaves in them",
     "capture/runs/shadow.py": "torch.set_default_dtype; and casts what a copy of its own holds",
     "capture/rerun/check_inputs.py": "warnings.filters",
     "capture/tensors/fresh_twin.py": "warnings.filters, and puts them back (catch_warnings)",

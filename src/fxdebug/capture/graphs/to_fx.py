@@ -59,6 +59,21 @@ def written_graph(build: FxBuild) -> fx.Graph:
     return written
 
 
+def shown_graph(build: FxBuild) -> fx.Graph:
+    """Return the graph as people see it: its result alone, without what it leaves in objects among its arguments."""
+    written = written_graph(build)
+    if build.shown is build.nodes:
+        return written
+    names = {node.name for node in build.nodes} - {node.name for node in build.shown}
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in written.nodes:
+        if node.op == "output":
+            graph.output(fx.map_arg(node.args[0].args[0], copies.__getitem__))
+        elif node.name not in names:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return graph
+
+
 class FxBuild:
     """A ``torch.fx.Graph``, and the tables that relate its nodes to the template it was built from.
 
@@ -67,7 +82,8 @@ class FxBuild:
     output: ``entry_of`` (an operation or call → index of its entry), ``slot_of`` (a placeholder → its slot),
     ``size_of`` (a size, computed or given → its expression) and ``part_of`` (an item of a result → the whole, and the
     keys that lead to the item). ``object_of`` has the nodes that make an object → its number.
-    ``as_data`` keeps the graph as plain data, by the classes of the children it calls.
+    ``shown`` are the nodes that people see. ``as_data`` keeps the graph as plain data, by the classes of the children
+    it calls.
     """
 
     def __init__(self, template: GraphTemplate) -> None:
@@ -80,9 +96,8 @@ class FxBuild:
         self.inside: dict[fx.Node, Inside] = {}  # tensors that were taken out of objects
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
         self.object_of: dict[fx.Node, int] = {}
-        self.inputs: list[
-            int
-        ] = []  # the slots of its arguments: all tensors but those in objects that it does not need
+        # the slots of its arguments: all tensors but those in objects that it does not need
+        self.inputs: list[int] = []
         self.as_data: dict[tuple[str, ...], Graph] = {}
         self._node_of_slot: dict[int, fx.Node] = {}
         self._given: dict[int, fx.Node] = {}  # integers among the arguments, by number
@@ -98,6 +113,7 @@ class FxBuild:
         self._blocks = Blocks(template.context)
         self._build()
         self.nodes: tuple[fx.Node, ...] = tuple(self.graph.nodes)
+        self.shown: tuple[fx.Node, ...] = self._shown()
         self.calls: tuple[fx.Node, ...] = tuple([node for node in self.nodes if node.op == "call_module"])
 
     def _build(self) -> None:
@@ -200,6 +216,17 @@ class FxBuild:
         ]
         result, changed = (self._operand(item) for item in template.items[:2])
         return self.graph.call_function(struct_maker(template), (result, changed, objects))
+
+    def _shown(self) -> tuple[fx.Node, ...]:
+        """Return the nodes without those that only give objects among the arguments what they hold afterwards."""
+        if not objects_in(_output_of(self.template)):
+            return self.nodes
+        hidden = {self.nodes[-1].args[0]}
+        for node in reversed(self.nodes):
+            helps = node.op in ("get_attr", "call_function") and node not in self.entry_of
+            if helps and node.users and all(user in hidden for user in node.users):
+                hidden.add(node)
+        return tuple([node for node in self.nodes if node not in hidden])
 
     def _members_left(self, object: OpaqueSlot) -> dict[str, Any]:
         """Return what the attributes of an object are afterwards; ``...`` for those that are as they were."""

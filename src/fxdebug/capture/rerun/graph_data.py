@@ -9,7 +9,7 @@ import torch.fx
 from torch import nn
 
 from fxdebug.capture.graphs.symbolic_size import Size, plain
-from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
+from fxdebug.capture.graphs.to_fx import Absent, FxBuild, shown_graph
 from fxdebug.capture.rerun.node_values import keys_of, plain_item
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.data.graphs import Graph, Op, Operand, Ref
@@ -30,9 +30,9 @@ def graph_of(build: FxBuild, module: nn.Module) -> Graph:
 
 
 def _as_data(build: FxBuild, children: Mapping[torch.fx.Node, str]) -> Graph:
-    ops = tuple([_op(node, build, children.get(node)) for node in build.nodes])
+    ops = tuple([_op(node, build, children.get(node)) for node in build.shown])
     try:
-        code = written_graph(build).python_code("self").src.strip()
+        code = shown_graph(build).python_code("self").src.strip()
     except Exception as error:  # torch.fx cannot write the name of a target: the graph is kept without its code
         code = f"# torch.fx cannot write this graph as code: {error}"
     return Graph(ops, code)
@@ -42,7 +42,10 @@ def _op(node: torch.fx.Node, build: FxBuild, child: str | None) -> Op:
     index = build.entry_of.get(node)
     context = build.template.context if index is None else build.template.entries[index].context
     gradients, _, autocast = context
-    args = tuple([operand_of(arg, build) for arg in node.args])
+    given = node.args
+    if node.op == "output" and build.shown is not build.nodes:
+        given = node.args[0].args[:1]  # type: ignore[union-attr, assignment]  # the result alone
+    args = tuple([operand_of(arg, build) for arg in given])
     kwargs: Mapping[str, Operand] = {name: operand_of(arg, build) for name, arg in node.kwargs.items()}
     dtypes = ", ".join(f"{device} {str(dtype)[6:]}" for device, dtype in autocast) if autocast else None
     return Op(node.name, node.op, child or _short_name(node), _target(node), args, kwargs, gradients, dtypes)

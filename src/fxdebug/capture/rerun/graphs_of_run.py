@@ -26,6 +26,29 @@ from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, first_line
 
 
+class _GraphsOnce:
+    """The graphs of a run, equal ones once."""
+
+    def __init__(self) -> None:
+        self.all: list[Graph] = []
+        self._numbers: dict[int, int] = {}  # by id
+        self._kept: list[Graph] = []  # while their ids are in use
+        self._by_code: dict[str, list[int]] = {}
+
+    def number_of(self, graph: Graph) -> int:
+        """Return the number of a graph; it is added if no equal one is there."""
+        number = self._numbers.get(id(graph))
+        if number is None:
+            same_code = self._by_code.setdefault(graph.code, [])
+            number = next((each for each in same_code if self.all[each] == graph), len(self.all))
+            if number == len(self.all):
+                self.all.append(graph)
+                same_code.append(number)
+            self._numbers[id(graph)] = number
+            self._kept.append(graph)
+        return number
+
+
 class LazyGraphs:
     """The tapes and the model of a run, from which its graphs are made on demand.
 
@@ -55,10 +78,9 @@ class LazyGraphs:
 
     def _made(self, count: int) -> RunGraphs:
         self._verify()
-        graphs: list[Graph] = []
-        numbers: dict[int, int] = {}  # by id of the graph, which ``graphs`` keeps alive
-        calls = [self._call_graph(index - self._shift, graphs, numbers) for index in range(count)]
-        return RunGraphs(tuple(graphs), tuple(calls))
+        graphs = _GraphsOnce()
+        calls = [self._call_graph(index - self._shift, graphs) for index in range(count)]
+        return RunGraphs(tuple(graphs.all), tuple(calls))
 
     def fx(self, call: Call) -> GraphOfCall:
         """Return the runnable graph of a verified call. Raises ``UsageError`` with the reason for any other."""
@@ -95,24 +117,21 @@ class LazyGraphs:
             for tape in tapes:
                 tape.argument_copies = None  # they keep caches alive and have served their purpose
 
-    def _call_graph(self, index: int, graphs: list[Graph], numbers: dict[int, int]) -> CallGraph:
+    def _call_graph(self, index: int, graphs: _GraphsOnce) -> CallGraph:
         verified = self._verified.get(index)
         if verified is None:
             return CallGraph(OPAQUE, reasons.OTHER_METHOD() if index < 0 else reasons.NOTHING_NOTED())
         if verified.template is None:
             return CallGraph(verified.status, verified.reason)
         tape, build = verified.tape, fx_build_of(verified.template)
-        graph = graph_of(build, tape.module)
-        number = numbers.setdefault(id(graph), len(graphs))
-        if number == len(graphs):
-            graphs.append(graph)
+        number = graphs.number_of(graph_of(build, tape.module))
         node_values = NodeValues(build, tape, verified.tensor_ids or (), self._values)
         items = node_values.items()
-        results = [*[items.get(node) for node in build.nodes[:-1]], node_values.item(result_in(tape.out), iter(()))]
+        results = [*[items.get(node) for node in build.shown[:-1]], node_values.item(result_in(tape.out), iter(()))]
         sources: list[str | None] = []
         calls: list[int] = []
         writes: list[tuple[int, Value]] = []
-        for position, node in enumerate(build.nodes):
+        for position, node in enumerate(build.shown):
             entry = tape.entries[build.entry_of[node]] if node in build.entry_of else None
             sources.append(None if entry is None or entry.line is None else entry.line.text())
             if entry is not None:

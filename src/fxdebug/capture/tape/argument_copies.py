@@ -21,6 +21,7 @@ _LASTING = (
     torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.ModuleType, functools.partial, enum.Enum,
 )  # fmt: skip
+_CONTAINERS = (tuple, list, deque, set, dict, OrderedDict)
 _SHARED = (*_LASTING, torch.Tensor, types.GeneratorType, torch.Generator)
 
 
@@ -58,6 +59,16 @@ class ArgumentCopies:
         """Do all the originals still hold what they did? Tensors that were written to are the same tensors."""
         return all(
             copy is original or self._is_as_before(copy, original) for copy, original in list(self.pairs.values())
+        )
+
+    def has_refilled(self) -> bool:
+        """Was an object changed that held tensors when the call began, such as a cache that came filled?"""
+        return any(
+            copy is not original
+            and type(original) not in _CONTAINERS
+            and any(issubclass(type(member), torch.Tensor) for member in (members_in(copy) or {}).values())
+            and not self._is_as_before(copy, original)
+            for copy, original in list(self.pairs.values())
         )
 
     def _is_as_before(self, copy: Any, original: Any) -> bool:

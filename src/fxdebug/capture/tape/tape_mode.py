@@ -442,7 +442,7 @@ class Tape(TorchFunctionMode):
                 pass
             elif tape.argument_copies.are_as_before():
                 note_contents(given, lambda member: self._code(member, refs), set())
-            else:
+            elif tape.argument_copies.has_refilled():
                 changed = note_changes(given, tape.argument_copies, lambda member: self._code(member, refs))
         tape.untraceable = tape.untraceable or refs.untraceable
         return changed
