@@ -53,7 +53,7 @@ class Kept:
         self.random = torch.get_rng_state()
         self.after: Any = None
         self.output: Any = None
-        self.mutated = False
+        self.mutated = self.changes_objects = False
         self.twins: dict[int, Any] = {}
 
     def _noted(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -64,9 +64,9 @@ class Kept:
         self.mutated = any(version is not None and _version(t) != version for t, version, _ in self.versions)
         self.mutated |= list(map(id, _leaves(self.given))) != list(map(id, _leaves(self.passed)))
         self.objects_left = {id(x): _twin(x, _copied) for x, _ in self.objects.values()}
-        self.mutated |= any(difference(x, twin) is not None for x, twin in self.objects.values())
-        self.mutated |= any(version is not None and _version(t) != version for t, version, _ in self.inside.values())
-        self.left = tree_map(_copied, self.given) if self.mutated else self.given
+        self.changes_objects = any(difference(x, twin) is not None for x, twin in self.objects.values())
+        self.changes_objects |= any(v is not None and _version(t) != v for t, v, _ in self.inside.values())
+        self.left = tree_map(_copied, self.given) if self.mutated or self.changes_objects else self.given
         self.output = _in_order(tree_map(_copied, output), output) if _leaves(output) else output
         self.returned = {id(x): (x, _twin(x, _copied)) for x in _leaves(output) if _has_parts(x)}
         self.after = torch.get_rng_state()
@@ -245,7 +245,8 @@ def executed(explained: VerifiedCall, kept: dict[int, Kept], built: FxBuild | No
         problem = differs((args, kwargs), answer.inputs())
         if problem:
             raise Wrong(f"{type(module).__name__} is given something else: {problem}")
-        if answer.mutated or differentiates:
+        is_given_all = not any(isinstance(x, Absent) for x in _leaves((args, kwargs)))
+        if answer.mutated or differentiates or (answer.changes_objects and is_given_all):
             return called.forward(*args, **kwargs)
         torch.set_rng_state(answer.after)
         returned = as_returned(answer)

@@ -80,11 +80,26 @@ def drill(page: Any, name: str) -> None:
     click_until(page, mark, selector, "detached")
 
 
-def choose(page: Any, name: str) -> None:
-    """Choose a node in Netron's page: its facts are in the sidebar."""
+SIDEBAR = """() => {
+    const sidebar = document.getElementById("sidebar");
+    return [sidebar.innerText, ...[...sidebar.querySelectorAll("input")].map(one => one.value)].join("\\n");
+}"""
+
+
+def choose(page: Any, name: str, *texts: str) -> None:
+    """Choose a node in Netron's page until the sidebar has its name and these texts among its facts."""
     node = page.locator(f'g.node[id="node-name-{name}"]')
     node.wait_for(state="attached")
-    click_until(page, node.locator("g.node-item").first, f'#sidebar :text("{name}")', "attached")
+    shown = ""
+    for tried in range(20):  # a graph that still moves in takes a click for one on another node, or for none
+        node.locator("g.node-item").first.dispatch_event("click")
+        for _ in range(10 + tried):
+            shown = page.evaluate(SIDEBAR)
+            if all(text in shown for text in (name, *texts)):
+                return
+            page.wait_for_timeout(200)
+        page.keyboard.press("Escape")  # closes the sidebar
+    raise AssertionError(f"the sidebar does not show {texts} of {name}: {shown}")
 
 
 def wait_until(page: Any, condition: str, arg: object = None) -> None:
