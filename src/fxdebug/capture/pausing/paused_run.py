@@ -141,7 +141,7 @@ class PausedRun:
         self.running = True
         self.interrupted = False
         try:
-            arrived = self.pauses.arrivals.get()
+            arrived = self._next_arrival()
         except KeyboardInterrupt:  # pause at the next moment; a second interrupt no longer waits for it
             self.pauses.pause_soon = self.interrupted = True
             arrived = self._arrival_after_interrupt()
@@ -159,6 +159,14 @@ class PausedRun:
         moment = self.moment
         op = moment.id.rpartition("/")[2] if moment.kind == "op" else ""
         return Subject(moment.call_id, moment.path, moment.frame.number, op)
+
+    def _next_arrival(self) -> Moment | Ended:
+        """Wait for the next arrival. A signal that comes right before Python begins to wait does not end the wait."""
+        while True:
+            try:
+                return self.pauses.arrivals.get(timeout=0.2)
+            except Empty:
+                pass  # Python has looked for signals
 
     def _arrival_after_interrupt(self) -> Moment | Ended:
         """Wait for the next arrival; an interrupt may have come between one and its receipt, and it is lost then."""
