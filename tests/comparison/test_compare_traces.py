@@ -118,7 +118,7 @@ def test_a_note_says_that_data_could_not_be_read(tmp_path: Path) -> None:
 
 
 def test_runs_without_data_are_said_to_be_equal_by_statistics_only() -> None:
-    model, x = nn.Identity(), torch.arange(2000.0)
+    model, x = nn.Identity(), torch.cat([torch.zeros(1000), torch.ones(1000)])  # sums are exact in any order
     one, other = fx_debug(model, x), fx_debug(model, x.flip(0))
     first, second = str(compare(one, other)).splitlines()[:2]
     assert first.startswith("equal within tolerance")

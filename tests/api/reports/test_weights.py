@@ -49,7 +49,8 @@ def test_w2_statistics_are_numpys() -> None:
     for row in fxdebug.weights(model).rows:
         weight = model.get_parameter(row.name).detach().double().numpy()
         assert row.std == pytest.approx(weight.std(ddof=1), rel=1e-6)
-        assert row.mean == pytest.approx(weight.mean(), rel=1e-6, abs=1e-12)
+        bound = 16 * 2.0**-23 * abs(weight).max()  # docs/native.md: without the core, sums are those of float32
+        assert row.mean == pytest.approx(weight.mean(), rel=1e-6, abs=bound)
         assert row.zeros == 100 * (weight == 0).mean()
         if row.spectral_norm is not None:
             values = np.linalg.svd(weight, compute_uv=False)
