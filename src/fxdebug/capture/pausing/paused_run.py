@@ -144,7 +144,7 @@ class PausedRun:
             arrived = self._next_arrival()
         except KeyboardInterrupt:  # pause at the next moment; a second interrupt no longer waits for it
             self.pauses.pause_soon = self.interrupted = True
-            arrived = self._arrival_after_interrupt()
+            arrived = self._next_arrival()
         self.running = False
         if isinstance(arrived, Ended):
             self._end()
@@ -161,15 +161,10 @@ class PausedRun:
         return Subject(moment.call_id, moment.path, moment.frame.number, op)
 
     def _next_arrival(self) -> Moment | Ended:
-        """Wait for the next arrival. A signal that comes right before Python begins to wait does not end the wait."""
-        while True:
-            try:
-                return self.pauses.arrivals.get(timeout=0.2)
-            except Empty:
-                pass  # Python has looked for signals
+        """Wait for the next arrival, and look for signals meanwhile: Ctrl-C may come right before Python begins to wait.
 
-    def _arrival_after_interrupt(self) -> Moment | Ended:
-        """Wait for the next arrival; an interrupt may have come between one and its receipt, and it is lost then."""
+        An interrupt may also come between an arrival and its receipt, which is lost then: the run waits there.
+        """
         arrivals = self.pauses.arrivals
         while True:
             try:

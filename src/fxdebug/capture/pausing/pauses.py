@@ -211,7 +211,6 @@ class Pauses:
         while True:
             order = self._orders.get()
             if order is None:
-                self.present = None
                 break
             self._answers.put(self._obeyed(order, moment))
         if moment.kind != "op":  # behind an operation the tape does it
@@ -270,6 +269,7 @@ class Pauses:
 
     def release(self) -> None:
         """Let the forward go on."""
+        self.present = None
         self._orders.put(None)
 
     def inside(self, order: Callable[[], Any]) -> Any:
