@@ -77,7 +77,11 @@ def _changed(content: dict[str, Any], keys: tuple[Any, ...], cell: Any) -> dict[
 @pytest.mark.parametrize(
     ("keys", "cell", "message"),
     [
-        (("version",), 2, "has format version 2, this fxdebug reads version 1: take the measures again"),
+        (
+            ("version",),
+            2,
+            "has format version 2, this fxdebug reads version 1: the file is newer than this fxdebug, upgrade",
+        ),
         (("version",), True, "has format version true"),
         (("format",), "else", 'it has no "format": "fxdebug-measures"'),
         (("calls",), "3", "calls is '3', not an integer"),

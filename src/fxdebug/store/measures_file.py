@@ -14,7 +14,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.measures import SUBJECTS, Measure, Taken
 from fxdebug.data.trace import AnyTrace, TraceData, replaced
 from fxdebug.errors import LoadError
-from fxdebug.files.read_file import read_text, require_inside
+from fxdebug.files.read_file import require_inside
 from fxdebug.files.schema import (
     Damaged,
     Reader,
@@ -31,11 +31,13 @@ from fxdebug.files.schema import (
     tuples,
 )
 from fxdebug.printable import printable
-from fxdebug.store.deep_json import dumps, loads
+from fxdebug.store.deep_json import dumps
+from fxdebug.store.versioned_json import read_versioned
 
 FORMAT = "fxdebug-measures"
 VERSION = 1
 FILE = "measures.json"
+_OLDER = "take the measures again, or load the run with the fxdebug that wrote them"
 
 
 def path_beside(trace_file: Path) -> Path:
@@ -76,7 +78,7 @@ def with_saved_measures(trace: AnyTrace, path: Path) -> AnyTrace:
     if not path.is_symlink() and not path.exists():
         return trace
     require_inside(path, path.parent)
-    content = _parse(path)
+    content = read_versioned(path, "a file of measures", FORMAT, VERSION, _OLDER)
     try:
         run = record(content, "", {"model": texts, "started": texts, "calls": integers(0)})
         taken: tuple[Taken, ...] = record(content, "", {"measures": tuples(_TAKEN)})["measures"]
@@ -105,20 +107,3 @@ _MEASURE: dict[str, Reader] = columns_of(
     Measure, {}, {"of": tuples(one_of(SUBJECTS)), "adds": booleans, "own": booleans}
 )
 _TAKEN: Reader = rows(_taken, {**_MEASURE, "numbers": mappings(reader_of(float, {})), "by": texts})
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    text = read_text(path, "a file of measures")
-    try:
-        content = loads(text)
-    except ValueError as error:
-        raise LoadError(f"{path} is cut short or damaged: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise LoadError(f'{path} has no measures of fxdebug: it has no "format": "{FORMAT}"')
-    version = content.get("version")
-    if version != VERSION or type(version) is not int:
-        raise LoadError(
-            f"{path} has format version {shown(version)}, this fxdebug reads version {VERSION}: "
-            "take the measures again, or load the run with the fxdebug that wrote them"
-        )
-    return content

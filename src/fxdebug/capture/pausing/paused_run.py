@@ -161,7 +161,7 @@ class PausedRun:
         return Subject(moment.call_id, moment.path, moment.frame.number, op)
 
     def _next_arrival(self) -> Moment | Ended:
-        """Wait for the next arrival, and look for signals meanwhile: Ctrl-C may come right before Python begins to wait.
+        """Wait for the next arrival and look for signals meanwhile: Ctrl-C may come right before Python waits.
 
         An interrupt may also come between an arrival and its receipt, which is lost then: the run waits there.
         """

@@ -83,8 +83,8 @@ class ActivationOutputs(TorchFunctionMode):
         kept: Tensor | None,
     ) -> None:
         """Hand over a result; ``kept`` has the numbers that it was given, also where they were overwritten."""
-        stack = self._calls.open_calls
-        if not stack or get_ident() != self._owner:
+        call = self._calls.innermost()
+        if call is None or get_ident() != self._owner:
             return
         try:
             if type(result) not in (Tensor, nn.Parameter) or result.is_nested or result.device.type == "meta":
@@ -92,7 +92,7 @@ class ActivationOutputs(TorchFunctionMode):
                 return
             origin = self._origin(kind, result, given, weights)
             with untracked(), torch.no_grad():
-                self._found(stack[-1], kind, name, result, kept, origin)
+                self._found(call, kind, name, result, kept, origin)
         except Exception as error:  # the debugger never breaks the debugged
             self._note(f"a result was not measured: {type(error).__name__}: {first_line(error)}")
 
@@ -102,16 +102,14 @@ class ActivationOutputs(TorchFunctionMode):
         if result is last and units is not None:
             return units
         before = units if given is not None and given is last else None
-        path = self._calls.calls[self._calls.open_calls[-1]].path
-        made = origin_of(kind, path, weights, result.shape, () if given is None else given.shape, before)
+        made = origin_of(kind, self._calls.path(), weights, result.shape, () if given is None else given.shape, before)
         self._made = weakref.ref(result), made
         return made
 
     def _note(self, what: str) -> None:
-        stack = self._calls.open_calls
-        path = self._calls.calls[stack[-1]].path if stack else ""
-        if (path, what) not in self.notes:
-            self.notes.append((path, what))
+        note = self._calls.path(), what
+        if note not in self.notes:
+            self.notes.append(note)
 
 
 def _kept(given: Tensor | None) -> Tensor | None:

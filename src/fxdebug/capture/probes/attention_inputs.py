@@ -125,11 +125,11 @@ class AttentionInputs(TorchFunctionMode):
         return False
 
     def _add(self, op: str, rebuilt: Rebuilt, output: Tensor | None, *, dropped: bool) -> None:
-        stack = self._calls.open_calls
         if dropped and op != SOFTMAX:  # the result has other weights than the ones before dropout
             rebuilt = replace(rebuilt, error=None, tolerance=None)
         line = user_line(sys._getframe(4), self._lines)
-        seen = SeenAttention(stack[-1] if stack else 0, op, None if line is None else line.text(), rebuilt, dropped)
+        source = None if line is None else line.text()
+        seen = SeenAttention(self._calls.innermost() or 0, op, source, rebuilt, dropped)
         self.bytes += rebuilt.bytes
         self.flush()
         if output is None:
@@ -173,7 +173,6 @@ class AttentionInputs(TorchFunctionMode):
             found(replace(seen, rebuilt=replace(seen.rebuilt, error=error, tolerance=tolerance)))
 
     def _note(self, what: str) -> None:
-        stack = self._calls.open_calls
-        path = self._calls.calls[stack[-1]].path if stack else ""
-        if (path, what) not in self.notes:
-            self.notes.append((path, what))
+        note = self._calls.path(), what
+        if note not in self.notes:
+            self.notes.append(note)

@@ -104,7 +104,7 @@ class CallTimes(ForwardsOnly):
     def _begin(self, path: str, is_region: bool = False) -> int:
         stack = self.open_calls
         number = self.numbers[path] = self.numbers.get(path, -1) + 1
-        call = TimedCall(path, number, len(stack), None, parent=stack[-1] if stack else None, is_region=is_region)
+        call = TimedCall(path, number, len(stack), None, parent=self.innermost(), is_region=is_region)
         stack.append(len(self.calls))
         self.calls.append(call)
         call.begin = self._now()
@@ -122,7 +122,7 @@ class CallTimes(ForwardsOnly):
         """Note that a region begins; outside of the run and in other threads it is not timed."""
         if not self.open_calls or get_ident() != self._owner:
             return -1
-        return self._begin(f"{self.calls[self.open_calls[-1]].path}/{name}", is_region=True)
+        return self._begin(f"{self.path()}/{name}", is_region=True)
 
     def region_ends(self, number: int) -> None:
         """Note that a region ends."""
@@ -131,6 +131,16 @@ class CallTimes(ForwardsOnly):
 
     def label(self, name: str) -> None:
         """Leave labels to recordings of memory."""
+
+    # Where the run is ----------------------------------------------------------------------------
+
+    def innermost(self) -> int | None:
+        """Return the position of the innermost open call or region."""
+        return self.open_calls[-1] if self.open_calls else None
+
+    def path(self) -> str:
+        """Return the path of the innermost open call or region; empty outside of the run."""
+        return self.calls[self.open_calls[-1]].path if self.open_calls else ""
 
     def module_call(self, position: int | None) -> int | None:
         """Return the position of the module's call that a call or region is in, or is itself."""

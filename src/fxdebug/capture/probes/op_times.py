@@ -53,10 +53,9 @@ class OpTimes(TorchFunctionMode):
     ) -> Any:
         if func in METADATA or get_ident() != self._owner:
             return func(*args, **(kwargs or {}))
-        stack = self._calls.open_calls
-        begin = self._now()
+        call, begin = self._calls.innermost(), self._now()
         result = func(*args, **(kwargs or {}))
-        op = TimedOp(function_name(func), stack[-1] if stack else None, begin, self._now())
+        op = TimedOp(function_name(func), call, begin, self._now())
         self.ops.append(op)
         if self._backward:
             for tensor in result if isinstance(result, (tuple, list)) else (result,):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -31,8 +32,19 @@ class OpenCalls:
         self._open: list[int] = []
         self._numbers: dict[str, int] = {}
 
-    def begin(self, module: nn.Module) -> NumberedCall | None:
-        """Begin a call; ``None`` in another thread, and for a module that was not in the model at the start."""
+    def run(self, module: nn.Module, forward: Callable[[], Any]) -> tuple[NumberedCall | None, Any]:
+        """Run a forward; return its call and its result.
+
+        The call is ``None`` in another thread, and for a module that was not in the model at the start.
+        """
+        call = self._begin(module)
+        try:
+            return call, forward()
+        finally:
+            if call is not None:
+                self._open.pop()
+
+    def _begin(self, module: nn.Module) -> NumberedCall | None:
         site = self._sites.of(module)
         if site is None or get_ident() != self._owner:
             return None
@@ -42,10 +54,6 @@ class OpenCalls:
         self.calls.append(call)
         self.ran.update(site.aliases or (site.path,))
         return call
-
-    def end(self) -> None:
-        """End the innermost call."""
-        self._open.pop()
 
     def innermost(self) -> int | None:
         """Return the position of the innermost open call."""

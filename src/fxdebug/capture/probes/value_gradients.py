@@ -66,13 +66,9 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the forward and put hooks on what it returns."""
-        call = self._calls.begin(module)
+        call, result = self._calls.run(module, lambda: self._run(module, run, args, kwargs))
         if call is None:
-            return run(*args, **kwargs)
-        try:
-            result = self._run(module, run, args, kwargs)
-        finally:
-            self._calls.end()
+            return result
         for place, tensor in named_tensors(result):
             if tensor.requires_grad:
                 self._handles.append(note_gradient(tensor, len(self._results), self._gradients))

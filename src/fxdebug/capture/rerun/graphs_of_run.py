@@ -31,22 +31,20 @@ class _GraphsOnce:
 
     def __init__(self) -> None:
         self.all: list[Graph] = []
-        self._numbers: dict[int, int] = {}  # by id
-        self._kept: list[Graph] = []  # while their ids are in use
+        self._numbered: dict[int, tuple[Graph, int]] = {}  # by id, which stays its own while the graph is kept
         self._by_code: dict[str, list[int]] = {}
 
     def number_of(self, graph: Graph) -> int:
         """Return the number of a graph; it is added if no equal one is there."""
-        number = self._numbers.get(id(graph))
-        if number is None:
+        known = self._numbered.get(id(graph))
+        if known is None:
             same_code = self._by_code.setdefault(graph.code, [])
             number = next((each for each in same_code if self.all[each] == graph), len(self.all))
             if number == len(self.all):
                 self.all.append(graph)
                 same_code.append(number)
-            self._numbers[id(graph)] = number
-            self._kept.append(graph)
-        return number
+            known = self._numbered[id(graph)] = graph, number
+        return known[1]
 
 
 class LazyGraphs:

@@ -37,13 +37,9 @@ class StepStatistics(ForwardsOnly):
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the forward, measure what it returns and put a hook on it."""
-        call = self._calls.begin(module)
+        call, output = self._calls.run(module, lambda: run(*args, **kwargs))
         if call is None:
-            return run(*args, **kwargs)
-        try:
-            output = run(*args, **kwargs)
-        finally:
-            self._calls.end()
+            return output
         for place, tensor in named_tensors(output):
             if tensor.requires_grad:
                 note_gradient(tensor, len(self._results), self._gradients)

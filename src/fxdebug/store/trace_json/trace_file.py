@@ -19,7 +19,6 @@ from fxdebug.data.graphs import CallGraph
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import VALUES, Stats, Value
 from fxdebug.errors import LoadError
-from fxdebug.files.read_file import read_text
 from fxdebug.files.schema import (
     Damaged,
     Reader,
@@ -33,11 +32,10 @@ from fxdebug.files.schema import (
     reader_of,
     record,
     rows,
-    shown,
     texts,
     tuples,
 )
-from fxdebug.store.deep_json import dumps, loads
+from fxdebug.store.deep_json import dumps
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import graphs, samples
 from fxdebug.store.trace_json.records import (
@@ -53,10 +51,12 @@ from fxdebug.store.trace_json.records import (
     value_row,
     values_of_table,
 )
+from fxdebug.store.versioned_json import read_versioned
 
 FORMAT = "fxdebug-trace"
 VERSION = 1
 FILE = "trace.json"
+_OLDER = "trace the model again or load it with the fxdebug that wrote it"
 
 _COUNTS = [f.name for f in fields(Stats)].index("nan")  # the counts begin here
 _TRACE_FIELDS = ("model", "modules", "started", "duration", "versions", "settings")
@@ -188,7 +188,7 @@ def _gc_paused() -> Iterator[None]:
 
 
 def _read(path: Path) -> TraceData:
-    content = _parse(path)
+    content = read_versioned(path, "a trace", FORMAT, VERSION, _OLDER)
     try:
         values = values_of_table(content)
         calls = calls_of_table(content, values)
@@ -245,31 +245,3 @@ def _saved_data(content: dict[str, Any], values: tuple[Value, ...], folder: Path
             raise Damaged(f"samples[{place}] does not begin with the number of a value of its own")
         taken[row[0]] = samples.from_json(row[1:], values[row[0]].dtype)
     return samples.SavedSamples(folder.absolute(), taken)
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    """Return the JSON of a file, gzipped or not, after a check of its format and version."""
-    text = read_text(path, "a trace")
-    try:
-        content = loads(text)
-    except ValueError as error:
-        if text.lstrip().startswith("{") and f'"{FORMAT}"' in text[:200]:
-            raise LoadError(f"{path} is cut short or damaged: {error}") from error
-        raise LoadError(f"{path} is not a trace: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise LoadError(f'{path} is not a trace of fxdebug: it has no "format": "{FORMAT}"')
-    version = content.get("version")
-    if version != VERSION or type(version) is not int:
-        raise LoadError(
-            f"{path} has format version {shown(version)}, this fxdebug reads version {VERSION}: {_advice(version)}"
-        )
-    return content
-
-
-def _advice(version: object) -> str:
-    """Return what to do about a file of another version."""
-    if type(version) is not int:
-        return "the file is damaged"
-    if version > VERSION:
-        return "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
-    return "the file is older than this fxdebug, trace the model again or load it with the fxdebug that wrote it"

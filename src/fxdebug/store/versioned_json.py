@@ -1,0 +1,36 @@
+"""Read a JSON file that begins with the name and the version of its format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fxdebug.errors import LoadError
+from fxdebug.files.read_file import read_text
+from fxdebug.files.schema import shown
+from fxdebug.store.deep_json import loads
+
+
+def read_versioned(path: Path, kind: str, named: str, version: int, older: str) -> dict[str, Any]:
+    """Return the object in a file, gzipped or not, whose ``format`` is ``named`` and whose version is this one.
+
+    ``kind`` says what the file should be, ``older`` what to do about a file of an older version.
+    Raises ``LoadError`` for a file that is no such object, is damaged, or has another version.
+    """
+    text = read_text(path, kind)
+    try:
+        content = loads(text)
+    except ValueError as error:
+        if text.lstrip().startswith("{") and f'"{named}"' in text[:200]:
+            raise LoadError(f"{path} is cut short or damaged: {error}") from error
+        raise LoadError(f"{path} is not {kind}: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != named:
+        raise LoadError(f'{path} is not {kind} of fxdebug: it has no "format": "{named}"')
+    found = content.get("version")
+    if found != version or type(found) is not int:
+        advice = "the file is damaged"
+        if type(found) is int:
+            newer = "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
+            advice = newer if found > version else f"the file is older than this fxdebug, {older}"
+        raise LoadError(f"{path} has format version {shown(found)}, this fxdebug reads version {version}: {advice}")
+    return content
