@@ -83,7 +83,8 @@ class Recorder:
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = ValueTable(names, keeper, self.note, measuring, unchanged, storages)
+        is_unread = keeper is None and not listeners and probe is None and stepper is None
+        self.values = ValueTable(names, keeper, self.note, measuring, unchanged, storages, may_wait=is_unread)
         self.structure = ItemBuilder(self.values, self.note, shown)
         self._lines: dict[tuple[int, int], Line] = {}  # the lines noted so far, by code and instruction
         self.tape: Tape | None = None
@@ -112,6 +113,7 @@ class Recorder:
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
         self._listeners = (*self._listeners, *listeners)
+        self.values.measure_at_once()
 
     # Enter and leave a call ----------------------------------------------------------------------
 

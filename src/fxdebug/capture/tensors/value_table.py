@@ -55,7 +55,7 @@ class ValueTable:
 
     ``names`` maps ``id(tensor)`` of the model's parameters and buffers ("weights") to their names; the caller keeps
     those tensors alive. ``before_run`` looks up the statistics of weights that are as they were before the run, and
-    ``storages`` has the numbers of their storages.
+    ``storages`` has the numbers of their storages. ``may_wait``: nobody reads statistics before the run is over.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class ValueTable:
         measuring: bool = True,
         before_run: StatsBeforeRun | None = None,
         storages: StorageNumbers | None = None,
+        may_wait: bool = False,
     ) -> None:
         self.all: list[Value] = []
         self.first_values: list[Value] = []  # by ``TensorId``: the first value of each tensor object
@@ -75,7 +76,8 @@ class ValueTable:
         self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
         self.keeps_attention = getattr(keeper, "attention", False)  # operands and results of attentions, too
         self._note = note
-        self._stats = StatsTaker(note, before_run) if measuring else None
+        may_wait = may_wait and ways.core() is None  # the core measures a small tensor in less time than a copy takes
+        self._stats = StatsTaker(note, before_run, may_wait) if measuring else None
         self._storages = StorageNumbers() if storages is None else storages
         self._maker = ValueMaker(names, self._storages, self._stats)
         self._kept: set[int] = set()  # numbers of values whose data the keeper has
@@ -271,7 +273,10 @@ class ValueTable:
             if self._keeper is not None:  # its data are kept: elements that changed places leave the statistics alone
                 checksum = self._checksums.get(value.number)
                 return checksum is not None and checksum == checksum_of(body, None)
-            return self._stats is None or measure(body) == value.stats
+            if self._stats is None:
+                return True
+            self._stats.settle()
+            return measure(body) == value.stats
         except Exception:
             return False
 
@@ -338,8 +343,13 @@ class ValueTable:
 
     # The end of the run --------------------------------------------------------------------------
 
+    def measure_at_once(self) -> None:
+        """Let no statistics of tensors on the CPU wait: somebody reads them during the run."""
+        if self._stats is not None:
+            self._stats.may_wait = False
+
     def finish_stats(self) -> None:
-        """Fetch the statistics that accelerators still hold."""
+        """Take the statistics that are still to come."""
         if self._stats is not None:
             with self._lock:
                 self._stats.finish()
