@@ -190,7 +190,7 @@ class ValueTable:
     def _value_of(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         keep = keep or self._keep_all
         ref = self.lookup(tensor)
-        version = version_of(tensor)
+        version = None if ref is None else version_of(tensor)
         if ref is not None and ref.version == version and is_unmoved(ref.state, tensor):
             value = ref.value
             if (version is not None and value.storage not in self._storages.unversioned) or self._is_same(
@@ -205,7 +205,7 @@ class ValueTable:
         state = state_of(tensor)
         value = self._new(tensor, state, keep, weights, ref)
         if ref is None:
-            self._add(tensor, state, version, value, weights)
+            self._add(tensor, state, version_of(tensor) if state is None else state.version, value, weights)
         else:
             ref.state, ref.version, ref.value = state, version, value
             ref.is_unmeasured = self._is_unmeasured(value, weights)
